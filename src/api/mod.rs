@@ -1,0 +1,1 @@
+//! The AddOnSigner resource and the slices of OCM's types that we use.

@@ -1,0 +1,1 @@
+//! An in-process stand-in for a hub's Kubernetes API.

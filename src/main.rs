@@ -1,0 +1,2 @@
+//! addon-signer.
+fn main() {}
