@@ -2,9 +2,14 @@
 
 pub mod api;
 pub(crate) mod asn1;
+pub mod ca;
+pub mod clock;
 pub mod csr;
 pub mod embedded;
+pub(crate) mod hex;
 pub mod identity;
+pub(crate) mod pem;
 pub mod policy;
 pub mod public_key;
 pub mod registry;
+pub mod timestamp;
