@@ -6,6 +6,7 @@
 #
 # Safe to run twice and concurrently. Progress goes to stderr.
 set -euo pipefail
+shopt -s inherit_errexit
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${ADDON_SIGNER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/addon-signer}/real-parts
@@ -31,8 +32,9 @@ digest() {
 # heartbeat PID WHAT: a line every 30 seconds while a silent build runs.
 heartbeat() {
     local seconds=0
-    while sleep 5 && kill -0 "$1" 2>/dev/null; do
-        seconds=$((seconds + 5))
+    while kill -0 "$1" 2>/dev/null; do
+        sleep 1
+        seconds=$((seconds + 1))
         if ((seconds % 30 == 0)); then say "$2: still building after $seconds s"; fi
     done
 }
