@@ -1,4 +1,15 @@
 //! addon-signer: certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 
 pub mod api;
+pub(crate) mod asn1;
+pub mod ca;
+pub mod clock;
+pub mod csr;
 pub mod embedded;
+pub(crate) mod hex;
+pub mod identity;
+pub(crate) mod pem;
+pub mod policy;
+pub mod public_key;
+pub mod registry;
+pub mod timestamp;

@@ -1,0 +1,137 @@
+//! The DER structures that we read strictly and write ourselves (RFC 5280, RFC 2986), and their object identifiers.
+//!
+//! `der` refuses what is left over at every level, so decoding with these types is the gate that everything from
+//! outside passes before `x509-parser` looks at it.
+
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetStringRef, SetOfVec, UintRef};
+use der::{Sequence, ValueOrd};
+
+macro_rules! oids {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub(crate) const $name: ObjectIdentifier = ObjectIdentifier::new_unwrap($text);)*
+    };
+}
+
+oids! {
+    EC_PUBLIC_KEY = "1.2.840.10045.2.1";
+    CURVE_P256 = "1.2.840.10045.3.1.7";
+    CURVE_P384 = "1.3.132.0.34";
+    RSA_ENCRYPTION = "1.2.840.113549.1.1.1";
+    ED25519 = "1.3.101.112";
+    ECDSA_SHA256 = "1.2.840.10045.4.3.2";
+    ECDSA_SHA384 = "1.2.840.10045.4.3.3";
+    RSA_SHA256 = "1.2.840.113549.1.1.11";
+    RSA_SHA384 = "1.2.840.113549.1.1.12";
+    RSA_SHA512 = "1.2.840.113549.1.1.13";
+    EXTENSION_REQUEST = "1.2.840.113549.1.9.14";
+    SUBJECT_KEY_IDENTIFIER = "2.5.29.14";
+    KEY_USAGE = "2.5.29.15";
+    SUBJECT_ALT_NAME = "2.5.29.17";
+    BASIC_CONSTRAINTS = "2.5.29.19";
+    AUTHORITY_KEY_IDENTIFIER = "2.5.29.35";
+    EXTENDED_KEY_USAGE = "2.5.29.37";
+    SERVER_AUTH = "1.3.6.1.5.5.7.3.1";
+    CLIENT_AUTH = "1.3.6.1.5.5.7.3.2";
+    COMMON_NAME = "2.5.4.3";
+    ORGANIZATION = "2.5.4.10";
+    ORGANIZATIONAL_UNIT = "2.5.4.11";
+}
+
+/// AlgorithmIdentifier, RFC 5280 section 4.1.1.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Sequence)]
+pub(crate) struct Algorithm<'a> {
+    pub(crate) oid: ObjectIdentifier,
+    pub(crate) parameters: Option<AnyRef<'a>>,
+}
+
+/// SubjectPublicKeyInfo, RFC 5280 section 4.1.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct PublicKeyInfo<'a> {
+    pub(crate) algorithm: Algorithm<'a>,
+    pub(crate) key: BitStringRef<'a>,
+}
+
+/// RSAPublicKey, RFC 8017 appendix A.1.1.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct RsaPublicKey<'a> {
+    pub(crate) modulus: UintRef<'a>,
+    pub(crate) exponent: UintRef<'a>,
+}
+
+/// One attribute of a name, RFC 5280 appendix A.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Sequence, ValueOrd)]
+pub(crate) struct NameAttribute<'a> {
+    pub(crate) oid: ObjectIdentifier,
+    pub(crate) value: AnyRef<'a>,
+}
+
+/// RDNSequence: each relative name is a set, and Go puts all organizations into one.
+pub(crate) type Name<'a> = Vec<SetOfVec<NameAttribute<'a>>>;
+
+/// Extension, RFC 5280 section 4.1.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct Extension<'a> {
+    pub(crate) oid: ObjectIdentifier,
+    #[asn1(default = "not_critical")]
+    pub(crate) critical: bool,
+    pub(crate) value: &'a OctetStringRef,
+}
+
+fn not_critical() -> bool {
+    false
+}
+
+/// BasicConstraints, RFC 5280 section 4.2.1.9.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct BasicConstraints {
+    #[asn1(default = "not_critical")]
+    pub(crate) ca: bool,
+    pub(crate) path_length: Option<u32>,
+}
+
+/// Attribute of a request, RFC 2986 section 4.1.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence, ValueOrd)]
+pub(crate) struct RequestAttribute<'a> {
+    pub(crate) oid: ObjectIdentifier,
+    pub(crate) values: SetOfVec<AnyRef<'a>>,
+}
+
+/// CertificationRequestInfo, RFC 2986 section 4.1.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct RequestInfo<'a> {
+    pub(crate) version: u8,
+    pub(crate) subject: AnyRef<'a>,
+    pub(crate) public_key: AnyRef<'a>,
+    #[asn1(context_specific = "0", tag_mode = "IMPLICIT")]
+    pub(crate) attributes: SetOfVec<RequestAttribute<'a>>,
+}
+
+/// CertificationRequest, RFC 2986 section 4.2. The first part is kept raw: it is what was signed.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct Signed<'a> {
+    pub(crate) content: AnyRef<'a>,
+    pub(crate) algorithm: Algorithm<'a>,
+    pub(crate) signature: BitStringRef<'a>,
+}
+
+/// Validity, RFC 5280 section 4.1.2.5.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct Validity<'a> {
+    pub(crate) not_before: AnyRef<'a>,
+    pub(crate) not_after: AnyRef<'a>,
+}
+
+/// TBSCertificate, RFC 5280 section 4.1, without the two unique identifiers that nobody may use.
+#[derive(Debug, Clone, PartialEq, Eq, Sequence)]
+pub(crate) struct TbsCertificate<'a> {
+    #[asn1(context_specific = "0", tag_mode = "EXPLICIT")]
+    pub(crate) version: u8,
+    pub(crate) serial: UintRef<'a>,
+    pub(crate) algorithm: Algorithm<'a>,
+    pub(crate) issuer: AnyRef<'a>,
+    pub(crate) validity: Validity<'a>,
+    pub(crate) subject: AnyRef<'a>,
+    pub(crate) public_key: AnyRef<'a>,
+    #[asn1(context_specific = "3", tag_mode = "EXPLICIT")]
+    pub(crate) extensions: Vec<Extension<'a>>,
+}

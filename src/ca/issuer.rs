@@ -1,0 +1,234 @@
+//! Issuing: [`Issuer::prepare`] fixes every byte that will be signed, [`Issuer::sign`] consumes it, and the result is
+//! parsed back, compared with what was intended, and verified with another library against the published bundle.
+
+use std::fmt;
+
+use der::Decode;
+use der::Encode;
+use der::asn1::{AnyRef, BitStringRef};
+use ring::rand::SecureRandom;
+use rustls_pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use crate::asn1;
+use crate::ca::authority::{Authority, BACKDATE};
+use crate::ca::bundle::{Bundle, BundleError, Purpose};
+use crate::ca::key::{CaKey, KeyError};
+use crate::ca::tbs::{self, Frame};
+use crate::policy::{Approved, MIN_LIFETIME, Profile};
+use crate::timestamp::Timestamp;
+
+/// Why no certificate was made, or why the one that was made is not given away.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IssueError {
+    /// Key and certificate do not belong together.
+    #[error("the private key is not the key of the CA certificate {0:?}")]
+    WrongKey(String),
+    /// The CA is not valid yet, or ends within the shortest life of a leaf (invariant I4).
+    #[error("the CA {id} is valid from {not_before} to {not_after}, too little for a new certificate")]
+    OutsideValidity {
+        /// The CA.
+        id: String,
+        /// Its first second.
+        not_before: Timestamp,
+        /// Its last second.
+        not_after: Timestamp,
+    },
+    /// The certificate could not be encoded.
+    #[error("the certificate could not be encoded: {0}")]
+    Encoding(String),
+    /// The signature could not be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// What was signed is not what was intended: a defect, or a broken key.
+    #[error("the signed certificate differs from what was intended in its {0}")]
+    NotAsIntended(&'static str),
+    /// Nobody who trusts the published bundle would accept it.
+    #[error("the signed certificate is not accepted by the published bundle: {0}")]
+    NotAccepted(#[from] BundleError),
+}
+
+impl From<der::Error> for IssueError {
+    fn from(error: der::Error) -> Self {
+        Self::Encoding(error.to_string())
+    }
+}
+
+/// 128 random bits (CA/Browser Forum BR 7.1 asks for 64): unique without a register (invariant I4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Serial([u8; 16]);
+
+impl Serial {
+    /// Takes 16 random bytes.
+    ///
+    /// # Errors
+    /// [`KeyError::Random`] when the system has none.
+    pub fn random(rng: &dyn SecureRandom) -> Result<Self, KeyError> {
+        let mut bytes = [0; 16];
+        rng.fill(&mut bytes).map_err(|_| KeyError::Random)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::hex::encode(&self.0))
+    }
+}
+
+/// An authority with its key.
+#[derive(Debug)]
+pub struct Issuer {
+    authority: Authority,
+    key: CaKey,
+}
+
+/// Everything that will be signed, decided. Only [`Issuer::prepare`] makes one; signing consumes it (invariant I2).
+#[derive(Debug)]
+pub struct Prepared {
+    tbs: Vec<u8>,
+    approved: Approved,
+    serial: Serial,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+impl Prepared {
+    /// The last second of the certificate that will be signed.
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+    /// The serial number of the certificate that will be signed.
+    pub fn serial(&self) -> Serial {
+        self.serial
+    }
+}
+
+/// A certificate that is what was intended and that the published bundle accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+    /// Its serial number.
+    pub serial: Serial,
+    /// Its last second.
+    pub not_after: Timestamp,
+}
+
+impl Issued {
+    /// One PEM block with a final newline: what `status.certificate` holds.
+    pub fn pem(&self) -> String {
+        crate::pem::encode("CERTIFICATE", &self.certificate)
+    }
+}
+
+impl Issuer {
+    /// Joins an authority and its key.
+    ///
+    /// # Errors
+    /// [`IssueError::WrongKey`].
+    pub fn new(authority: Authority, key: CaKey) -> Result<Self, IssueError> {
+        if authority.public_key_der() == key.public_key_der() {
+            Ok(Self { authority, key })
+        } else {
+            Err(IssueError::WrongKey(authority.name().to_owned()))
+        }
+    }
+
+    /// The authority.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Fixes serial, times and every byte to be signed: backdated by 5 minutes, never outside the CA's own life.
+    ///
+    /// # Errors
+    /// [`IssueError::OutsideValidity`] when less than the shortest life is left; [`IssueError::Encoding`].
+    pub fn prepare(&self, approved: Approved, serial: Serial, now: Timestamp) -> Result<Prepared, IssueError> {
+        let (first, last) = (self.authority.not_before(), self.authority.not_after());
+        if now < first || now.until(last) < MIN_LIFETIME {
+            return Err(IssueError::OutsideValidity {
+                id: self.authority.id().to_owned(),
+                not_before: first,
+                not_after: last,
+            });
+        }
+        let not_before = now.minus(BACKDATE).max(first);
+        let not_after = now.plus(approved.lifetime()).min(last);
+        let frame = Frame {
+            serial: &serial.0,
+            not_before,
+            not_after,
+            issuer: &self.authority,
+            algorithm: self.key.algorithm(),
+        };
+        let tbs = tbs::encode(&approved, &frame)?;
+        Ok(Prepared { tbs, approved, serial, not_before, not_after })
+    }
+
+    /// Signs, reads the result back, compares it with the intent and verifies it against the bundle that is published.
+    ///
+    /// # Errors
+    /// [`IssueError`]; the signature is then dropped and reaches nobody.
+    pub fn sign(
+        &self,
+        prepared: Prepared,
+        published: &Bundle,
+        now: Timestamp,
+        rng: &dyn SecureRandom,
+    ) -> Result<Issued, IssueError> {
+        let signature = self.key.sign(&prepared.tbs, rng)?;
+        let der = asn1::Signed {
+            content: AnyRef::from_der(&prepared.tbs)?,
+            algorithm: self.key.algorithm(),
+            signature: BitStringRef::from_bytes(&signature)?,
+        }
+        .to_der()?;
+        compare(&der, &prepared, &self.authority)?;
+        let certificate = CertificateDer::from(der);
+        let purpose = match prepared.approved.profile() {
+            Profile::Client { .. } => Purpose::Client,
+            Profile::Serving { .. } => Purpose::Server,
+        };
+        published.verify(&certificate, purpose, now)?;
+        Ok(Issued { certificate, serial: prepared.serial, not_after: prepared.not_after })
+    }
+}
+
+/// Reads the certificate with a library that did not write it.
+fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), IssueError> {
+    let differs = IssueError::NotAsIntended;
+    let (rest, leaf) = X509Certificate::from_der(der).map_err(|_| differs("encoding"))?;
+    let unpadded: Vec<u8> = intent.serial.0.iter().copied().skip_while(|byte| *byte == 0).collect();
+    let serial: Vec<u8> = leaf.raw_serial().iter().copied().skip_while(|byte| *byte == 0).collect();
+    let checks = [
+        (rest.is_empty(), "length"),
+        (leaf.issuer().as_raw() == issuer.subject_der(), "issuer"),
+        (leaf.subject().as_raw() == intent.approved.subject_der(), "subject"),
+        (leaf.public_key().raw == intent.approved.public_key_der(), "public key"),
+        (serial == unpadded, "serial number"),
+        (leaf.validity().not_before.timestamp() == intent.not_before.unix(), "start"),
+        (leaf.validity().not_after.timestamp() == intent.not_after.unix(), "end"),
+        (leaf.validity().not_after.timestamp() <= issuer.not_after().unix(), "end, which is after its CA's"),
+        (!leaf.is_ca(), "CA flag"),
+        (purposes_match(&leaf, intent.approved.profile()), "purpose"),
+    ];
+    match checks.into_iter().find(|(holds, _)| !holds) {
+        Some((_, what)) => Err(differs(what)),
+        None => Ok(()),
+    }
+}
+
+fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {
+    let Ok(Some(usage)) = leaf.extended_key_usage() else { return false };
+    let (client, server) = (usage.value.client_auth, usage.value.server_auth);
+    let others = usage.value.any || !usage.value.other.is_empty();
+    match profile {
+        Profile::Client { .. } => client && !server && !others,
+        Profile::Serving { .. } => server && !client && !others,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+//! The certificate authority, pure: keys, authorities and their states, bundles, issuing.
+
+pub mod authority;
+pub mod bundle;
+pub mod issuer;
+pub mod key;
+pub mod line;
+mod tbs;

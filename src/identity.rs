@@ -1,0 +1,417 @@
+//! Who an addon agent is: (cluster, addon, agent), and the convention that writes it into a certificate.
+//!
+//! Names are parsed once, here, and compared with `==` everywhere else. A [`Convention`] is a set of
+//! templates over `{cluster}`, `{addon}` and `{agent}`; it can be read backwards without ambiguity
+//! because two placeholders are always kept apart by a character that no name can hold.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// OCM's convention for the user of an addon agent (`ocm` `pkg/registration/register/csr/csr.go`).
+pub const DEFAULT_USER: &str = "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}";
+/// OCM's convention for the groups of an addon agent.
+pub const DEFAULT_GROUPS: [&str; 2] =
+    ["system:open-cluster-management:cluster:{cluster}:addon:{addon}", "system:open-cluster-management:addon:{addon}"];
+/// The DNS name that OCM's registration agent puts into every addon request.
+pub const DEFAULT_DNS_NAMES: [&str; 1] = ["{addon}.addon.open-cluster-management.io"];
+
+const LABEL_MAX: usize = 63; // RFC 1123 label; a cluster's name is its namespace's name
+const TEMPLATE_MAX: usize = 512; // longer than any convention in use, short enough for a subject
+
+/// Why a text is not a name or not a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// A cluster or addon name that is not an RFC 1123 label.
+    #[error("{0:?} is not a {1} name: use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit")]
+    NotALabel(String, &'static str),
+    /// An agent name with a character outside the allowed set.
+    #[error(
+        "{0:?} is not an agent name: use 1 to 63 of a-z, A-Z, 0-9, '-', '_' and '.', starting and ending with a letter or digit"
+    )]
+    NotAnAgent(String),
+    /// A template that is empty or too long.
+    #[error("the template {0:?} must have 1 to 512 printable ASCII characters")]
+    TemplateLength(String),
+    /// A brace that is not part of one of the three placeholders.
+    #[error("the template {0:?} has braces that are not {{cluster}}, {{addon}} or {{agent}}")]
+    UnknownPlaceholder(String),
+    /// Two placeholders that could run into each other.
+    #[error("the template {0:?} must keep its placeholders apart by a character no name can hold, such as ':'")]
+    Ambiguous(String),
+    /// `identity.user` cannot be mapped back to one identity.
+    #[error("the user template {0:?} must name {{cluster}} and {{addon}} exactly once and {{agent}} at most once")]
+    UserIncomplete(String),
+    /// A group or DNS template that depends on the agent, which the requester chooses.
+    #[error("the template {0:?} must not name {{agent}}: the agent's name is chosen by the requester")]
+    AgentNotAllowed(String),
+    /// A subject that is not of the convention's form.
+    #[error("{0:?} does not follow the convention {1:?}")]
+    NotConvention(String, String),
+}
+
+fn is_label(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    bytes.len() <= LABEL_MAX
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+}
+
+fn is_agent(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    bytes.len() <= LABEL_MAX
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $check:ident, $error:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdentityError;
+            fn from_str(text: &str) -> Result<Self, IdentityError> {
+                if $check(text) { Ok(Self(text.into())) } else { Err($error(text.to_owned())) }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name_type!(
+    /// The name of a managed cluster: an RFC 1123 label, because OCM gives each cluster a namespace of that name.
+    ClusterName, is_label, |text| IdentityError::NotALabel(text, "cluster")
+);
+name_type!(
+    /// The name of an addon: an RFC 1123 label, because it is part of a DNS name and of label values.
+    AddOnName, is_label, |text| IdentityError::NotALabel(text, "addon")
+);
+name_type!(
+    /// The last part of the convention: an addon's name (OCM 1.3 and later) or the klusterlet's agent id (before).
+    AgentName, is_agent, IdentityError::NotAnAgent
+);
+
+/// One agent of one addon on one cluster: what a certificate of ours says its holder is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PeerIdentity {
+    /// The managed cluster.
+    pub cluster: ClusterName,
+    /// The addon.
+    pub addon: AddOnName,
+    /// The agent.
+    pub agent: AgentName,
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.cluster, self.addon, self.agent)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placeholder {
+    Cluster,
+    AddOn,
+    Agent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Hole(Placeholder),
+}
+
+/// A text with placeholders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Template {
+    source: String,
+    pieces: Vec<Piece>,
+}
+
+impl Template {
+    fn parse(source: &str) -> Result<Self, IdentityError> {
+        let printable = source.bytes().all(|b| (0x20..0x7f).contains(&b));
+        if source.is_empty() || source.len() > TEMPLATE_MAX || !printable {
+            return Err(IdentityError::TemplateLength(source.to_owned()));
+        }
+        let mut pieces = Vec::new();
+        let mut rest = source;
+        while let Some((literal, tail)) = rest.split_once('{') {
+            let (name, after) = tail.split_once('}').unwrap_or(("", ""));
+            let hole = match name {
+                "cluster" => Placeholder::Cluster,
+                "addon" => Placeholder::AddOn,
+                "agent" => Placeholder::Agent,
+                _ => return Err(IdentityError::UnknownPlaceholder(source.to_owned())),
+            };
+            push_literal(&mut pieces, literal, source)?;
+            pieces.push(Piece::Hole(hole));
+            rest = after;
+        }
+        push_literal(&mut pieces, rest, source)?;
+        let template = Self { source: source.to_owned(), pieces };
+        if template.is_unambiguous() { Ok(template) } else { Err(IdentityError::Ambiguous(source.to_owned())) }
+    }
+
+    /// A hole ends where the next literal begins, so that literal must begin with what no name holds.
+    fn is_unambiguous(&self) -> bool {
+        self.pieces.windows(2).all(|pair| match pair {
+            [Piece::Hole(_), Piece::Hole(_)] => false,
+            [Piece::Hole(_), Piece::Literal(text)] => {
+                self.is_last(text) || text.starts_with(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c))
+            }
+            _ => true,
+        })
+    }
+
+    /// Whether no hole follows the literal `text`: then it is a suffix and cannot be confused.
+    fn is_last(&self, text: &str) -> bool {
+        matches!(self.pieces.last(), Some(Piece::Literal(last)) if std::ptr::eq(last.as_str(), text))
+    }
+
+    fn count(&self, hole: Placeholder) -> usize {
+        self.pieces.iter().filter(|piece| **piece == Piece::Hole(hole)).count()
+    }
+
+    fn render(&self, cluster: &str, addon: &str, agent: &str) -> String {
+        self.pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Literal(text) => text.as_str(),
+                Piece::Hole(Placeholder::Cluster) => cluster,
+                Piece::Hole(Placeholder::AddOn) => addon,
+                Piece::Hole(Placeholder::Agent) => agent,
+            })
+            .collect()
+    }
+
+    /// The texts that stand in the holes, in order, when `text` has this template's form.
+    fn captures<'t>(&self, text: &'t str) -> Option<Vec<(Placeholder, &'t str)>> {
+        let mut found = Vec::new();
+        let mut rest = text;
+        for (index, piece) in self.pieces.iter().enumerate() {
+            match piece {
+                Piece::Literal(literal) => rest = rest.strip_prefix(literal.as_str())?,
+                Piece::Hole(hole) => {
+                    let end = match self.pieces.get(index + 1..) {
+                        Some([Piece::Literal(last)]) => rest.len().checked_sub(last.len())?,
+                        Some([Piece::Literal(next), ..]) => rest.find(next.as_str())?,
+                        _ => rest.len(),
+                    };
+                    let (value, tail) = rest.split_at_checked(end)?;
+                    found.push((*hole, value));
+                    rest = tail;
+                }
+            }
+        }
+        rest.is_empty().then_some(found)
+    }
+}
+
+fn push_literal(pieces: &mut Vec<Piece>, literal: &str, source: &str) -> Result<(), IdentityError> {
+    if literal.contains('}') {
+        return Err(IdentityError::UnknownPlaceholder(source.to_owned()));
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(literal.to_owned()));
+    }
+    Ok(())
+}
+
+/// How identities of one signer are written into certificates.
+///
+/// Invariant: the user template names the cluster and the addon, so that a certificate maps back to exactly one
+/// identity and no two identities share a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Convention {
+    user: Template,
+    groups: Vec<Template>,
+    dns_names: Vec<Template>,
+}
+
+impl Convention {
+    /// Reads the templates of `spec.identity`.
+    ///
+    /// # Errors
+    /// [`IdentityError`] names the template and what is wrong with it.
+    pub fn new<S: AsRef<str>>(user: &str, groups: &[S], dns_names: &[S]) -> Result<Self, IdentityError> {
+        let user = Template::parse(user)?;
+        let once = user.count(Placeholder::Cluster) == 1 && user.count(Placeholder::AddOn) == 1;
+        if !once || user.count(Placeholder::Agent) > 1 {
+            return Err(IdentityError::UserIncomplete(user.source));
+        }
+        Ok(Self { user, groups: parse_agentless(groups)?, dns_names: parse_agentless(dns_names)? })
+    }
+
+    /// The common name of a certificate for `id`.
+    pub fn user(&self, id: &PeerIdentity) -> String {
+        self.user.render(id.cluster.as_str(), id.addon.as_str(), id.agent.as_str())
+    }
+
+    /// The organizations of a certificate for any agent of `addon` on `cluster`.
+    pub fn groups(&self, cluster: &ClusterName, addon: &AddOnName) -> Vec<String> {
+        self.groups.iter().map(|t| t.render(cluster.as_str(), addon.as_str(), "")).collect()
+    }
+
+    /// The DNS names of a certificate for any agent of `addon` on `cluster`.
+    pub fn dns_names(&self, cluster: &ClusterName, addon: &AddOnName) -> Vec<String> {
+        self.dns_names.iter().map(|t| t.render(cluster.as_str(), addon.as_str(), "")).collect()
+    }
+
+    /// Reads a common name back. Where the convention has no `{agent}`, the agent is the addon itself.
+    ///
+    /// # Errors
+    /// [`IdentityError::NotConvention`] when the form differs, or the error of the part that is not a name.
+    pub fn identify(&self, common_name: &str) -> Result<PeerIdentity, IdentityError> {
+        let refused = || IdentityError::NotConvention(common_name.to_owned(), self.user.source.clone());
+        let captures = self.user.captures(common_name).ok_or_else(refused)?;
+        let part = |hole| captures.iter().find(|(found, _)| *found == hole).map(|(_, text)| *text);
+        let addon = part(Placeholder::AddOn).ok_or_else(refused)?;
+        Ok(PeerIdentity {
+            cluster: part(Placeholder::Cluster).ok_or_else(refused)?.parse()?,
+            addon: addon.parse()?,
+            agent: part(Placeholder::Agent).unwrap_or(addon).parse()?,
+        })
+    }
+}
+
+impl Default for Convention {
+    #[expect(clippy::expect_used, reason = "constants of this file; default_convention_is_ocms holds them to it")]
+    fn default() -> Self {
+        Self::new(DEFAULT_USER, &DEFAULT_GROUPS, &DEFAULT_DNS_NAMES).expect("OCM's convention is a convention")
+    }
+}
+
+fn parse_agentless<S: AsRef<str>>(sources: &[S]) -> Result<Vec<Template>, IdentityError> {
+    let parse = |source: &S| {
+        let template = Template::parse(source.as_ref())?;
+        match template.count(Placeholder::Agent) {
+            0 => Ok(template),
+            _ => Err(IdentityError::AgentNotAllowed(template.source)),
+        }
+    };
+    sources.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn identity(cluster: &str, addon: &str, agent: &str) -> PeerIdentity {
+        PeerIdentity { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap(), agent: agent.parse().unwrap() }
+    }
+
+    #[test]
+    fn default_convention_is_ocms() {
+        let convention = Convention::default();
+        let id = identity("spoke1", "telemetry", "telemetry");
+        assert_eq!(
+            convention.user(&id),
+            "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry"
+        );
+        assert_eq!(
+            convention.groups(&id.cluster, &id.addon),
+            [
+                "system:open-cluster-management:cluster:spoke1:addon:telemetry",
+                "system:open-cluster-management:addon:telemetry"
+            ]
+        );
+        assert_eq!(convention.dns_names(&id.cluster, &id.addon), ["telemetry.addon.open-cluster-management.io"]);
+    }
+
+    #[test]
+    fn names_outside_ocms_rules_are_refused() {
+        for bad in ["", "-a", "a-", "A", "a_b", "a.b", "a:b", "ä", &"a".repeat(64)] {
+            assert!(bad.parse::<ClusterName>().is_err(), "{bad:?}");
+            assert!(bad.parse::<AddOnName>().is_err(), "{bad:?}");
+        }
+        for bad in ["", ".a", "a:", "a:b", "a/b", "a b", &"a".repeat(64)] {
+            assert!(bad.parse::<AgentName>().is_err(), "{bad:?}");
+        }
+        for good in ["a", "0", "a-b", &"a".repeat(63)] {
+            assert!(good.parse::<ClusterName>().is_ok(), "{good:?}");
+        }
+        assert!("X7-y_z.1".parse::<AgentName>().is_ok());
+    }
+
+    #[test]
+    fn users_outside_the_convention_are_refused() {
+        let convention = Convention::default();
+        for bad in [
+            "",
+            "system:open-cluster-management:spoke1:a1",
+            "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:",
+            "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:a:b",
+            "system:open-cluster-management:cluster::addon:telemetry:agent:a",
+            "system:open-cluster-management:cluster:a:addon:b:addon:c:agent:d",
+            "xsystem:open-cluster-management:cluster:spoke1:addon:telemetry:agent:a",
+            "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:a\n",
+        ] {
+            assert!(convention.identify(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn templates_that_lose_the_identity_are_refused() {
+        let new = |user: &str| Convention::new(user, &[] as &[&str], &[]);
+        assert!(matches!(new("x:{addon}"), Err(IdentityError::UserIncomplete(_))));
+        assert!(matches!(new("x:{cluster}"), Err(IdentityError::UserIncomplete(_))));
+        assert!(matches!(new("{cluster}:{cluster}:{addon}"), Err(IdentityError::UserIncomplete(_))));
+        assert!(matches!(new("{cluster}{addon}"), Err(IdentityError::Ambiguous(_))));
+        assert!(matches!(new("{cluster}-{addon}"), Err(IdentityError::Ambiguous(_))));
+        assert!(matches!(new("{cluster}:{addon}:{host}"), Err(IdentityError::UnknownPlaceholder(_))));
+        assert!(matches!(new("{cluster}:{addon"), Err(IdentityError::UnknownPlaceholder(_))));
+        assert!(matches!(new("}{cluster}:{addon}"), Err(IdentityError::UnknownPlaceholder(_))));
+        assert!(matches!(new(""), Err(IdentityError::TemplateLength(_))));
+        assert!(matches!(new("{cluster}:\n{addon}"), Err(IdentityError::TemplateLength(_))));
+        let groups = Convention::new("{cluster}:{addon}", &["{agent}"], &[]);
+        assert!(matches!(groups, Err(IdentityError::AgentNotAllowed(_))));
+    }
+
+    #[test]
+    fn a_suffix_after_the_last_placeholder_may_be_any_text() {
+        let convention = Convention::new("{addon}:{cluster}.clusters.example", &[] as &[&str], &[]).unwrap();
+        let id = convention.identify("telemetry:c1.clusters.example").unwrap();
+        assert_eq!(id, identity("c1", "telemetry", "telemetry"));
+        assert!(convention.identify("telemetry:c1.clusters.example.clusters.example").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn print_then_parse_is_identity(
+            cluster in "[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?",
+            addon in "[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?",
+            agent in "[A-Za-z0-9]([A-Za-z0-9._-]{0,20}[A-Za-z0-9])?",
+            user in prop::sample::select(vec![DEFAULT_USER, "{agent}@{addon}@{cluster}", "x/{cluster}/{agent}/{addon}-y"]),
+        ) {
+            let convention = Convention::new(user, &[] as &[&str], &[]).unwrap();
+            let id = identity(&cluster, &addon, &agent);
+            prop_assert_eq!(convention.identify(&convention.user(&id)).unwrap(), id);
+        }
+
+        #[test]
+        fn parse_then_print_is_identity(text in "[ -~]{0,80}") {
+            if let Ok(id) = Convention::default().identify(&text) {
+                prop_assert_eq!(Convention::default().user(&id), text);
+            }
+        }
+    }
+}

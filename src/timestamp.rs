@@ -1,0 +1,71 @@
+//! A point in time in whole seconds: the argument that the core takes instead of reading a clock.
+
+use std::fmt;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Seconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// A time by its Unix seconds.
+    pub const fn from_unix(seconds: i64) -> Self {
+        Self(seconds)
+    }
+
+    /// Unix seconds.
+    pub const fn unix(self) -> i64 {
+        self.0
+    }
+
+    /// This time and `duration`, cut at the end of representable time.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)))
+    }
+
+    /// `duration` before this time.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long it is until `later`; zero when that is past.
+    pub fn until(self, later: Self) -> Duration {
+        Duration::from_secs(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
+    }
+
+    /// Reads RFC 3339. `None` for any other text.
+    pub fn from_rfc3339(text: &str) -> Option<Self> {
+        OffsetDateTime::parse(text, &Rfc3339).ok().map(|time| Self(time.unix_timestamp()))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 in UTC; Unix seconds where the year has more than four digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = OffsetDateTime::from_unix_timestamp(self.0).ok().and_then(|time| time.format(&Rfc3339).ok());
+        match text {
+            Some(text) => f.write_str(&text),
+            None => write!(f, "@{}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_and_reads_rfc3339() {
+        let time = Timestamp::from_unix(1_795_000_000);
+        assert_eq!(time.to_string(), "2026-11-18T11:06:40Z");
+        assert_eq!(Timestamp::from_rfc3339("2026-11-18T12:06:40+01:00"), Some(time));
+        assert_eq!(Timestamp::from_rfc3339("yesterday"), None);
+        assert_eq!(time.plus(Duration::from_secs(5)).until(time), Duration::ZERO);
+        assert_eq!(Timestamp::from_unix(i64::MAX).to_string(), format!("@{}", i64::MAX));
+    }
+}
