@@ -66,12 +66,7 @@ pub(super) fn prepare_create(csr: &mut Value, user: &User) {
 }
 
 /// Undoes what a write to this subresource may not touch, and dates the conditions.
-pub(super) fn prepare_update(
-    new: &mut Value,
-    old: &Value,
-    subresource: Option<&str>,
-    now: &str,
-) -> Vec<Cause> {
+pub(super) fn prepare_update(new: &mut Value, old: &Value, subresource: Option<&str>, now: &str) -> Vec<Cause> {
     keep(new, old, "spec");
     match subresource {
         None => keep(new, old, "status"),
@@ -120,9 +115,7 @@ pub(super) fn asks_for_masters(csr: &Value) -> bool {
         return false;
     };
     let subject = &request.certification_request_info.subject;
-    subject
-        .iter_organization()
-        .any(|o| o.as_str().is_ok_and(|o| o == "system:masters"))
+    subject.iter_organization().any(|o| o.as_str().is_ok_and(|o| o == "system:masters"))
 }
 
 fn validate_usages(csr: &Value, causes: &mut Vec<Cause>) {
@@ -147,10 +140,7 @@ fn signer_name_problem(name: &str) -> Option<Cause> {
         return Some(Cause::required(field, ""));
     }
     if name == "kubernetes.io/legacy-unknown" {
-        return Some(Cause::invalid(
-            field,
-            "the legacy signerName is not allowed via this API version",
-        ));
+        return Some(Cause::invalid(field, "the legacy signerName is not allowed via this API version"));
     }
     if name.len() > SIGNER_NAME_LIMIT {
         return Some(Cause::too_long(field, "may not be more than 571 bytes"));
@@ -160,10 +150,7 @@ fn signer_name_problem(name: &str) -> Option<Cause> {
         _ => false,
     };
     (!fits).then(|| {
-        Cause::invalid(
-            field,
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
-        )
+        Cause::invalid(field, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
     })
 }
 
@@ -173,9 +160,7 @@ pub(super) fn is_subdomain(name: &str) -> bool {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
     name.len() <= 253 && name.split('.').all(label)
 }
@@ -186,8 +171,8 @@ fn parse_request(csr: &Value) -> Result<(), String> {
     let block = first_block(&bytes(csr, "spec.request"))
         .filter(|block| block.label == "CERTIFICATE REQUEST")
         .ok_or("PEM block type must be CERTIFICATE REQUEST")?;
-    let (rest, request) = X509CertificationRequest::from_der(&block.contents)
-        .map_err(|error| format!("asn1: {error}"))?;
+    let (rest, request) =
+        X509CertificationRequest::from_der(&block.contents).map_err(|error| format!("asn1: {error}"))?;
     if !rest.is_empty() {
         return Err("asn1: syntax error: trailing data".into());
     }
@@ -281,15 +266,9 @@ fn validate_update(new: &Value, old: &Value, approval: bool) -> Vec<Cause> {
         let words = format!("updates may not {refusal} a condition of type {kind:?}");
         causes.push(Cause::forbidden(field, &words));
     }
-    let (before, after) = (
-        text(old, "status.certificate"),
-        text(new, "status.certificate"),
-    );
+    let (before, after) = (text(old, "status.certificate"), text(new, "status.certificate"));
     if before != after && !before.is_empty() {
-        causes.push(Cause::forbidden(
-            "status.certificate",
-            "updates may not modify existing certificate content",
-        ));
+        causes.push(Cause::forbidden("status.certificate", "updates may not modify existing certificate content"));
     } else if let Some(problem) = certificate_problem(after, new) {
         causes.push(Cause::invalid("status.certificate", &problem));
     }
@@ -305,11 +284,7 @@ fn validate_conditions(csr: &Value) -> Vec<Cause> {
         if kind.is_empty() {
             causes.push(Cause::required(field("type"), ""));
         }
-        let allowed: &[&str] = if TRUE_ONLY.contains(&kind) {
-            &["True"]
-        } else {
-            &["False", "True", "Unknown"]
-        };
+        let allowed: &[&str] = if TRUE_ONLY.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
         if status.is_empty() {
             causes.push(Cause::required(field("status"), ""));
         } else if !allowed.contains(&status) {
@@ -320,19 +295,13 @@ fn validate_conditions(csr: &Value) -> Vec<Cause> {
         }
     }
     if !of_type(csr, "Approved").is_empty() && !of_type(csr, "Denied").is_empty() {
-        causes.push(Cause::invalid(
-            "status.conditions",
-            "Approved and Denied conditions are mutually exclusive",
-        ));
+        causes.push(Cause::invalid("status.conditions", "Approved and Denied conditions are mutually exclusive"));
     }
     causes
 }
 
 fn of_type<'a>(csr: &'a Value, kind: &str) -> Vec<&'a Value> {
-    list(csr, "status.conditions")
-        .iter()
-        .filter(|condition| text(condition, "type") == kind)
-        .collect()
+    list(csr, "status.conditions").iter().filter(|condition| text(condition, "type") == kind).collect()
 }
 
 fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
@@ -347,12 +316,8 @@ fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
     blocks.iter().find_map(|block| {
         if block.label != "CERTIFICATE" {
             let label = &block.label;
-            return Some(format!(
-                "only CERTIFICATE PEM blocks are allowed, found {label:?}"
-            ));
+            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {label:?}"));
         }
-        X509Certificate::from_der(&block.contents)
-            .err()
-            .map(|e| format!("x509: {e}"))
+        X509Certificate::from_der(&block.contents).err().map(|e| format!("x509: {e}"))
     })
 }

@@ -20,8 +20,7 @@ pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 pub(super) fn json_answer(code: u16, document: &Value) -> Response<Body> {
     let body = Full::new(Bytes::from(document.to_string())).boxed_unsync();
     let mut response = with_type("application/json", body);
-    *response.status_mut() =
-        hyper::StatusCode::from_u16(code).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     response
 }
 
@@ -56,9 +55,7 @@ enum Form {
 impl View {
     pub(super) fn new(resource: &'static Resource, accept: &str, query: &Query) -> Self {
         let form = if accept.contains("as=Table") {
-            Form::Table {
-                whole: query.get("includeObject") == "Object",
-            }
+            Form::Table { whole: query.get("includeObject") == "Object" }
         } else if accept.contains("as=PartialObjectMetadata") {
             Form::Partial
         } else {

@@ -27,28 +27,18 @@ impl User {
         if !groups.iter().any(|group| group == AUTHENTICATED) {
             groups.push(AUTHENTICATED.to_owned());
         }
-        Self {
-            name: name.to_owned(),
-            uid: String::new(),
-            groups,
-        }
+        Self { name: name.to_owned(), uid: String::new(), groups }
     }
 }
 
 /// The caller of a request with these headers, impersonation applied.
-pub(super) fn caller(
-    headers: &HeaderMap,
-    tokens: &HashMap<String, User>,
-) -> Result<User, ApiError> {
+pub(super) fn caller(headers: &HeaderMap, tokens: &HashMap<String, User>) -> Result<User, ApiError> {
     let user = header(headers, AUTHORIZATION.as_str())
         .and_then(|value| value.strip_prefix("Bearer "))
         .and_then(|token| tokens.get(token.trim()))
         .ok_or(ApiError::Unauthorized)?;
-    let groups: Vec<&str> = headers
-        .get_all("impersonate-group")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
+    let groups: Vec<&str> =
+        headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).collect();
     let Some(name) = header(headers, "impersonate-user") else {
         if groups.is_empty() {
             return Ok(user.clone());
@@ -63,10 +53,7 @@ pub(super) fn caller(
         )));
     }
     let uid = header(headers, "impersonate-uid").unwrap_or("").to_owned();
-    Ok(User {
-        uid,
-        ..User::new(name, &groups)
-    })
+    Ok(User { uid, ..User::new(name, &groups) })
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

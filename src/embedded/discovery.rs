@@ -16,8 +16,7 @@ pub(super) fn version() -> Value {
 }
 
 /// The content type of aggregated discovery, by which clients tell it from the older form.
-pub(super) const AGGREGATED: &str =
-    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Whether the client prefers aggregated discovery, and this path has it.
 pub(super) fn is_aggregated(path: &str, accept: &str) -> bool {
@@ -110,9 +109,7 @@ fn resource_list(group: &str, version: &str) -> Option<Value> {
                 "namespaced": r.namespaced, "kind": r.kind, "verbs": SUBRESOURCE_VERBS }));
         }
     }
-    let api_version = of_group(group)
-        .find(|r| r.version == version)?
-        .api_version();
+    let api_version = of_group(group).find(|r| r.version == version)?.api_version();
     Some(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources }))
 }
 
@@ -127,11 +124,7 @@ fn openapi_index() -> Value {
 }
 
 fn base(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        format!("api/{version}")
-    } else {
-        format!("apis/{group}/{version}")
-    }
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
 /// kubectl looks for one thing before it sends an object without checking it itself: that `PATCH` of
@@ -143,11 +136,7 @@ fn openapi(group: &str, version: &str) -> Option<Value> {
         let parameter = json!({ "name": "fieldValidation", "in": "query", "schema": { "type": "string" } });
         let patch = json!({ "parameters": [parameter], "responses": {},
             "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": kind });
-        let scope = if r.namespaced {
-            "/namespaces/{namespace}"
-        } else {
-            ""
-        };
+        let scope = if r.namespaced { "/namespaces/{namespace}" } else { "" };
         let path = format!("/{}{scope}/{}/{{name}}", base(group, version), r.plural);
         paths.insert(path, json!({ "patch": patch }));
     }

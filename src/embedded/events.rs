@@ -49,10 +49,7 @@ mod tests {
         let events = Resource::find("events.k8s.io", "v1", "events").unwrap();
         let shown = json!({ "apiVersion": "events.k8s.io/v1", "note": "n", "regarding": {}, "reason": "r" });
         let stored = to_stored(events, shown.clone());
-        assert_eq!(
-            stored,
-            json!({ "apiVersion": "v1", "message": "n", "involvedObject": {}, "reason": "r" })
-        );
+        assert_eq!(stored, json!({ "apiVersion": "v1", "message": "n", "involvedObject": {}, "reason": "r" }));
         assert_eq!(to_shown(events, &stored), shown);
     }
 }

@@ -51,13 +51,7 @@ async fn answer(hub: &Arc<Hub>, request: Request<Incoming>) -> Result<Response<B
     let target = Target::parse(&path)?;
     let query = Query::parse(request.uri())?;
     let view = View::new(target.resource, &accept, &query);
-    let call = Call {
-        hub,
-        target,
-        user,
-        query,
-        view,
-    };
+    let call = Call { hub, target, user, query, view };
     call.dispatch(request).await
 }
 
@@ -141,10 +135,7 @@ impl Call<'_> {
 
     fn create(&self, body: Value) -> Result<Response<Body>, ApiError> {
         if self.target.resource.review {
-            return Ok(json_answer(
-                201,
-                &review(self.target.resource, &self.user, body),
-            ));
+            return Ok(json_answer(201, &review(self.target.resource, &self.user, body)));
         }
         if self.target.resource.namespaced && self.target.namespace.is_none() {
             return Err(ApiError::MethodNotAllowed);
@@ -153,9 +144,7 @@ impl Call<'_> {
         writes::check_type(self.target.resource, &mut body)?;
         let body = events::to_stored(self.target.resource, body);
         let write = self.in_write(false)?;
-        let created = self
-            .hub
-            .write(|store| writes::create(store, &write, body))?;
+        let created = self.hub.write(|store| writes::create(store, &write, body))?;
         Ok(self.show(201, &created))
     }
 
@@ -164,18 +153,11 @@ impl Call<'_> {
         writes::check_type(self.target.resource, &mut body)?;
         let body = events::to_stored(self.target.resource, body);
         let write = self.in_write(false)?;
-        let updated = self
-            .hub
-            .write(|store| writes::update(store, &write, name, true, |_| Ok(body)))?;
+        let updated = self.hub.write(|store| writes::update(store, &write, name, true, |_| Ok(body)))?;
         Ok(self.show(200, &updated))
     }
 
-    fn patch(
-        &self,
-        name: &str,
-        content_type: &str,
-        body: &[u8],
-    ) -> Result<Response<Body>, ApiError> {
+    fn patch(&self, name: &str, content_type: &str, body: &[u8]) -> Result<Response<Body>, ApiError> {
         let kind = PatchKind::parse(content_type, self.target.resource)?;
         let patch: Value = match kind {
             PatchKind::Apply => serde_yaml::from_slice(body).map_err(|e| unreadable(&e))?,
@@ -218,9 +200,7 @@ impl Call<'_> {
         let Some(name) = name else {
             return listing::delete_all(self.hub, &self.target, &self.query, &write, options);
         };
-        let deleted = self
-            .hub
-            .write(|store| writes::delete(store, &write, name, options))?;
+        let deleted = self.hub.write(|store| writes::delete(store, &write, name, options))?;
         match deleted {
             Deleted::Waiting(object) => Ok(self.show(200, &object)),
             Deleted::Gone(object) => {
@@ -309,8 +289,6 @@ async fn collect(request: Request<Incoming>) -> Result<Vec<u8>, ApiError> {
     match limited.collect().await {
         Ok(body) => Ok(body.to_bytes().to_vec()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge(BODY_LIMIT)),
-        Err(error) => Err(ApiError::BadRequest(format!(
-            "the body could not be read: {error}"
-        ))),
+        Err(error) => Err(ApiError::BadRequest(format!("the body could not be read: {error}"))),
     }
 }

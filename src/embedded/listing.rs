@@ -16,8 +16,7 @@ use super::writes::{self, Write};
 /// The selector of a request.
 pub(super) fn selector(target: &Target, query: &Query) -> Result<Selector, ApiError> {
     let (labels, fields) = (query.get("labelSelector"), query.get("fieldSelector"));
-    Selector::parse(target.resource, labels, fields)
-        .map_err(|error| ApiError::BadRequest(error.to_string()))
+    Selector::parse(target.resource, labels, fields).map_err(|error| ApiError::BadRequest(error.to_string()))
 }
 
 /// What a request selects, in the form in which it is shown.
@@ -33,17 +32,10 @@ pub(super) fn selected<'a>(
 }
 
 /// Answers a list.
-pub(super) fn list(
-    hub: &Hub,
-    target: &Target,
-    query: &Query,
-    view: View,
-) -> Result<Response<Body>, ApiError> {
+pub(super) fn list(hub: &Hub, target: &Target, query: &Query, view: View) -> Result<Response<Body>, ApiError> {
     let selector = selector(target, query)?;
     let limit = query.number("limit")?.filter(|limit| *limit > 0);
-    let limit = limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit).unwrap_or(usize::MAX)
-    });
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let from = match query.get("continue") {
         "" => None,
         token => Some(Page::parse(token)?),
@@ -66,11 +58,7 @@ impl Page {
         let mut parts = token.splitn(3, '/');
         let mut next = || parts.next();
         let page = (|| {
-            Some(Self {
-                revision: next()?.parse().ok()?,
-                namespace: next()?.to_owned(),
-                name: next()?.to_owned(),
-            })
+            Some(Self { revision: next()?.parse().ok()?, namespace: next()?.to_owned(), name: next()?.to_owned() })
         })();
         page.ok_or_else(|| ApiError::BadRequest("continue key is not valid".into()))
     }
@@ -80,20 +68,10 @@ impl Page {
     }
 }
 
-fn page(
-    store: &Store,
-    target: &Target,
-    selector: &Selector,
-    limit: usize,
-    from: Option<Page>,
-) -> (Vec<Value>, Value) {
+fn page(store: &Store, target: &Target, selector: &Selector, limit: usize, from: Option<Page>) -> (Vec<Value>, Value) {
     let revision = from.as_ref().map_or(store.revision(), |p| p.revision);
     let after = from.map(|page| (page.namespace, page.name));
-    let is_later = |key: &Key| {
-        after
-            .as_ref()
-            .is_none_or(|(ns, name)| (&key.namespace, &key.name) > (ns, name))
-    };
+    let is_later = |key: &Key| after.as_ref().is_none_or(|(ns, name)| (&key.namespace, &key.name) > (ns, name));
     let mut rest = selected(store, target, selector).filter(|(key, _)| is_later(key));
     let mut items = Vec::new();
     let mut last = None;
@@ -104,11 +82,7 @@ fn page(
     let remaining = rest.count();
     let mut metadata = json!({ "resourceVersion": revision.to_string() });
     if let (Some(key), true) = (last, remaining > 0) {
-        let next = Page {
-            revision,
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
+        let next = Page { revision, namespace: key.namespace.clone(), name: key.name.clone() };
         metadata = json!({ "resourceVersion": revision.to_string(), "continue": next.token(),
             "remainingItemCount": remaining });
     }
@@ -128,12 +102,8 @@ pub(super) fn delete_all(
     }
     let selector = selector(target, query)?;
     hub.write(|store| {
-        let names: Vec<String> = selected(store, target, &selector)
-            .map(|(key, _)| key.name.clone())
-            .collect();
-        names
-            .iter()
-            .try_for_each(|name| writes::delete(store, write, name, options).map(drop))
+        let names: Vec<String> = selected(store, target, &selector).map(|(key, _)| key.name.clone()).collect();
+        names.iter().try_for_each(|name| writes::delete(store, write, name, options).map(drop))
     })?;
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" });
     Ok(json_answer(200, &status))

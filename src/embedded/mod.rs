@@ -61,9 +61,7 @@ use state::Hub;
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     /// The stand-in has no RBAC, so it is for this machine alone.
-    #[error(
-        "the embedded hub listens on loopback only, not on {0}; use 127.0.0.1 or [::1] with a port, or port 0"
-    )]
+    #[error("the embedded hub listens on loopback only, not on {0}; use 127.0.0.1 or [::1] with a port, or port 0")]
     NotLoopback(SocketAddr),
     /// The address is in use or not there.
     #[error("the embedded hub cannot listen on {address}: {source}; choose another address or port 0")]
@@ -104,10 +102,7 @@ impl EmbeddedHub {
         if !listen.ip().is_loopback() {
             return Err(EmbeddedError::NotLoopback(listen));
         }
-        let listening = |source| EmbeddedError::Listen {
-            address: listen,
-            source,
-        };
+        let listening = |source| EmbeddedError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
         let (ca_pem, tls) = server::tls(address)?;
@@ -115,13 +110,7 @@ impl EmbeddedHub {
         let hub = Arc::new(hub);
         let (commands, received) = mpsc::channel(1);
         let task = tokio::spawn(server::run(listener, tls, Arc::clone(&hub), received));
-        Ok(Self {
-            address,
-            ca_pem,
-            hub,
-            commands,
-            task,
-        })
+        Ok(Self { address, ca_pem, hub, commands, task })
     }
 
     /// `https://` and the address.

@@ -4,8 +4,7 @@ use serde_json::{Map, Value};
 
 /// The value at a dotted path.
 pub(super) fn get<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.')
-        .try_fold(object, |value, field| value.get(field))
+    path.split('.').try_fold(object, |value, field| value.get(field))
 }
 
 /// The string at a dotted path; empty when absent or of another type.
@@ -15,9 +14,7 @@ pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
 
 /// The list at a dotted path; empty when absent or of another type.
 pub(super) fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
-    get(object, path)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    get(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The strings of the list at a dotted path.
@@ -61,25 +58,19 @@ pub(super) fn keep(to: &mut Value, from: &Value, path: &str) {
 
 /// The mutable value at a dotted path.
 pub(super) fn get_mut<'a>(object: &'a mut Value, path: &str) -> Option<&'a mut Value> {
-    path.split('.')
-        .try_fold(object, |value, field| value.get_mut(field))
+    path.split('.').try_fold(object, |value, field| value.get_mut(field))
 }
 
 /// The condition of a type in `status.conditions`.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(object, "status.conditions")
-        .iter()
-        .find(|condition| text(condition, "type") == kind)
+    list(object, "status.conditions").iter().find(|condition| text(condition, "type") == kind)
 }
 
 /// RFC 3339 in UTC with whole seconds, as `metav1.Time` prints; for seconds since 1970.
 pub(super) fn timestamp(seconds: i64) -> String {
     time::OffsetDateTime::from_unix_timestamp(seconds)
         .ok()
-        .and_then(|t| {
-            t.format(&time::format_description::well_known::Rfc3339)
-                .ok()
-        })
+        .and_then(|t| t.format(&time::format_description::well_known::Rfc3339).ok())
         .unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned()) // only years beyond 9999
 }
 

@@ -10,21 +10,13 @@ pub(super) enum PatchError {
     #[error("the JSON patch is malformed: {0}")]
     Malformed(String),
     #[error("the JSON patch cannot be applied: {op} {path:?}: {cause}")]
-    Inapplicable {
-        op: String,
-        path: String,
-        cause: &'static str,
-    },
+    Inapplicable { op: String, path: String, cause: &'static str },
 }
 
 /// The lists that strategic merge and apply merge by key instead of replacing
 /// (`patchMergeKey` of k8s.io/api, `x-kubernetes-list-map-keys` of OCM's CRDs).
-const KEYED_LISTS: &[(&str, &str)] = &[
-    ("conditions", "type"),
-    ("ownerReferences", "uid"),
-    ("secrets", "name"),
-    ("imagePullSecrets", "name"),
-];
+const KEYED_LISTS: &[(&str, &str)] =
+    &[("conditions", "type"), ("ownerReferences", "uid"), ("secrets", "name"), ("imagePullSecrets", "name")];
 
 /// RFC 7386: objects merge, `null` removes, everything else replaces.
 pub(super) fn merge(target: &mut Value, patch: &Value) {
@@ -63,11 +55,7 @@ pub(super) fn strategic(target: &mut Value, patch: &Value) -> Result<(), PatchEr
     Ok(())
 }
 
-fn strategic_field(
-    target: &mut Map<String, Value>,
-    field: &str,
-    value: &Value,
-) -> Result<(), PatchError> {
+fn strategic_field(target: &mut Map<String, Value>, field: &str, value: &Value) -> Result<(), PatchError> {
     let key = KEYED_LISTS.iter().find(|(list, _)| *list == field);
     match (value, key) {
         (Value::Null, _) => {
@@ -77,23 +65,13 @@ fn strategic_field(
             strategic(target.entry(field).or_insert(Value::Null), value)?;
         }
         (Value::Array(items), Some((_, key))) => {
-            let list = target
-                .entry(field)
-                .or_insert_with(|| Value::Array(Vec::new()));
+            let list = target.entry(field).or_insert_with(|| Value::Array(Vec::new()));
             merge_keyed(list, items, key)?;
         }
         (Value::Array(items), None) if field == "finalizers" => {
-            let list = target
-                .entry(field)
-                .or_insert_with(|| Value::Array(Vec::new()));
+            let list = target.entry(field).or_insert_with(|| Value::Array(Vec::new()));
             if let Some(list) = list.as_array_mut() {
-                list.extend(
-                    items
-                        .iter()
-                        .filter(|i| !list.contains(i))
-                        .cloned()
-                        .collect::<Vec<_>>(),
-                );
+                list.extend(items.iter().filter(|i| !list.contains(i)).cloned().collect::<Vec<_>>());
             }
         }
         _ => {
@@ -150,9 +128,7 @@ fn as_map(value: &mut Value) -> &mut Map<String, Value> {
 
 /// RFC 6902: all operations or none.
 pub(super) fn json_patch(target: &mut Value, operations: &Value) -> Result<(), PatchError> {
-    let operations = operations
-        .as_array()
-        .ok_or_else(|| PatchError::Malformed("not a list of operations".into()))?;
+    let operations = operations.as_array().ok_or_else(|| PatchError::Malformed("not a list of operations".into()))?;
     let mut result = target.clone();
     for operation in operations {
         apply_operation(&mut result, operation)?;
@@ -166,27 +142,15 @@ fn apply_operation(target: &mut Value, operation: &Value) -> Result<(), PatchErr
     let malformed = |what: &str| PatchError::Malformed(what.to_owned());
     let op = member("op").ok_or_else(|| malformed("an operation has no op"))?;
     let path = member("path").ok_or_else(|| malformed("an operation has no path"))?;
-    let value = || {
-        operation
-            .get("value")
-            .cloned()
-            .ok_or_else(|| malformed("an operation has no value"))
-    };
+    let value = || operation.get("value").cloned().ok_or_else(|| malformed("an operation has no value"));
     let from = || member("from").ok_or_else(|| malformed("an operation has no from"));
-    let inapplicable = |cause| PatchError::Inapplicable {
-        op: op.to_owned(),
-        path: path.to_owned(),
-        cause,
-    };
+    let inapplicable = |cause| PatchError::Inapplicable { op: op.to_owned(), path: path.to_owned(), cause };
     let outcome = match op {
         "add" => add(target, path, value()?),
         "remove" => take(target, path).map(drop),
         "replace" => take(target, path).and_then(|_| add(target, path, value().ok()?)),
         "move" => take(target, from()?).and_then(|moved| add(target, path, moved)),
-        "copy" => target
-            .pointer(from()?)
-            .cloned()
-            .and_then(|copied| add(target, path, copied)),
+        "copy" => target.pointer(from()?).cloned().and_then(|copied| add(target, path, copied)),
         "test" => {
             let wanted = value()?;
             if target.pointer(path) != Some(&wanted) {
@@ -252,10 +216,7 @@ mod tests {
     #[test]
     fn merge_removes_nulls_and_replaces_lists() {
         let mut object = json!({ "a": { "b": 1, "c": 2 }, "l": [1, 2] });
-        merge(
-            &mut object,
-            &json!({ "a": { "b": null, "d": 3 }, "l": [3] }),
-        );
+        merge(&mut object, &json!({ "a": { "b": null, "d": 3 }, "l": [3] }));
         assert_eq!(object, json!({ "a": { "c": 2, "d": 3 }, "l": [3] }));
     }
 
@@ -274,11 +235,7 @@ mod tests {
         let bad = json!([{ "op": "remove", "path": "/n" }, { "op": "remove", "path": "/x" }]);
         assert!(json_patch(&mut object, &bad).is_err());
         assert_eq!(object["n"], 5);
-        for malformed in [
-            json!({}),
-            json!([{}]),
-            json!([{ "op": "fly", "path": "/a" }]),
-        ] {
+        for malformed in [json!({}), json!([{}]), json!([{ "op": "fly", "path": "/a" }])] {
             let error = json_patch(&mut object, &malformed).unwrap_err();
             assert!(matches!(error, PatchError::Malformed(_)));
         }
@@ -310,10 +267,7 @@ mod tests {
             "$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["b", "c"],
         } });
         strategic(&mut object, &patch).unwrap();
-        let mut finalizers: Vec<_> = object["metadata"]["finalizers"]
-            .as_array()
-            .unwrap()
-            .clone();
+        let mut finalizers: Vec<_> = object["metadata"]["finalizers"].as_array().unwrap().clone();
         finalizers.retain(|f| f != "a");
         assert_eq!(finalizers, [json!("b"), json!("c")]);
     }

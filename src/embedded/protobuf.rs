@@ -129,13 +129,7 @@ const KINDS: &[(&str, &[Field])] = &[
             (4, "immutable", Type::Bool),
         ],
     ),
-    (
-        "ServiceAccount",
-        &[
-            (1, "metadata", Type::Message(META)),
-            (4, "automountServiceAccountToken", Type::Bool),
-        ],
-    ),
+    ("ServiceAccount", &[(1, "metadata", Type::Message(META)), (4, "automountServiceAccountToken", Type::Bool)]),
     (
         "CertificateSigningRequest",
         &[
@@ -144,36 +138,22 @@ const KINDS: &[(&str, &[Field])] = &[
             (
                 3,
                 "status",
-                Type::Message(&[
-                    (1, "conditions", Type::Messages(CSR_CONDITION)),
-                    (2, "certificate", Type::Bytes),
-                ]),
+                Type::Message(&[(1, "conditions", Type::Messages(CSR_CONDITION)), (2, "certificate", Type::Bytes)]),
             ),
         ],
     ),
-    (
-        "SelfSubjectReview",
-        &[(1, "metadata", Type::Message(META))],
-    ),
+    ("SelfSubjectReview", &[(1, "metadata", Type::Message(META))]),
     (
         "SelfSubjectAccessReview",
         &[
             (1, "metadata", Type::Message(META)),
-            (
-                2,
-                "spec",
-                Type::Message(&[(1, "resourceAttributes", Type::Message(ATTRIBUTES))]),
-            ),
+            (2, "spec", Type::Message(&[(1, "resourceAttributes", Type::Message(ATTRIBUTES))])),
         ],
     ),
     (
         "DeleteOptions",
         &[
-            (
-                2,
-                "preconditions",
-                Type::Message(&[(1, "uid", Type::Text), (2, "resourceVersion", Type::Text)]),
-            ),
+            (2, "preconditions", Type::Message(&[(1, "uid", Type::Text), (2, "resourceVersion", Type::Text)])),
             (4, "propagationPolicy", Type::Text),
             (5, "dryRun", Type::Texts),
         ],
@@ -181,11 +161,7 @@ const KINDS: &[(&str, &[Field])] = &[
 ];
 
 /// `runtime.Unknown`; `raw` is taken apart separately.
-const UNKNOWN: &[Field] = &[(
-    1,
-    "typeMeta",
-    Type::Message(&[(1, "apiVersion", Type::Text), (2, "kind", Type::Text)]),
-)];
+const UNKNOWN: &[Field] = &[(1, "typeMeta", Type::Message(&[(1, "apiVersion", Type::Text), (2, "kind", Type::Text)]))];
 
 /// The JSON form of a protobuf body.
 pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
@@ -198,10 +174,8 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
         })
         .unwrap_or_default();
     let kind = objects::text(&unknown, "typeMeta.kind");
-    let (_, fields) = KINDS
-        .iter()
-        .find(|(known, _)| *known == kind)
-        .ok_or_else(|| ProtobufError::Kind(kind.to_owned()))?;
+    let (_, fields) =
+        KINDS.iter().find(|(known, _)| *known == kind).ok_or_else(|| ProtobufError::Kind(kind.to_owned()))?;
     let mut object = message(raw, fields, 0)?;
     for field in ["apiVersion", "kind"] {
         let value = objects::text(&unknown, &format!("typeMeta.{field}"));

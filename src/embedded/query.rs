@@ -32,10 +32,9 @@ impl Query {
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|_| ApiError::BadRequest(format!("{name}: {text:?} is not a number"))),
+            text => {
+                text.parse().map(Some).map_err(|_| ApiError::BadRequest(format!("{name}: {text:?} is not a number")))
+            }
         }
     }
 }

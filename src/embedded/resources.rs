@@ -57,11 +57,7 @@ const BUILT_IN: Resource = Resource {
     columns: &[AGE],
 };
 
-const CUSTOM: Resource = Resource {
-    custom: true,
-    subresources: &["status"],
-    ..BUILT_IN
-};
+const CUSTOM: Resource = Resource { custom: true, subresources: &["status"], ..BUILT_IN };
 
 /// The certificate signing requests; their rules are in `admission`.
 pub(super) const CSR_PLURAL: &str = "certificatesigningrequests";
@@ -84,11 +80,7 @@ pub(super) static RESOURCES: &[Resource] = &[
         singular: "secret",
         kind: "Secret",
         fields: &["type"],
-        columns: &[
-            ("Type", Cell::Path("type")),
-            ("Data", Cell::Count("data")),
-            AGE,
-        ],
+        columns: &[("Type", Cell::Path("type")), ("Data", Cell::Count("data")), AGE],
         ..BUILT_IN
     },
     Resource {
@@ -190,10 +182,7 @@ pub(super) static RESOURCES: &[Resource] = &[
         columns: &[
             ("Hub Accepted", Cell::Path("spec.hubAcceptsClient")),
             ("Joined", Cell::Condition("ManagedClusterJoined")),
-            (
-                "Available",
-                Cell::Condition("ManagedClusterConditionAvailable"),
-            ),
+            ("Available", Cell::Condition("ManagedClusterConditionAvailable")),
             AGE,
         ],
         ..CUSTOM
@@ -220,11 +209,7 @@ pub(super) static RESOURCES: &[Resource] = &[
         kind: "AddOnSigner",
         namespaced: false,
         short: &["ads"],
-        columns: &[
-            ("Signer", Cell::Path("spec.signerName")),
-            ("Ready", Cell::Condition("Ready")),
-            AGE,
-        ],
+        columns: &[("Signer", Cell::Path("spec.signerName")), ("Ready", Cell::Condition("Ready")), AGE],
         ..CUSTOM
     },
     Resource {
@@ -243,11 +228,7 @@ pub(super) static RESOURCES: &[Resource] = &[
     },
 ];
 
-const REVIEW: Resource = Resource {
-    namespaced: false,
-    review: true,
-    ..BUILT_IN
-};
+const REVIEW: Resource = Resource { namespaced: false, review: true, ..BUILT_IN };
 
 const EVENT: Resource = Resource {
     plural: "events",
@@ -279,18 +260,12 @@ pub(super) const EVENT_FIELDS: &[(&str, &str)] = &[
 impl Resource {
     /// Looks up a resource by its place in the URL.
     pub(super) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
-        RESOURCES
-            .iter()
-            .find(|r| r.group == group && r.version == version && r.plural == plural)
+        RESOURCES.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
     }
 
     /// `v1` or `group/v1`.
     pub(super) fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// `secrets` or `leases.coordination.k8s.io`, as messages name a resource.
@@ -323,23 +298,10 @@ impl Resource {
         if self.review {
             return &["create"];
         }
-        &[
-            "create",
-            "delete",
-            "deletecollection",
-            "get",
-            "list",
-            "patch",
-            "update",
-            "watch",
-        ]
+        &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     }
 }
 
 fn join(name: &str, group: &str) -> String {
-    if group.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}.{group}")
-    }
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

@@ -38,15 +38,9 @@ struct FieldRule {
 
 impl Selector {
     /// Reads the `labelSelector` and `fieldSelector` of a request for `resource`.
-    pub(super) fn parse(
-        resource: &Resource,
-        labels: &str,
-        fields: &str,
-    ) -> Result<Self, SelectorError> {
+    pub(super) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, SelectorError> {
         Ok(Self {
-            labels: split_outside_parentheses(labels)
-                .map(parse_label)
-                .collect::<Result<_, _>>()?,
+            labels: split_outside_parentheses(labels).map(parse_label).collect::<Result<_, _>>()?,
             fields: fields
                 .split(',')
                 .filter(|part| !part.trim().is_empty())
@@ -58,8 +52,7 @@ impl Selector {
     /// Whether an object, in the form in which it is shown, is selected.
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = objects::get(object, "metadata.labels");
-        self.labels.iter().all(|rule| rule.matches(labels))
-            && self.fields.iter().all(|rule| rule.matches(object))
+        self.labels.iter().all(|rule| rule.matches(labels)) && self.fields.iter().all(|rule| rule.matches(object))
     }
 }
 
@@ -153,11 +146,7 @@ fn parse_field(resource: &Resource, part: &str) -> Result<FieldRule, SelectorErr
     if !known {
         return Err(SelectorError::UnsupportedField(path.to_owned()));
     }
-    Ok(FieldRule {
-        path: path.to_owned(),
-        value: value.trim().to_owned(),
-        equal,
-    })
+    Ok(FieldRule { path: path.to_owned(), value: value.trim().to_owned(), equal })
 }
 
 #[cfg(test)]
@@ -175,9 +164,7 @@ mod tests {
             "metadata": { "name": "a", "labels": { "app": "x", "tier": "front" } },
             "spec": { "signerName": "example.com/one" },
         });
-        Selector::parse(csr(), labels, fields)
-            .unwrap()
-            .matches(&object)
+        Selector::parse(csr(), labels, fields).unwrap().matches(&object)
     }
 
     #[test]
@@ -195,25 +182,14 @@ mod tests {
         ] {
             assert!(selects(yes, ""), "{yes}");
         }
-        for no in [
-            "app=y",
-            "app!=x",
-            "missing",
-            "!app",
-            "app in (y,z)",
-            "app=x,tier=back",
-            "missing in (y)",
-        ] {
+        for no in ["app=y", "app!=x", "missing", "!app", "app in (y,z)", "app=x,tier=back", "missing in (y)"] {
             assert!(!selects(no, ""), "{no}");
         }
     }
 
     #[test]
     fn field_requirements_compare_the_value_at_the_path() {
-        assert!(selects(
-            "",
-            "spec.signerName=example.com/one,metadata.name=a"
-        ));
+        assert!(selects("", "spec.signerName=example.com/one,metadata.name=a"));
         assert!(selects("", "metadata.name!=b"));
         assert!(!selects("", "spec.signerName=example.com/two"));
     }
@@ -221,10 +197,7 @@ mod tests {
     #[test]
     fn an_unsupported_field_is_refused_as_by_the_api_server() {
         let error = Selector::parse(csr(), "", "spec.username=x").unwrap_err();
-        assert_eq!(
-            error,
-            SelectorError::UnsupportedField("spec.username".into())
-        );
+        assert_eq!(error, SelectorError::UnsupportedField("spec.username".into()));
         assert!(Selector::parse(csr(), "a b", "").is_err());
         assert!(Selector::parse(csr(), "a in (b", "").is_err());
     }

@@ -9,8 +9,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
 };
 use rustls::ServerConfig;
 use rustls_pki_types::PrivateKeyDer;
@@ -67,9 +67,7 @@ pub(super) fn tls(address: SocketAddr) -> Result<(String, Arc<ServerConfig>), Em
 fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, common_name);
+    params.distinguished_name.push(DnType::CommonName, common_name);
     let now = OffsetDateTime::from_unix_timestamp(now()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     params.not_before = now - time::Duration::hours(1);
     params.not_after = now + time::Duration::days(CERTIFICATE_DAYS);
@@ -127,9 +125,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, hub: Arc<Hub>) {
         let hub = Arc::clone(&hub);
         async move { Ok::<_, std::convert::Infallible>(handlers::serve(hub, request).await) }
     });
-    let served = auto::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let served = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
     if let Err(error) = served {
         tracing::debug!(error = %error, "Connection ended with an error");
     }

@@ -39,8 +39,7 @@ impl Hub {
             random: SystemRandom::new(),
             stop: CancellationToken::new(),
         };
-        let namespaces =
-            Resource::find("", "v1", "namespaces").ok_or_else(|| ApiError::NoSuchPath)?;
+        let namespaces = Resource::find("", "v1", "namespaces").ok_or_else(|| ApiError::NoSuchPath)?;
         let user = User::new("system:apiserver", &["system:masters"]);
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             let write = Write {
@@ -89,11 +88,7 @@ impl Hub {
 
     /// Makes a bearer token for a user.
     pub(super) fn admit(&self, user: User) -> Result<String, ApiError> {
-        let token: String = self
-            .random_bytes::<24>()?
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let token: String = self.random_bytes::<24>()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
         tokens.insert(token.clone(), user);
         Ok(token)
@@ -104,15 +99,9 @@ impl Hub {
         let suffix = self.random_bytes::<5>()?;
         let letters = suffix.iter().filter_map(|byte| {
             let place = usize::from(*byte) % SUFFIX_ALPHABET.len();
-            SUFFIX_ALPHABET
-                .get(place)
-                .map(|letter| char::from(*letter))
+            SUFFIX_ALPHABET.get(place).map(|letter| char::from(*letter))
         });
-        Ok(Stamp {
-            now: objects::timestamp(now()),
-            uid: self.uid()?,
-            suffix: letters.collect(),
-        })
+        Ok(Stamp { now: objects::timestamp(now()), uid: self.uid()?, suffix: letters.collect() })
     }
 
     /// A random UUID (RFC 9562, version 4).
@@ -122,21 +111,12 @@ impl Hub {
         let variant = version & !(0x3_u128 << 62) | 0x2_u128 << 62;
         let hex = format!("{variant:032x}");
         let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
-        Ok(format!(
-            "{}-{}-{}-{}-{}",
-            part(0, 8),
-            part(8, 12),
-            part(12, 16),
-            part(16, 20),
-            part(20, 32)
-        ))
+        Ok(format!("{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)))
     }
 
     fn random_bytes<const N: usize>(&self) -> Result<[u8; N], ApiError> {
         let mut bytes = [0_u8; N];
-        self.random
-            .fill(&mut bytes)
-            .map_err(|_| ApiError::Internal("the system has no random numbers".into()))?;
+        self.random.fill(&mut bytes).map_err(|_| ApiError::Internal("the system has no random numbers".into()))?;
         Ok(bytes)
     }
 
@@ -154,7 +134,5 @@ impl Hub {
 pub(super) fn now() -> i64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| {
-            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-        })
+        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }

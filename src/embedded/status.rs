@@ -26,12 +26,7 @@ impl Cause {
 
     pub(super) fn unsupported(field: impl Into<String>, value: &str) -> Self {
         let detail = format!("{value:?}");
-        Self::new(
-            field,
-            "FieldValueNotSupported",
-            "Unsupported value",
-            &detail,
-        )
+        Self::new(field, "FieldValueNotSupported", "Unsupported value", &detail)
     }
 
     pub(super) fn duplicate(field: impl Into<String>, value: &str) -> Self {
@@ -47,22 +42,9 @@ impl Cause {
         Self::new(field, "FieldValueTooLong", "Too long", detail)
     }
 
-    fn new(
-        field: impl Into<String>,
-        reason: &'static str,
-        words: &'static str,
-        detail: &str,
-    ) -> Self {
-        let message = if detail.is_empty() {
-            words.to_owned()
-        } else {
-            format!("{words}: {detail}")
-        };
-        Self {
-            field: field.into(),
-            reason,
-            message,
-        }
+    fn new(field: impl Into<String>, reason: &'static str, words: &'static str, detail: &str) -> Self {
+        let message = if detail.is_empty() { words.to_owned() } else { format!("{words}: {detail}") };
+        Self { field: field.into(), reason, message }
     }
 }
 
@@ -76,48 +58,29 @@ pub(super) enum ApiError {
     #[error("{0}")]
     Forbidden(String),
     #[error("{} \"{name}\" not found", resource.qualified())]
-    NotFound {
-        resource: &'static Resource,
-        name: String,
-    },
+    NotFound { resource: &'static Resource, name: String },
     #[error("the server could not find the requested resource")]
     NoSuchPath,
     #[error("the server does not allow this method on the requested resource")]
     MethodNotAllowed,
     #[error("{} \"{name}\" already exists", resource.qualified())]
-    AlreadyExists {
-        resource: &'static Resource,
-        name: String,
-    },
+    AlreadyExists { resource: &'static Resource, name: String },
     #[error("Operation cannot be fulfilled on {} \"{name}\": {cause}", resource.qualified())]
-    Conflict {
-        resource: &'static Resource,
-        name: String,
-        cause: String,
-    },
+    Conflict { resource: &'static Resource, name: String, cause: String },
     #[error("too old resource version: {requested} ({oldest})")]
     Expired { requested: u64, oldest: u64 },
     #[error("{} \"{name}\" is invalid: {}", resource.qualified_kind(), list(causes))]
-    Invalid {
-        resource: &'static Resource,
-        name: String,
-        causes: Vec<Cause>,
-    },
+    Invalid { resource: &'static Resource, name: String, causes: Vec<Cause> },
     #[error("Request entity too large: limit is {0}")]
     TooLarge(usize),
-    #[error(
-        "the body of the request was in an unknown format - accepted media types include: {accepted}"
-    )]
+    #[error("the body of the request was in an unknown format - accepted media types include: {accepted}")]
     UnsupportedMediaType { accepted: &'static str },
     #[error("{0}")]
     Internal(String),
 }
 
 fn list(causes: &[Cause]) -> String {
-    let lines: Vec<String> = causes
-        .iter()
-        .map(|cause| format!("{}: {}", cause.field, cause.message))
-        .collect();
+    let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
     match lines.as_slice() {
         [one] => one.clone(),
         _ => format!("[{}]", lines.join(", ")),
@@ -134,39 +97,20 @@ impl ApiError {
         )
     }
 
-    pub(super) fn conflict(
-        resource: &'static Resource,
-        name: &str,
-        cause: impl Into<String>,
-    ) -> Self {
-        Self::Conflict {
-            resource,
-            name: name.to_owned(),
-            cause: cause.into(),
-        }
+    pub(super) fn conflict(resource: &'static Resource, name: &str, cause: impl Into<String>) -> Self {
+        Self::Conflict { resource, name: name.to_owned(), cause: cause.into() }
     }
 
     pub(super) fn not_found(resource: &'static Resource, name: &str) -> Self {
-        Self::NotFound {
-            resource,
-            name: name.to_owned(),
-        }
+        Self::NotFound { resource, name: name.to_owned() }
     }
 
     /// Fails with 422 if any rule was broken.
-    pub(super) fn unless_valid(
-        resource: &'static Resource,
-        name: &str,
-        causes: Vec<Cause>,
-    ) -> Result<(), Self> {
+    pub(super) fn unless_valid(resource: &'static Resource, name: &str, causes: Vec<Cause>) -> Result<(), Self> {
         if causes.is_empty() {
             return Ok(());
         }
-        Err(Self::Invalid {
-            resource,
-            name: name.to_owned(),
-            causes,
-        })
+        Err(Self::Invalid { resource, name: name.to_owned(), causes })
     }
 
     fn code_and_reason(&self) -> (u16, &'static str) {
@@ -211,11 +155,7 @@ impl ApiError {
             | Self::Conflict { resource, name, .. } => {
                 Some(json!({ "name": name, "group": resource.group, "kind": resource.plural }))
             }
-            Self::Invalid {
-                resource,
-                name,
-                causes,
-            } => {
+            Self::Invalid { resource, name, causes } => {
                 let causes: Vec<Value> = causes
                     .iter()
                     .map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field }))

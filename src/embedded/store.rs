@@ -74,11 +74,7 @@ impl Store {
         plural: &'static str,
         namespace: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Key, &'a Object)> {
-        let start = Key {
-            plural,
-            namespace: namespace.unwrap_or("").to_owned(),
-            name: String::new(),
-        };
+        let start = Key { plural, namespace: namespace.unwrap_or("").to_owned(), name: String::new() };
         self.objects
             .range(start..)
             .take_while(move |(key, _)| key.plural == plural)
@@ -87,21 +83,13 @@ impl Store {
 
     /// Keys of everything in a namespace.
     pub(super) fn keys_in(&self, namespace: &str) -> Vec<Key> {
-        self.objects
-            .keys()
-            .filter(|key| key.namespace == namespace)
-            .cloned()
-            .collect()
+        self.objects.keys().filter(|key| key.namespace == namespace).cloned().collect()
     }
 
     /// Stores an object under the next revision.
     pub(super) fn put(&mut self, key: Key, mut object: Value) -> Object {
         self.revision += 1;
-        objects::set(
-            &mut object,
-            "metadata.resourceVersion",
-            self.revision.to_string(),
-        );
+        objects::set(&mut object, "metadata.resourceVersion", self.revision.to_string());
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
         self.record(key, before, Arc::clone(&object), false);
@@ -113,11 +101,7 @@ impl Store {
         let before = self.objects.remove(key)?;
         self.revision += 1;
         let mut last = Value::clone(&before);
-        objects::set(
-            &mut last,
-            "metadata.resourceVersion",
-            self.revision.to_string(),
-        );
+        objects::set(&mut last, "metadata.resourceVersion", self.revision.to_string());
         let last = Arc::new(last);
         self.record(key.clone(), Some(before), Arc::clone(&last), true);
         Some(last)
@@ -146,13 +130,7 @@ impl Store {
 
     fn record(&mut self, key: Key, before: Option<Object>, object: Object, deleted: bool) {
         let log = self.logs.entry(key.plural).or_default();
-        log.changes.push_back(Change {
-            revision: self.revision,
-            namespace: key.namespace,
-            before,
-            object,
-            deleted,
-        });
+        log.changes.push_back(Change { revision: self.revision, namespace: key.namespace, before, object, deleted });
         if log.changes.len() > LOG_LIMIT
             && let Some(oldest) = log.changes.pop_front()
         {
@@ -168,11 +146,7 @@ mod tests {
     use super::*;
 
     fn mk_key(name: &str) -> Key {
-        Key {
-            plural: "secrets",
-            namespace: "ns".into(),
-            name: name.into(),
-        }
+        Key { plural: "secrets", namespace: "ns".into(), name: name.into() }
     }
 
     #[test]
@@ -192,11 +166,7 @@ mod tests {
         for name in ["a", "b", "c"] {
             store.put(mk_key(name), json!({}));
         }
-        let seen: Vec<u64> = store
-            .since("secrets", 1)
-            .unwrap()
-            .map(|c| c.revision)
-            .collect();
+        let seen: Vec<u64> = store.since("secrets", 1).unwrap().map(|c| c.revision).collect();
         assert_eq!(seen, [2, 3]);
     }
 
@@ -206,10 +176,7 @@ mod tests {
         for _ in 0..LOG_LIMIT + 2 {
             store.put(mk_key("a"), json!({}));
         }
-        assert_eq!(
-            store.since("secrets", 1).err(),
-            Some(Compacted { oldest: 2 })
-        );
+        assert_eq!(store.since("secrets", 1).err(), Some(Compacted { oldest: 2 }));
         assert_eq!(store.since("secrets", 2).unwrap().count(), LOG_LIMIT);
     }
 
@@ -217,10 +184,7 @@ mod tests {
     fn a_list_of_one_namespace_holds_nothing_else() {
         let mut store = Store::default();
         store.put(mk_key("a"), json!({}));
-        let elsewhere = Key {
-            namespace: "ns2".into(),
-            ..mk_key("b")
-        };
+        let elsewhere = Key { namespace: "ns2".into(), ..mk_key("b") };
         store.put(elsewhere, json!({}));
         assert_eq!(store.list("secrets", Some("ns")).count(), 1);
         assert_eq!(store.list("secrets", None).count(), 2);

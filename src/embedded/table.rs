@@ -16,9 +16,7 @@ pub(super) fn table<'a>(
     whole: bool,
     now: i64,
 ) -> Value {
-    let rows: Vec<Value> = objects
-        .map(|object| row(resource, object, whole, now))
-        .collect();
+    let rows: Vec<Value> = objects.map(|object| row(resource, object, whole, now)).collect();
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
         "columnDefinitions": columns(resource), "rows": rows,
@@ -45,14 +43,9 @@ fn columns(resource: &Resource) -> Vec<Value> {
 
 fn row(resource: &Resource, object: &Value, whole: bool, now: i64) -> Value {
     let name = text(object, "metadata.name").to_owned();
-    let cells: Vec<String> = std::iter::once(name)
-        .chain(resource.columns.iter().map(|(_, c)| cell(*c, object, now)))
-        .collect();
-    let object = if whole {
-        object.clone()
-    } else {
-        partial(object)
-    };
+    let cells: Vec<String> =
+        std::iter::once(name).chain(resource.columns.iter().map(|(_, c)| cell(*c, object, now))).collect();
+    let object = if whole { object.clone() } else { partial(object) };
     json!({ "cells": cells, "object": object })
 }
 
@@ -60,9 +53,7 @@ fn cell(cell: Cell, object: &Value, now: i64) -> String {
     match cell {
         Cell::Path(path) => scalar(objects::get(object, path)),
         Cell::Count(path) => count(objects::get(object, path)).to_string(),
-        Cell::Condition(kind) => {
-            objects::condition(object, kind).map_or(String::new(), |c| text(c, "status").into())
-        }
+        Cell::Condition(kind) => objects::condition(object, kind).map_or(String::new(), |c| text(c, "status").into()),
         Cell::CsrState => csr_state(object),
         Cell::Since(path) => since(text(object, path), now),
         Cell::LastSeen => since(last_seen(object), now),
@@ -141,24 +132,8 @@ mod tests {
             "status": { "conditions": [{ "type": "Approved" }], "certificate": "eA==" },
         });
         let resource = Resource::find("certificates.k8s.io", "v1", "certificatesigningrequests");
-        let table = table(
-            resource.unwrap(),
-            std::iter::once(&csr),
-            json!({}),
-            false,
-            1_000_000_300,
-        );
-        assert_eq!(
-            table["rows"][0]["cells"],
-            json!([
-                "c",
-                "5m",
-                "example.com/s",
-                "bob",
-                "<none>",
-                "Approved,Issued"
-            ])
-        );
+        let table = table(resource.unwrap(), std::iter::once(&csr), json!({}), false, 1_000_000_300);
+        assert_eq!(table["rows"][0]["cells"], json!(["c", "5m", "example.com/s", "bob", "<none>", "Approved,Issued"]));
         assert!(table["rows"][0]["object"].get("spec").is_none());
     }
 }

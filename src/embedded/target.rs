@@ -89,17 +89,10 @@ mod tests {
     #[test]
     fn paths_mean_resources() {
         let t = Target::parse("/api/v1/namespaces/ns/secrets/a%3Ab").unwrap();
-        assert_eq!(
-            (t.resource.kind, t.namespace.as_deref(), t.name.as_deref()),
-            ("Secret", Some("ns"), Some("a:b"))
-        );
+        assert_eq!((t.resource.kind, t.namespace.as_deref(), t.name.as_deref()), ("Secret", Some("ns"), Some("a:b")));
         let t = Target::parse("/api/v1/namespaces/ns").unwrap();
-        assert_eq!(
-            (t.resource.kind, t.name.as_deref()),
-            ("Namespace", Some("ns"))
-        );
-        let t = Target::parse("/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval")
-            .unwrap();
+        assert_eq!((t.resource.kind, t.name.as_deref()), ("Namespace", Some("ns")));
+        let t = Target::parse("/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval").unwrap();
         assert_eq!(t.subresource.as_deref(), Some("approval"));
     }
 
@@ -112,10 +105,7 @@ mod tests {
             "/apis/certificates.k8s.io/v1/namespaces/ns/certificatesigningrequests",
             "/api/v1/namespaces/ns/secrets/a/status",
         ] {
-            assert!(
-                matches!(Target::parse(path), Err(ApiError::NoSuchPath)),
-                "{path}"
-            );
+            assert!(matches!(Target::parse(path), Err(ApiError::NoSuchPath)), "{path}");
         }
     }
 }

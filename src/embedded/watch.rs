@@ -30,24 +30,13 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(10);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Starts a watch.
-pub(super) fn start(
-    hub: &Arc<Hub>,
-    target: &Target,
-    query: &Query,
-    view: View,
-) -> Result<Response<Body>, ApiError> {
-    let timeout = query
-        .number("timeoutSeconds")?
-        .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+pub(super) fn start(hub: &Arc<Hub>, target: &Target, query: &Query, view: View) -> Result<Response<Body>, ApiError> {
+    let timeout = query.number("timeoutSeconds")?.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
     let now = Instant::now();
     let mut watch = Watch {
         hub: Arc::clone(hub),
         changed: hub.changes(),
-        filter: Filter {
-            target: target.clone(),
-            selector: listing::selector(target, query)?,
-            view,
-        },
+        filter: Filter { target: target.clone(), selector: listing::selector(target, query)?, view },
         ready: VecDeque::new(),
         seen: 0,
         bookmarks: query.flag("allowWatchBookmarks"),
@@ -133,9 +122,7 @@ impl Watch {
 
     /// The objects as they are, each as `ADDED`; a streaming list ends with its own bookmark.
     fn send_current(&mut self, streaming: bool) {
-        let (lines, revision) = self
-            .hub
-            .read(|store| (self.filter.current(store), store.revision()));
+        let (lines, revision) = self.hub.read(|store| (self.filter.current(store), store.revision()));
         self.ready.extend(lines);
         self.seen = revision;
         if streaming {
@@ -151,10 +138,7 @@ impl Watch {
         let (lines, revision) = self.hub.read(|store| {
             let changes = store
                 .since(plural, seen)
-                .map_err(|compacted| ApiError::Expired {
-                    requested: seen,
-                    oldest: compacted.oldest,
-                })?;
+                .map_err(|compacted| ApiError::Expired { requested: seen, oldest: compacted.oldest })?;
             let lines: Vec<Bytes> = changes.filter_map(|c| self.filter.shown(c)).collect();
             Ok::<_, ApiError>((lines, store.revision()))
         })?;
@@ -200,8 +184,5 @@ impl Filter {
 }
 
 fn line(kind: &str, object: &Value) -> Bytes {
-    Bytes::from(format!(
-        "{}\n",
-        json!({ "type": kind, "object": object })
-    ))
+    Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })))
 }

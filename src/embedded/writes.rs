@@ -38,11 +38,7 @@ pub(super) struct Write<'a> {
 
 impl Write<'_> {
     fn key(&self, name: &str) -> Key {
-        Key {
-            plural: self.resource.plural,
-            namespace: self.namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        Key { plural: self.resource.plural, namespace: self.namespace.to_owned(), name: name.to_owned() }
     }
 }
 
@@ -54,10 +50,7 @@ pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Res
     check_metadata(w, &name, &object)?;
     let key = w.key(&name);
     if store.get(&key).is_some() {
-        return Err(ApiError::AlreadyExists {
-            resource: w.resource,
-            name,
-        });
+        return Err(ApiError::AlreadyExists { resource: w.resource, name });
     }
     fill_metadata(w, &mut object);
     fill_kind(w, &mut object)?;
@@ -85,8 +78,7 @@ fn fill_namespace(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
     let claimed = text(object, "metadata.namespace");
     if !claimed.is_empty() && claimed != w.namespace {
         return Err(ApiError::BadRequest(
-            "the namespace of the provided object does not match the namespace sent on the request"
-                .into(),
+            "the namespace of the provided object does not match the namespace sent on the request".into(),
         ));
     }
     if w.resource.namespaced {
@@ -100,10 +92,7 @@ pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), 
     if !object.is_object() {
         return Err(ApiError::BadRequest("the body is not an object".into()));
     }
-    for (field, wanted) in [
-        ("apiVersion", resource.api_version()),
-        ("kind", resource.kind.to_owned()),
-    ] {
+    for (field, wanted) in [("apiVersion", resource.api_version()), ("kind", resource.kind.to_owned())] {
         let found = text(object, field);
         if !found.is_empty() && found != wanted {
             return Err(ApiError::BadRequest(format!(
@@ -122,9 +111,8 @@ fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiEr
     }
     let namespaces = Resource::find("", "v1", "namespaces")
         .ok_or_else(|| ApiError::Internal("no namespaces in the table".into()))?;
-    let namespace = store
-        .get(&namespace_key(w.namespace))
-        .ok_or_else(|| ApiError::not_found(namespaces, w.namespace))?;
+    let namespace =
+        store.get(&namespace_key(w.namespace)).ok_or_else(|| ApiError::not_found(namespaces, w.namespace))?;
     if text(namespace, "metadata.deletionTimestamp").is_empty() {
         return Ok(());
     }
@@ -135,11 +123,7 @@ fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiEr
 }
 
 fn namespace_key(name: &str) -> Key {
-    Key {
-        plural: "namespaces",
-        namespace: String::new(),
-        name: name.to_owned(),
-    }
+    Key { plural: "namespaces", namespace: String::new(), name: name.to_owned() }
 }
 
 fn check_metadata(w: &Write<'_>, name: &str, object: &Value) -> Result<(), ApiError> {
@@ -157,16 +141,10 @@ fn check_metadata(w: &Write<'_>, name: &str, object: &Value) -> Result<(), ApiEr
         ));
     }
     let annotations = objects::get(object, "metadata.annotations").and_then(Value::as_object);
-    let size: usize = annotations
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
-        .sum();
+    let size: usize =
+        annotations.into_iter().flatten().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if size > ANNOTATIONS_LIMIT {
-        causes.push(Cause::too_long(
-            "metadata.annotations",
-            "may not be more than 262144 bytes",
-        ));
+        causes.push(Cause::too_long("metadata.annotations", "may not be more than 262144 bytes"));
     }
     ApiError::unless_valid(w.resource, name, causes)
 }
@@ -259,10 +237,7 @@ pub(super) fn update(
     change: impl FnOnce(&Value) -> Result<Value, ApiError>,
 ) -> Result<Value, ApiError> {
     let key = w.key(name);
-    let old = store
-        .get(&key)
-        .cloned()
-        .ok_or_else(|| ApiError::not_found(w.resource, name))?;
+    let old = store.get(&key).cloned().ok_or_else(|| ApiError::not_found(w.resource, name))?;
     let mut new = change(&old)?;
     check_identity(w, name, &new)?;
     check_type(w.resource, &mut new)?;
@@ -296,27 +271,16 @@ fn check_identity(w: &Write<'_>, name: &str, new: &Value) -> Result<(), ApiError
     Ok(())
 }
 
-fn check_version(
-    w: &Write<'_>,
-    name: &str,
-    new: &Value,
-    old: &Value,
-    replace: bool,
-) -> Result<(), ApiError> {
+fn check_version(w: &Write<'_>, name: &str, new: &Value, old: &Value, replace: bool) -> Result<(), ApiError> {
     let (uid, current_uid) = (text(new, "metadata.uid"), text(old, "metadata.uid"));
     if !uid.is_empty() && uid != current_uid {
-        let words = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {current_uid}"
-        );
+        let words = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {current_uid}");
         return Err(ApiError::conflict(w.resource, name, words));
     }
     let version = text(new, "metadata.resourceVersion");
     if version.is_empty() {
         if w.resource.custom && replace {
-            let cause = Cause::invalid(
-                "metadata.resourceVersion",
-                "0x0: must be specified for an update",
-            );
+            let cause = Cause::invalid("metadata.resourceVersion", "0x0: must be specified for an update");
             return ApiError::unless_valid(w.resource, name, vec![cause]);
         }
         return Ok(());
@@ -327,12 +291,7 @@ fn check_version(
     Ok(())
 }
 
-fn prepare_update(
-    w: &Write<'_>,
-    name: &str,
-    new: &mut Value,
-    old: &Value,
-) -> Result<(), ApiError> {
+fn prepare_update(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Result<(), ApiError> {
     if w.subresource.is_some() && w.resource.custom {
         let mut kept = old.clone();
         keep(&mut kept, new, "status");
@@ -368,12 +327,7 @@ fn prepare_update(
 }
 
 /// `pkg/apis/core/validation`: the type of a Secret never changes.
-fn update_secret(
-    w: &Write<'_>,
-    name: &str,
-    new: &mut Value,
-    old: &Value,
-) -> Result<(), ApiError> {
+fn update_secret(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Result<(), ApiError> {
     if text(new, "type").is_empty() {
         keep(new, old, "type");
     }
@@ -415,26 +369,15 @@ pub(super) enum Deleted {
 }
 
 /// Deletes an object, or marks it while it has finalizers.
-pub(super) fn delete(
-    store: &mut Store,
-    w: &Write<'_>,
-    name: &str,
-    options: &Value,
-) -> Result<Deleted, ApiError> {
+pub(super) fn delete(store: &mut Store, w: &Write<'_>, name: &str, options: &Value) -> Result<Deleted, ApiError> {
     let key = w.key(name);
-    let old = store
-        .get(&key)
-        .cloned()
-        .ok_or_else(|| ApiError::not_found(w.resource, name))?;
-    for (precondition, field) in [
-        ("preconditions.uid", "metadata.uid"),
-        ("preconditions.resourceVersion", "metadata.resourceVersion"),
-    ] {
+    let old = store.get(&key).cloned().ok_or_else(|| ApiError::not_found(w.resource, name))?;
+    for (precondition, field) in
+        [("preconditions.uid", "metadata.uid"), ("preconditions.resourceVersion", "metadata.resourceVersion")]
+    {
         let (wanted, found) = (text(options, precondition), text(&old, field));
         if !wanted.is_empty() && wanted != found {
-            let words = format!(
-                "Precondition failed: {precondition} is {wanted}, in the object it is {found}"
-            );
+            let words = format!("Precondition failed: {precondition} is {wanted}, in the object it is {found}");
             return Err(ApiError::conflict(w.resource, name, words));
         }
     }
@@ -458,11 +401,7 @@ fn delete_or_mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> 
 fn mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Value {
     let mut marked = Value::clone(old);
     if text(&marked, "metadata.deletionTimestamp").is_empty() {
-        objects::set(
-            &mut marked,
-            "metadata.deletionTimestamp",
-            stamp.now.clone(),
-        );
+        objects::set(&mut marked, "metadata.deletionTimestamp", stamp.now.clone());
         objects::set(&mut marked, "metadata.deletionGracePeriodSeconds", 0);
         if key.plural == "namespaces" {
             objects::set(&mut marked, "status.phase", "Terminating");
@@ -495,9 +434,7 @@ fn remove(store: &mut Store, key: &Key) -> Option<Object> {
 /// Removes a terminating namespace once it is empty.
 fn reap_namespace(store: &mut Store, name: &str) {
     let key = namespace_key(name);
-    let terminating = store
-        .get(&key)
-        .is_some_and(|ns| text(ns, "status.phase") == "Terminating");
+    let terminating = store.get(&key).is_some_and(|ns| text(ns, "status.phase") == "Terminating");
     if terminating && store.keys_in(name).is_empty() {
         store.remove(&key);
     }

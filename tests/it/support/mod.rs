@@ -8,6 +8,9 @@ mod process;
 pub(crate) mod real;
 pub(crate) mod wait;
 
+use std::net::SocketAddr;
+
+use addon_signer::embedded::EmbeddedHub;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -26,29 +29,36 @@ pub(crate) enum AddOnApi {
     V1beta1,
 }
 
-/// The hub of a test: a real one where `KUBEBUILDER_ASSETS` names the binaries.
+/// The hub of a test: a real one where `KUBEBUILDER_ASSETS` names the binaries, else embedded.
 pub(crate) enum TestHub {
-    Real(RealHub),
+    Embedded(EmbeddedHub),
+    Real(Box<RealHub>),
 }
 
 impl TestHub {
-    /// A fresh hub with OCM's resources; ManagedClusterAddOn is v1alpha1.
+    /// A fresh hub with OCM's resources; on a real one ManagedClusterAddOn is v1alpha1.
     pub(crate) async fn start() -> Self {
         Self::start_with(AddOnApi::V1alpha1).await
     }
 
-    /// A fresh hub whose ManagedClusterAddOn is served in `api` only.
+    /// A fresh hub; a real one serves ManagedClusterAddOn in `api` only, the embedded one has a
+    /// fixed table of resources.
     pub(crate) async fn start_with(api: AddOnApi) -> Self {
+        if real::assets().is_none() {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            return Self::Embedded(EmbeddedHub::start(any).await.unwrap());
+        }
         let hub = RealHub::start().await;
         let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
         crds::install(&admin, &hub.binary(""), api).await;
         crds::grant_agent_rights(&admin).await;
-        Self::Real(hub)
+        Self::Real(Box::new(hub))
     }
 
     /// A kubeconfig for any user with any groups.
     pub(crate) fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
         match self {
+            Self::Embedded(hub) => hub.kubeconfig(user, groups).unwrap(),
             Self::Real(hub) => hub.kubeconfig(user, groups),
         }
     }
@@ -78,6 +88,7 @@ impl TestHub {
     /// The real hub, for what only that one has.
     pub(crate) fn real(&self) -> Option<&RealHub> {
         match self {
+            Self::Embedded(_) => None,
             Self::Real(hub) => Some(hub),
         }
     }
@@ -85,6 +96,7 @@ impl TestHub {
     /// The API server goes away: its connections break, new ones are refused.
     pub(crate) async fn pause(&self) {
         match self {
+            Self::Embedded(hub) => hub.pause().await,
             Self::Real(hub) => hub.stop_api_server(),
         }
     }
@@ -92,6 +104,7 @@ impl TestHub {
     /// It comes back at the same address with the same state.
     pub(crate) async fn resume(&self) {
         match self {
+            Self::Embedded(hub) => hub.resume().await,
             Self::Real(hub) => hub.start_api_server().await,
         }
     }
@@ -99,8 +112,6 @@ impl TestHub {
 
 /// A client by that kubeconfig.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> Client {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }

@@ -15,10 +15,7 @@ const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
 /// ManagedClusters.
 pub(crate) fn managed_clusters(client: &Client) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk(CLUSTER_GROUP, "v1", "ManagedCluster");
-    Api::all_with(
-        client.clone(),
-        &ApiResource::from_gvk_with_plural(&kind, "managedclusters"),
-    )
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "managedclusters"))
 }
 
 /// ManagedClusterAddOns of `cluster`, in the version that the hub prefers.
@@ -28,14 +25,8 @@ pub(crate) async fn managed_cluster_addons(client: &Client, cluster: &str) -> Ap
 
 async fn addon_resource(client: &Client) -> ApiResource {
     let groups = client.list_api_groups().await.unwrap().groups;
-    let group = groups
-        .into_iter()
-        .find(|g| g.name == ADDON_GROUP)
-        .expect("the hub serves OCM's addon API");
-    let version = group
-        .preferred_version
-        .expect("a served group prefers a version")
-        .version;
+    let group = groups.into_iter().find(|g| g.name == ADDON_GROUP).expect("the hub serves OCM's addon API");
+    let version = group.preferred_version.expect("a served group prefers a version").version;
     let kind = GroupVersionKind::gvk(ADDON_GROUP, &version, "ManagedClusterAddOn");
     ApiResource::from_gvk_with_plural(&kind, "managedclusteraddons")
 }
@@ -52,10 +43,7 @@ pub(crate) async fn accept_cluster(client: &Client, name: &str) {
     });
     if !create(&clusters, accepted.clone()).await {
         let merge = Patch::Merge(&accepted);
-        clusters
-            .patch(name, &PatchParams::default(), &merge)
-            .await
-            .unwrap();
+        clusters.patch(name, &PatchParams::default(), &merge).await.unwrap();
     }
     create_namespace(client, name).await;
 }
