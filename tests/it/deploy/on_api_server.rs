@@ -1,0 +1,1 @@
+//! What only a real API server can say about deploy/: schemas, CEL, pod security, RBAC.
