@@ -42,7 +42,10 @@ async fn api_server_recognises_the_user_of_a_client_certificate() {
         .await
         .unwrap();
     let user = review.status.unwrap().user_info.unwrap();
-    assert_eq!(user.username.unwrap(), "system:open-cluster-management:cluster1:a1");
+    assert_eq!(
+        user.username.unwrap(),
+        "system:open-cluster-management:cluster1:a1"
+    );
     let expected = [
         "system:open-cluster-management:cluster1",
         "system:open-cluster-management:managed-clusters",
@@ -63,7 +66,16 @@ async fn rights_of_a_cluster_agent_end_where_ocm_ends_them() {
 
     let agent = hub.as_cluster_agent("cluster1", "a1").await;
     let addons = managed_cluster_addons(&admin, "cluster1").await;
-    assert_eq!(addons.get("telemetry").await.unwrap().types.unwrap().api_version, "addon.open-cluster-management.io/v1beta1");
+    assert_eq!(
+        addons
+            .get("telemetry")
+            .await
+            .unwrap()
+            .types
+            .unwrap()
+            .api_version,
+        "addon.open-cluster-management.io/v1beta1"
+    );
     let requests: Api<CertificateSigningRequest> = Api::all(agent.clone());
     requests.list(&ListParams::default()).await.unwrap();
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(agent, "cluster1");
@@ -81,14 +93,19 @@ async fn api_server_goes_away_and_comes_back_with_its_state() {
     accept_cluster(&admin, "cluster1").await;
 
     hub.pause().await;
-    admin.apiserver_version().await.expect_err("the API server is gone");
+    admin
+        .apiserver_version()
+        .await
+        .expect_err("the API server is gone");
     let resumed = Instant::now();
     hub.resume().await;
     eprintln!("API server back after {:?}", resumed.elapsed());
 
-    wait_until(Duration::from_secs(5), "the old client to get through", async || {
-        admin.apiserver_version().await.ok()
-    })
+    wait_until(
+        Duration::from_secs(5),
+        "the old client to get through",
+        async || admin.apiserver_version().await.ok(),
+    )
     .await;
     let clusters = crate::support::objects::managed_clusters(&admin);
     let cluster = clusters.get("cluster1").await.unwrap();
@@ -117,18 +134,36 @@ async fn ocm_agent_joins_and_asks_for_the_registered_certificate() {
         },
     }]}});
     let merge = Patch::Merge(&registered);
-    addons.patch_status("telemetry", &PatchParams::default(), &merge).await.unwrap();
+    addons
+        .patch_status("telemetry", &PatchParams::default(), &merge)
+        .await
+        .unwrap();
 
     let registered_at = Instant::now();
     let requests: Api<CertificateSigningRequest> = Api::all(admin);
     let labels = "open-cluster-management.io/cluster-name=cluster1,open-cluster-management.io/addon-name=telemetry";
     let request = agent
-        .wait_until(Duration::from_secs(30), "the agent's request for the addon", async || {
-            requests.list(&ListParams::default().labels(labels)).await.unwrap().items.pop()
-        })
+        .wait_until(
+            Duration::from_secs(30),
+            "the agent's request for the addon",
+            async || {
+                requests
+                    .list(&ListParams::default().labels(labels))
+                    .await
+                    .unwrap()
+                    .items
+                    .pop()
+            },
+        )
         .await;
     eprintln!("addon request after {:?}", registered_at.elapsed());
     assert_eq!(request.spec.signer_name, SIGNER);
-    assert_eq!(request.spec.usages.unwrap(), ["digital signature", "key encipherment", "client auth"]);
-    assert_eq!(request.spec.username.unwrap(), "system:open-cluster-management:cluster1:a1");
+    assert_eq!(
+        request.spec.usages.unwrap(),
+        ["digital signature", "key encipherment", "client auth"]
+    );
+    assert_eq!(
+        request.spec.username.unwrap(),
+        "system:open-cluster-management:cluster1:a1"
+    );
 }

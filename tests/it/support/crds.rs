@@ -27,15 +27,20 @@ pub(crate) async fn install(admin: &Client, assets: &Path, api: AddOnApi) {
     };
     let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
     let mut names = Vec::new();
-    for file in folders.iter().flat_map(|folder| files(&assets.join("crds").join(folder))) {
+    for file in folders
+        .iter()
+        .flat_map(|folder| files(&assets.join("crds").join(folder)))
+    {
         let crd = read(&file, api);
         crds.create(&PostParams::default(), &crd).await.unwrap();
         names.push(crd.metadata.name.unwrap());
     }
     for name in names {
-        wait_until(ESTABLISHED, &format!("the CRD {name} to be served"), async || {
-            is_established(&crds.get(&name).await.unwrap()).then_some(())
-        })
+        wait_until(
+            ESTABLISHED,
+            &format!("the CRD {name} to be served"),
+            async || is_established(&crds.get(&name).await.unwrap()).then_some(()),
+        )
         .await;
     }
 }
@@ -75,8 +80,14 @@ pub(crate) async fn grant(admin: &Client, name: &str, group: &str, rules: serde_
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group }],
     }));
     let create = PostParams::default();
-    Api::all(admin.clone()).create(&create, &role).await.unwrap();
-    Api::all(admin.clone()).create(&create, &binding).await.unwrap();
+    Api::all(admin.clone())
+        .create(&create, &role)
+        .await
+        .unwrap();
+    Api::all(admin.clone())
+        .create(&create, &binding)
+        .await
+        .unwrap();
 }
 
 fn parse<T: DeserializeOwned>(value: serde_json::Value) -> T {
@@ -93,7 +104,8 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
 /// The v1beta1 files declare both versions and need OCM's conversion webhook; without it only
 /// v1beta1 can be served, and stored.
 fn read(file: &Path, api: AddOnApi) -> CustomResourceDefinition {
-    let mut crd: CustomResourceDefinition = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let mut crd: CustomResourceDefinition =
+        serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     let versions = &mut crd.spec.versions;
     if api == AddOnApi::V1beta1 && versions.iter().any(|v| v.name == "v1beta1") {
         versions.retain(|v| v.name == "v1beta1");
@@ -103,6 +115,11 @@ fn read(file: &Path, api: AddOnApi) -> CustomResourceDefinition {
 }
 
 fn is_established(crd: &CustomResourceDefinition) -> bool {
-    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True")
+    let conditions = crd
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|c| c.type_ == "Established" && c.status == "True")
 }

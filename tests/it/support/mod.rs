@@ -99,6 +99,8 @@ impl TestHub {
 
 /// A client by that kubeconfig.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> Client {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
     Client::try_from(config).unwrap()
 }

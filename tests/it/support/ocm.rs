@@ -38,7 +38,9 @@ impl OcmAgent {
         std::fs::create_dir(&dir).unwrap();
         let secret = format!("hub-kubeconfig-{cluster}");
         let flags = flags(hub, cluster, agent_id, &secret);
-        let agent = Self { process: Process::start(&program, &flags, &dir) };
+        let agent = Self {
+            process: Process::start(&program, &flags, &dir),
+        };
         agent.join(&admin, cluster, &secret).await;
         agent
     }
@@ -64,9 +66,18 @@ impl OcmAgent {
         let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
         let labels = format!("open-cluster-management.io/cluster-name={cluster}");
         let request = self
-            .wait_until(STEP, "the agent to ask for its hub credential", async || {
-                requests.list(&ListParams::default().labels(&labels)).await.unwrap().items.pop()
-            })
+            .wait_until(
+                STEP,
+                "the agent to ask for its hub credential",
+                async || {
+                    requests
+                        .list(&ListParams::default().labels(&labels))
+                        .await
+                        .unwrap()
+                        .items
+                        .pop()
+                },
+            )
             .await;
         approve(&requests, &request.metadata.name.unwrap()).await;
         let secrets: Api<Secret> = Api::namespaced(admin.clone(), AGENT_NAMESPACE);
@@ -102,12 +113,23 @@ async fn prepare(admin: &Client) {
 
 fn flags(hub: &RealHub, cluster: &str, agent_id: &str, secret: &str) -> Vec<String> {
     let file = |path: PathBuf| path.display().to_string();
-    let spoke = hub.kubeconfig_file(&format!("{cluster}-spoke"), "spoke-admin", &["system:masters"]);
-    let bootstrap = hub.kubeconfig_file(&format!("{cluster}-bootstrap"), "bootstrap", &[BOOTSTRAP_GROUP]);
+    let spoke = hub.kubeconfig_file(
+        &format!("{cluster}-spoke"),
+        "spoke-admin",
+        &["system:masters"],
+    );
+    let bootstrap = hub.kubeconfig_file(
+        &format!("{cluster}-bootstrap"),
+        "bootstrap",
+        &[BOOTSTRAP_GROUP],
+    );
     vec![
         format!("--kubeconfig={}", file(spoke)),
         format!("--bootstrap-kubeconfig={}", file(bootstrap)),
-        format!("--hub-kubeconfig-dir={}", file(hub.dir().join(format!("agent-{cluster}/hub")))),
+        format!(
+            "--hub-kubeconfig-dir={}",
+            file(hub.dir().join(format!("agent-{cluster}/hub")))
+        ),
         format!("--hub-kubeconfig-secret={secret}"),
         format!("--spoke-cluster-name={cluster}"),
         format!("--agent-id={agent_id}"),
@@ -122,5 +144,8 @@ async fn approve(requests: &Api<CertificateSigningRequest>, name: &str) {
     let approval = json!({ "status": { "conditions": [{
         "type": "Approved", "status": "True", "reason": "TestAccepted", "message": "accepted by the test",
     }]}});
-    requests.patch_approval(name, &PatchParams::default(), &Patch::Merge(&approval)).await.unwrap();
+    requests
+        .patch_approval(name, &PatchParams::default(), &Patch::Merge(&approval))
+        .await
+        .unwrap();
 }

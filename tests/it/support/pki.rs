@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use k8s_openapi::ByteString;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, PublicKeyData, SigningKey};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, PublicKeyData, SigningKey,
+};
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
@@ -36,21 +38,34 @@ impl TestCa {
     pub(crate) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "test-hub-ca");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test-hub-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let cert = params.self_signed(&key).unwrap().pem();
         let name = relative_name(COMMON_NAME, "test-hub-ca");
-        Self { key, cert, name: tlv(SEQUENCE, &[&name]), serial: AtomicU8::new(1) }
+        Self {
+            key,
+            cert,
+            name: tlv(SEQUENCE, &[&name]),
+            serial: AtomicU8::new(1),
+        }
     }
 
     /// The CA's own certificate and key, for `--cluster-signing-cert-file` and trust.
     pub(crate) fn pair(&self) -> Pair {
-        Pair { cert: self.cert.clone(), key: self.key.serialize_pem() }
+        Pair {
+            cert: self.cert.clone(),
+            key: self.key.serialize_pem(),
+        }
     }
 
     /// A client certificate: the user is the common name, the groups are organizations.
     pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Pair {
-        let mut names: Vec<_> = groups.iter().map(|g| relative_name(ORGANIZATION, g)).collect();
+        let mut names: Vec<_> = groups
+            .iter()
+            .map(|g| relative_name(ORGANIZATION, g))
+            .collect();
         names.push(relative_name(COMMON_NAME, user));
         self.leaf(&names.concat(), &[usage(CLIENT_AUTH)])
     }
@@ -59,7 +74,10 @@ impl TestCa {
     pub(crate) fn server(&self) -> Pair {
         let address = tlv(SEQUENCE, &[&tlv(0x87, &[&[127, 0, 0, 1]])]);
         let names = tlv(SEQUENCE, &[SUBJECT_ALT_NAME, &tlv(0x04, &[&address])]);
-        self.leaf(&relative_name(COMMON_NAME, "kube-apiserver"), &[usage(SERVER_AUTH), names])
+        self.leaf(
+            &relative_name(COMMON_NAME, "kube-apiserver"),
+            &[usage(SERVER_AUTH), names],
+        )
     }
 
     fn leaf(&self, subject: &[u8], extensions: &[Vec<u8>]) -> Pair {
@@ -73,15 +91,27 @@ impl TestCa {
                 &tlv(0x02, &[&[0x01, serial]]),
                 &algorithm,
                 &self.name,
-                &tlv(SEQUENCE, &[&tlv(0x17, &[b"200101000000Z"]), &tlv(0x17, &[b"491231235959Z"])]),
+                &tlv(
+                    SEQUENCE,
+                    &[
+                        &tlv(0x17, &[b"200101000000Z"]),
+                        &tlv(0x17, &[b"491231235959Z"]),
+                    ],
+                ),
                 &tlv(SEQUENCE, &[subject]),
                 &key.subject_public_key_info(),
                 &tlv(0xa3, &[&tlv(SEQUENCE, &[&extensions.concat()])]),
             ],
         );
         let signature = self.key.sign(&tbs).unwrap();
-        let cert = tlv(SEQUENCE, &[&tbs, &algorithm, &tlv(0x03, &[&[0], &signature])]);
-        Pair { cert: pem("CERTIFICATE", &cert), key: key.serialize_pem() }
+        let cert = tlv(
+            SEQUENCE,
+            &[&tbs, &algorithm, &tlv(0x03, &[&[0], &signature])],
+        );
+        Pair {
+            cert: pem("CERTIFICATE", &cert),
+            key: key.serialize_pem(),
+        }
     }
 }
 
@@ -92,11 +122,23 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
 }
 
 fn usage(purpose: &[u8]) -> Vec<u8> {
-    tlv(SEQUENCE, &[EXTENDED_KEY_USAGE, &tlv(0x04, &[&tlv(SEQUENCE, &[purpose])])])
+    tlv(
+        SEQUENCE,
+        &[
+            EXTENDED_KEY_USAGE,
+            &tlv(0x04, &[&tlv(SEQUENCE, &[purpose])]),
+        ],
+    )
 }
 
 fn relative_name(attribute: &[u8], value: &str) -> Vec<u8> {
-    tlv(SET, &[&tlv(SEQUENCE, &[attribute, &tlv(0x0c, &[value.as_bytes()])])])
+    tlv(
+        SET,
+        &[&tlv(
+            SEQUENCE,
+            &[attribute, &tlv(0x0c, &[value.as_bytes()])],
+        )],
+    )
 }
 
 /// One DER value: tag, definite length, the parts as content.
@@ -114,6 +156,13 @@ fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 
 fn pem(label: &str, der: &[u8]) -> String {
     let text = base64(der);
-    let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+    let lines: Vec<_> = text
+        .as_bytes()
+        .chunks(64)
+        .map(String::from_utf8_lossy)
+        .collect();
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        lines.join("\n")
+    )
 }

@@ -23,7 +23,11 @@ impl Process {
     pub(crate) fn start(program: &Path, arguments: &[String], dir: &Path) -> Self {
         let name = program.file_name().unwrap().to_string_lossy().into_owned();
         let log = dir.join(format!("{name}.log"));
-        let output = File::options().create(true).append(true).open(&log).unwrap();
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .unwrap();
         let mut command = command_that_dies_with_us(program);
         command
             .args(arguments)
@@ -31,14 +35,19 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(output.try_clone().unwrap())
             .stderr(output);
-        let child = spawn(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", program.display()));
+        let child =
+            spawn(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", program.display()));
         Self { name, child, log }
     }
 
     /// Panics with the end of the log if the program has ended.
     pub(crate) fn assert_running(&mut self) {
         if let Some(status) = self.exited() {
-            panic!("{} ended with {status}; its log ends:\n{}", self.name, self.tail());
+            panic!(
+                "{} ended with {status}; its log ends:\n{}",
+                self.name,
+                self.tail()
+            );
         }
     }
 
@@ -95,12 +104,16 @@ fn spawn(command: Command) -> io::Result<Child> {
         let (orders, inbox) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, reply) in inbox {
-                reply.send(command.spawn()).expect("the caller waits for the child");
+                reply
+                    .send(command.spawn())
+                    .expect("the caller waits for the child");
             }
         });
         orders
     });
     let (reply, child) = mpsc::channel();
-    SPAWNER.send((command, reply)).expect("the spawner never ends");
+    SPAWNER
+        .send((command, reply))
+        .expect("the spawner never ends");
     child.recv().expect("the spawner answers")
 }

@@ -25,7 +25,9 @@ const READY: Duration = Duration::from_secs(60);
 
 /// The directory that `tests/real/build.sh` printed, if the tests are to run on real parts.
 pub(crate) fn assets() -> Option<PathBuf> {
-    env::var_os(ASSETS).filter(|value| !value.is_empty()).map(PathBuf::from)
+    env::var_os(ASSETS)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
 }
 
 /// etcd and kube-apiserver with RBAC and a CA of their own. Dropping it kills everything.
@@ -46,7 +48,8 @@ impl RealHub {
     /// process; further callers wait.
     pub(crate) async fn start() -> Self {
         let slot = SLOTS.acquire().await.unwrap();
-        let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
+        let binaries =
+            assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
         let dir = TempDir::new().unwrap();
         let ca = TestCa::new();
         write_credentials(dir.path(), &ca);
@@ -90,7 +93,11 @@ impl RealHub {
     /// Writes such a kubeconfig to `<name>.kubeconfig` in the hub's directory.
     pub(crate) fn kubeconfig_file(&self, name: &str, user: &str, groups: &[&str]) -> PathBuf {
         let path = self.dir.path().join(format!("{name}.kubeconfig"));
-        fs::write(&path, serde_yaml::to_string(&self.kubeconfig(user, groups)).unwrap()).unwrap();
+        fs::write(
+            &path,
+            serde_yaml::to_string(&self.kubeconfig(user, groups)).unwrap(),
+        )
+        .unwrap();
         path
     }
 
@@ -111,7 +118,11 @@ impl RealHub {
 
     /// Starts the API server again on the same port and waits until it is ready.
     pub(crate) async fn start_api_server(&self) {
-        let server = Process::start(&self.binary("kube-apiserver"), &self.api_server_flags(), self.dir.path());
+        let server = Process::start(
+            &self.binary("kube-apiserver"),
+            &self.api_server_flags(),
+            self.dir.path(),
+        );
         *lock(&self.api_server) = Some(server);
         let admin = client(self.kubeconfig("admin", &["system:masters"])).await;
         wait_until(READY, "the API server to be ready", async || {
@@ -130,20 +141,34 @@ impl RealHub {
         if running.is_some() {
             return;
         }
-        let kubeconfig = self.kubeconfig_file("controller-manager", "controller-manager", &["system:masters"]);
+        let kubeconfig = self.kubeconfig_file(
+            "controller-manager",
+            "controller-manager",
+            &["system:masters"],
+        );
         let dir = self.dir.path();
         let flags = [
             "--controllers=csrsigning,csrapproving,csrcleaner,root-ca-cert-publisher,\
              garbage-collector-controller,namespace-controller"
                 .to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--cluster-signing-cert-file={}", dir.join("ca.crt").display()),
-            format!("--cluster-signing-key-file={}", dir.join("ca.key").display()),
+            format!(
+                "--cluster-signing-cert-file={}",
+                dir.join("ca.crt").display()
+            ),
+            format!(
+                "--cluster-signing-key-file={}",
+                dir.join("ca.key").display()
+            ),
             format!("--root-ca-file={}", dir.join("ca.crt").display()),
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
         ];
-        *running = Some(Process::start(&self.binary("kube-controller-manager"), &flags, dir));
+        *running = Some(Process::start(
+            &self.binary("kube-controller-manager"),
+            &flags,
+            dir,
+        ));
     }
 
     fn api_server_flags(&self) -> Vec<String> {
@@ -157,8 +182,11 @@ impl RealHub {
             format!("--client-ca-file={}", file("ca.crt")),
             "--authorization-mode=RBAC,Node".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", file("service-account.key")),
-            format!("--service-account-signing-key-file={}", file("service-account.key")),
+            format!("--service-account-key-file={}", file("service-account.pub")),
+            format!(
+                "--service-account-signing-key-file={}",
+                file("service-account.key")
+            ),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(), // it refuses loopback addresses
@@ -182,8 +210,17 @@ fn start_etcd(binaries: &Path, client_url: &str, dir: &Path) -> Process {
 }
 
 fn write_credentials(dir: &Path, ca: &TestCa) {
-    let service_account = rcgen::KeyPair::generate().unwrap().serialize_pem();
-    fs::write(dir.join("service-account.key"), service_account).unwrap();
+    let service_account = rcgen::KeyPair::generate().unwrap();
+    fs::write(
+        dir.join("service-account.key"),
+        service_account.serialize_pem(),
+    )
+    .unwrap();
+    fs::write(
+        dir.join("service-account.pub"),
+        service_account.public_key_pem(),
+    )
+    .unwrap();
     for (name, pair) in [("ca", ca.pair()), ("server", ca.server())] {
         fs::write(dir.join(format!("{name}.crt")), pair.cert).unwrap();
         fs::write(dir.join(format!("{name}.key")), pair.key).unwrap();
