@@ -3,9 +3,11 @@
 
 pub mod ocm;
 pub mod signer;
+pub mod status;
 pub mod units;
 
-pub use signer::{AddOnSigner, AddOnSignerSpec, AddOnSignerStatus};
+pub use signer::{AddOnSigner, AddOnSignerSpec};
+pub use status::AddOnSignerStatus;
 
 use kube::CustomResourceExt;
 

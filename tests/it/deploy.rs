@@ -1,6 +1,7 @@
 //! The manifests of deploy/: what they grant and how their pods run, and that an API server takes them.
 
-mod on_api_server;
+pub(crate) mod on_api_server;
+mod signers;
 
 use std::path::{Path, PathBuf};
 

@@ -7,5 +7,6 @@
 )]
 
 mod deploy;
+mod ocm_types;
 mod real_parts;
 mod support;
