@@ -270,7 +270,7 @@ pub struct Route {
             .message("path must contain neither `..` nor `//`")
     )]
     pub path: String,
-    /// Backend as an http URL with an optional port and path, such as http://receive.observability:19291.
+    /// Backend as an http URL with an optional port and path, such as `http://receive.observability:19291`.
     #[schemars(
         length(min = 8, max = 512),
         regex(
