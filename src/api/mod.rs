@@ -12,8 +12,7 @@ pub use status::AddOnSignerStatus;
 use kube::CustomResourceExt;
 
 /// First lines of the generated manifest.
-const CRD_HEADER: &str =
-    "# Generated from src/api/signer.rs by `addon-signer crd`; a test compares them.\n";
+const CRD_HEADER: &str = "# Generated from src/api/signer.rs by `addon-signer crd`; a test compares them.\n";
 
 /// The CustomResourceDefinition of [`AddOnSigner`] as YAML: schema, defaults, CEL rules and printer columns, the same
 /// bytes on every call. `deploy/crd.yaml` is this text.
@@ -21,10 +20,7 @@ const CRD_HEADER: &str =
 /// # Errors
 /// When the definition cannot be written as YAML.
 pub fn crd_yaml() -> Result<String, serde_yaml::Error> {
-    Ok(format!(
-        "{CRD_HEADER}{}",
-        serde_yaml::to_string(&AddOnSigner::crd())?
-    ))
+    Ok(format!("{CRD_HEADER}{}", serde_yaml::to_string(&AddOnSigner::crd())?))
 }
 
 #[cfg(test)]
@@ -38,14 +34,7 @@ mod tests {
             std::fs::write(path, &generated).unwrap();
         }
         let committed = std::fs::read_to_string(path).unwrap();
-        assert!(
-            committed == generated,
-            "deploy/crd.yaml is stale: run `addon-signer crd > deploy/crd.yaml`"
-        );
-        assert_eq!(
-            generated,
-            super::crd_yaml().unwrap(),
-            "the output is stable"
-        );
+        assert!(committed == generated, "deploy/crd.yaml is stale: run `addon-signer crd > deploy/crd.yaml`");
+        assert_eq!(generated, super::crd_yaml().unwrap(), "the output is stable");
     }
 }

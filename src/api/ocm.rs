@@ -27,15 +27,9 @@ pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
 /// Condition type of a ManagedClusterAddOn: the hub has set up the addon's registration.
 pub const CONDITION_REGISTRATION_APPLIED: &str = "RegistrationApplied";
 /// Reason and message of addon-framework for a registration that is set up.
-const APPLIED: (&str, &str) = (
-    "SetPermissionApplied",
-    "Registration of the addon agent is configured",
-);
+const APPLIED: (&str, &str) = ("SetPermissionApplied", "Registration of the addon agent is configured");
 /// Reason and message of addon-framework for an addon without registration.
-const NIL_REGISTRATION: (&str, &str) = (
-    "NilRegistration",
-    "Registration of the addon agent is configured",
-);
+const NIL_REGISTRATION: (&str, &str) = ("NilRegistration", "Registration of the addon agent is configured");
 /// addon-framework's reason for a failure of its own, which is not ours to clear.
 const REASON_SET_PERMISSION_FAILED: &str = "SetPermissionFailed";
 
@@ -90,9 +84,7 @@ pub fn is_being_deleted(object: &DynamicObject) -> bool {
 #[must_use]
 pub fn is_suspended(addon: &DynamicObject) -> bool {
     let annotations = addon.metadata.annotations.as_ref();
-    annotations
-        .and_then(|all| all.get(ANNOTATION_SUSPENDED))
-        .is_some_and(|value| value != "false")
+    annotations.and_then(|all| all.get(ANNOTATION_SUSPENDED)).is_some_and(|value| value != "false")
 }
 
 /// One custom signer in `status.registrations`: what OCM's registration agent puts into its certificate request.
@@ -113,10 +105,7 @@ impl Registration {
     #[must_use]
     pub fn render(&self, api: AddOnApi) -> Value {
         let mut subject = Map::from_iter([("user".to_owned(), json!(self.user))]);
-        for (name, list) in [
-            ("groups", &self.groups),
-            (units_field(api), &self.organizational_units),
-        ] {
+        for (name, list) in [("groups", &self.groups), (units_field(api), &self.organizational_units)] {
             if !list.is_empty() {
                 subject.insert(name.to_owned(), json!(list));
             }
@@ -135,11 +124,7 @@ impl Registration {
         };
         let subject = signer.get("subject").unwrap_or(&Value::Null);
         signer_name(entry, api) == Some(&self.signer_name)
-            && subject
-                .get("user")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                == self.user
+            && subject.get("user").and_then(Value::as_str).unwrap_or_default() == self.user
             && strings(subject.get("groups")) == self.groups
             && strings(subject.get(units_field(api))) == self.organizational_units
     }
@@ -153,12 +138,7 @@ impl Registration {
 /// kept as it is. A `RegistrationApplied` that is false because of `SetPermissionFailed` stays: that is
 /// addon-framework's report about the rights that it could not set.
 #[must_use]
-pub fn apply_registration(
-    status: &Value,
-    api: AddOnApi,
-    entry: &Registration,
-    now_rfc3339: &str,
-) -> Option<Value> {
+pub fn apply_registration(status: &Value, api: AddOnApi, entry: &Registration, now_rfc3339: &str) -> Option<Value> {
     let registrations = with_entry(list(status, "registrations"), api, entry);
     patch(status, registrations, APPLIED, now_rfc3339)
 }
@@ -167,26 +147,13 @@ pub fn apply_registration(
 ///
 /// When it was the last one, the condition becomes addon-framework's `NilRegistration`.
 #[must_use]
-pub fn remove_registration(
-    status: &Value,
-    api: AddOnApi,
-    signer: &str,
-    now_rfc3339: &str,
-) -> Option<Value> {
+pub fn remove_registration(status: &Value, api: AddOnApi, signer: &str, now_rfc3339: &str) -> Option<Value> {
     let before = list(status, "registrations");
-    let after: Vec<Value> = before
-        .iter()
-        .filter(|entry| signer_name(entry, api) != Some(signer))
-        .cloned()
-        .collect();
+    let after: Vec<Value> = before.iter().filter(|entry| signer_name(entry, api) != Some(signer)).cloned().collect();
     if after.len() == before.len() {
         return None;
     }
-    let report = if after.is_empty() {
-        NIL_REGISTRATION
-    } else {
-        APPLIED
-    };
+    let report = if after.is_empty() { NIL_REGISTRATION } else { APPLIED };
     patch(status, after, report, now_rfc3339)
 }
 
@@ -194,36 +161,22 @@ pub fn remove_registration(
 fn with_entry(mut entries: Vec<Value>, api: AddOnApi, wanted: &Registration) -> Vec<Value> {
     let ours = |entry: &Value| signer_name(entry, api) == Some(&wanted.signer_name);
     let place = entries.iter().position(ours).unwrap_or(entries.len());
-    let kept = entries
-        .iter()
-        .find(|entry| wanted.says(entry, api))
-        .cloned();
+    let kept = entries.iter().find(|entry| wanted.says(entry, api)).cloned();
     entries.retain(|entry| !ours(entry));
     entries.insert(place, kept.unwrap_or_else(|| wanted.render(api)));
     entries
 }
 
 /// The patch, or `None` when neither list differs from what `status` has.
-fn patch(
-    status: &Value,
-    registrations: Vec<Value>,
-    report: (&str, &str),
-    now: &str,
-) -> Option<Value> {
+fn patch(status: &Value, registrations: Vec<Value>, report: (&str, &str), now: &str) -> Option<Value> {
     let conditions = with_report(list(status, "conditions"), report, now);
-    let unchanged =
-        registrations == list(status, "registrations") && conditions == list(status, "conditions");
+    let unchanged = registrations == list(status, "registrations") && conditions == list(status, "conditions");
     (!unchanged).then(|| json!({ "registrations": registrations, "conditions": conditions }))
 }
 
 /// The list with our report in `RegistrationApplied`; `lastTransitionTime` moves only when the status does.
-fn with_report(
-    mut conditions: Vec<Value>,
-    (reason, message): (&str, &str),
-    now: &str,
-) -> Vec<Value> {
-    let is_ours =
-        |condition: &&mut Value| text(condition, "type") == CONDITION_REGISTRATION_APPLIED;
+fn with_report(mut conditions: Vec<Value>, (reason, message): (&str, &str), now: &str) -> Vec<Value> {
+    let is_ours = |condition: &&mut Value| text(condition, "type") == CONDITION_REGISTRATION_APPLIED;
     let Some(condition) = conditions.iter_mut().find(is_ours) else {
         conditions.push(json!({
             "type": CONDITION_REGISTRATION_APPLIED, "status": "True", "reason": reason, "message": message,
@@ -231,10 +184,7 @@ fn with_report(
         }));
         return conditions;
     };
-    let (was_true, was_reason) = (
-        text(condition, "status") == "True",
-        text(condition, "reason").to_owned(),
-    );
+    let (was_true, was_reason) = (text(condition, "status") == "True", text(condition, "reason").to_owned());
     if was_reason == REASON_SET_PERMISSION_FAILED || (was_true && was_reason == reason) {
         return conditions;
     }
@@ -272,27 +222,16 @@ fn signer_name(entry: &Value, api: AddOnApi) -> Option<&str> {
 
 /// A list of the status; anything but a list counts as empty.
 fn list(status: &Value, name: &str) -> Vec<Value> {
-    status
-        .get(name)
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default()
+    status.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 fn strings(value: Option<&Value>) -> Vec<&str> {
     let items = value.and_then(Value::as_array);
-    items
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    items.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object
-        .get(field)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ const BOTH: [AddOnApi; 2] = [AddOnApi::V1Alpha1, AddOnApi::V1Beta1];
 fn mk_registration() -> Registration {
     Registration {
         signer_name: "example.com/telemetry".to_owned(),
-        user: "system:open-cluster-management:cluster:c1:addon:telemetry:agent:telemetry"
-            .to_owned(),
+        user: "system:open-cluster-management:cluster:c1:addon:telemetry:agent:telemetry".to_owned(),
         groups: vec!["g1".to_owned(), "g2".to_owned()],
         organizational_units: vec!["ou".to_owned()],
     }
@@ -77,11 +76,7 @@ fn v1beta1_entry_has_its_shape() {
 
 #[test]
 fn empty_lists_are_left_out() {
-    let entry = Registration {
-        groups: vec![],
-        organizational_units: vec![],
-        ..mk_registration()
-    };
+    let entry = Registration { groups: vec![], organizational_units: vec![], ..mk_registration() };
     assert_eq!(
         entry.render(AddOnApi::V1Alpha1),
         json!({"signerName": entry.signer_name, "subject": {"user": entry.user}})
@@ -91,11 +86,7 @@ fn empty_lists_are_left_out() {
 #[test]
 fn a_status_without_anything_gets_entry_and_condition() {
     for api in BOTH {
-        for empty in [
-            Value::Null,
-            json!({}),
-            json!({"registrations": null, "conditions": null}),
-        ] {
+        for empty in [Value::Null, json!({}), json!({"registrations": null, "conditions": null})] {
             let entry = mk_registration();
             assert_eq!(
                 apply_registration(&empty, api, &entry, NOW),
@@ -115,23 +106,13 @@ fn a_status_without_anything_gets_entry_and_condition() {
 fn other_entries_and_conditions_stay_as_they_are() {
     for api in BOTH {
         let (entry, condition) = mk_foreign(api);
-        let status =
-            json!({"registrations": [entry], "conditions": [condition], "namespace": "ns"});
+        let status = json!({"registrations": [entry], "conditions": [condition], "namespace": "ns"});
         let patch = apply_registration(&status, api, &mk_registration(), NOW).unwrap();
-        assert_eq!(
-            patch["registrations"],
-            json!([entry, mk_registration().render(api)])
-        );
+        assert_eq!(patch["registrations"], json!([entry, mk_registration().render(api)]));
         assert_eq!(patch["conditions"][0], condition);
-        assert_eq!(
-            patch.as_object().unwrap().len(),
-            2,
-            "only the two lists are patched"
-        );
+        assert_eq!(patch.as_object().unwrap().len(), 2, "only the two lists are patched");
 
-        let removed =
-            remove_registration(&merged(&status, &patch), api, "example.com/telemetry", NOW)
-                .unwrap();
+        let removed = remove_registration(&merged(&status, &patch), api, "example.com/telemetry", NOW).unwrap();
         assert_eq!(removed["registrations"], json!([entry]));
         assert_eq!(removed["conditions"], patch["conditions"]);
     }
@@ -141,10 +122,7 @@ fn other_entries_and_conditions_stay_as_they_are() {
 fn a_second_application_changes_nothing() {
     for api in BOTH {
         let status = apply_registration(&Value::Null, api, &mk_registration(), BEFORE).unwrap();
-        assert_eq!(
-            apply_registration(&status, api, &mk_registration(), NOW),
-            None
-        );
+        assert_eq!(apply_registration(&status, api, &mk_registration(), NOW), None);
     }
 }
 
@@ -152,19 +130,13 @@ fn a_second_application_changes_nothing() {
 fn an_entry_that_differs_is_replaced_in_its_place_and_duplicates_go() {
     for api in BOTH {
         let (foreign, _) = mk_foreign(api);
-        let wrong = Registration {
-            user: "somebody else".to_owned(),
-            ..mk_registration()
-        };
+        let wrong = Registration { user: "somebody else".to_owned(), ..mk_registration() };
         let status = json!({
             "registrations": [wrong.render(api), foreign, wrong.render(api)],
             "conditions": [mk_condition("True", "SetPermissionApplied")],
         });
         let patch = apply_registration(&status, api, &mk_registration(), NOW).unwrap();
-        assert_eq!(
-            patch["registrations"],
-            json!([mk_registration().render(api), foreign])
-        );
+        assert_eq!(patch["registrations"], json!([mk_registration().render(api), foreign]));
         assert_eq!(patch["conditions"], status["conditions"]);
     }
 }
@@ -174,25 +146,16 @@ fn unknown_fields_in_our_entry_are_no_difference() {
     let mut entry = mk_registration().render(AddOnApi::V1Beta1);
     entry["customSigner"]["future"] = json!(true);
     let status = json!({"registrations": [entry], "conditions": [mk_condition("True", "SetPermissionApplied")]});
-    assert_eq!(
-        apply_registration(&status, AddOnApi::V1Beta1, &mk_registration(), NOW),
-        None
-    );
+    assert_eq!(apply_registration(&status, AddOnApi::V1Beta1, &mk_registration(), NOW), None);
 }
 
 #[test]
 fn a_signer_of_a_like_name_is_somebody_else() {
-    let other = Registration {
-        signer_name: "example.com/telemetry2".to_owned(),
-        ..mk_registration()
-    };
+    let other = Registration { signer_name: "example.com/telemetry2".to_owned(), ..mk_registration() };
     let status = json!({"registrations": [other.render(AddOnApi::V1Alpha1)]});
     let patch = apply_registration(&status, AddOnApi::V1Alpha1, &mk_registration(), NOW).unwrap();
     assert_eq!(patch["registrations"][0], other.render(AddOnApi::V1Alpha1));
-    assert_eq!(
-        remove_registration(&status, AddOnApi::V1Alpha1, "example.com/telemetry", NOW),
-        None
-    );
+    assert_eq!(remove_registration(&status, AddOnApi::V1Alpha1, "example.com/telemetry", NOW), None);
 }
 
 #[test]
@@ -235,10 +198,7 @@ fn removing_the_last_entry_reports_nil_registration() {
         assert_eq!(patch["registrations"], json!([]));
         assert_eq!(patch["conditions"][0]["reason"], "NilRegistration");
         assert_eq!(patch["conditions"][0]["lastTransitionTime"], BEFORE);
-        assert_eq!(
-            remove_registration(&merged(&status, &patch), api, "example.com/telemetry", NOW),
-            None
-        );
+        assert_eq!(remove_registration(&merged(&status, &patch), api, "example.com/telemetry", NOW), None);
     }
 }
 
@@ -256,11 +216,7 @@ fn a_cluster_is_accepted_only_by_true() {
         (json!({"spec": {}}), false),
         (Value::Null, false),
     ] {
-        assert_eq!(
-            hub_accepts_client(&mk_object(&resource, spec.clone())),
-            accepted,
-            "{spec}"
-        );
+        assert_eq!(hub_accepts_client(&mk_object(&resource, spec.clone())), accepted, "{spec}");
     }
 }
 
@@ -269,8 +225,7 @@ fn every_value_but_false_suspends() {
     let mut addon = mk_object(&AddOnApi::V1Beta1.resource(), Value::Null);
     assert!(!is_suspended(&addon));
     for (value, suspended) in [("true", true), ("True", true), ("", true), ("false", false)] {
-        addon.metadata.annotations =
-            Some([(ANNOTATION_SUSPENDED.to_owned(), value.to_owned())].into());
+        addon.metadata.annotations = Some([(ANNOTATION_SUSPENDED.to_owned(), value.to_owned())].into());
         assert_eq!(is_suspended(&addon), suspended, "{value:?}");
     }
 }
@@ -280,10 +235,7 @@ fn resources_have_ocms_names() {
     let beta = AddOnApi::V1Beta1.resource();
     assert_eq!(
         (beta.api_version.as_str(), beta.plural.as_str()),
-        (
-            "addon.open-cluster-management.io/v1beta1",
-            "managedclusteraddons"
-        )
+        ("addon.open-cluster-management.io/v1beta1", "managedclusteraddons")
     );
     let cluster = managed_cluster_resource();
     assert_eq!(

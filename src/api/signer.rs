@@ -4,10 +4,7 @@
 //! What the API server can check, the schema and its CEL rules check; durations and quantities stay text here and are
 //! read by [`super::units`]. Every list and string is bounded, which is also what keeps the CEL rules inside the API
 //! server's cost budget.
-#![expect(
-    unreachable_pub,
-    reason = "KubeSchema copies each struct into a function body"
-)]
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -42,10 +39,7 @@ pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
 #[serde(rename_all = "camelCase")]
 pub struct AddOnSignerSpec {
     /// Name that certificate requests carry in spec.signerName, such as example.com/telemetry. It cannot be changed.
-    #[schemars(
-        length(min = 5, max = 571),
-        regex(pattern = r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$")
-    )]
+    #[schemars(length(min = 5, max = 571), regex(pattern = r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$"))]
     #[x_kube(
         validation = Rule::new("self == oldSelf").message("signerName is immutable: create another AddOnSigner"),
         validation = Rule::new("!self.startsWith('kubernetes.io/') && !self.split('/')[0].endsWith('.kubernetes.io')")
@@ -57,10 +51,7 @@ pub struct AddOnSignerSpec {
     /// Addons whose agents may request certificates, by the name of their ManagedClusterAddOn.
     #[schemars(
         length(min = 1, max = 64),
-        inner(
-            length(min = 1, max = 63),
-            regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-        )
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: Vec<String>,
@@ -111,10 +102,7 @@ pub enum RegistrationMode {
 pub struct IdentitySpec {
     /// Common name. A template over {cluster}, {addon} and {agent}; the first two must occur.
     #[serde(default = "default_user")]
-    #[schemars(
-        length(min = 1, max = 512),
-        regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$")
-    )]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))]
     #[x_kube(
         validation = Rule::new("self.contains('{cluster}')")
             .message("identity.user must contain {cluster}: an identity belongs to one cluster"),
@@ -126,10 +114,7 @@ pub struct IdentitySpec {
     #[serde(default = "default_groups")]
     #[schemars(
         length(max = 16),
-        inner(
-            length(min = 1, max = 512),
-            regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$")
-        )
+        inner(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub groups: Vec<String>,
@@ -137,10 +122,7 @@ pub struct IdentitySpec {
     #[serde(default = "default_dns_names")]
     #[schemars(
         length(max = 16),
-        inner(
-            length(min = 1, max = 253),
-            regex(pattern = r"^([a-z0-9.-]|\{(cluster|addon|agent)\})+$")
-        )
+        inner(length(min = 1, max = 253), regex(pattern = r"^([a-z0-9.-]|\{(cluster|addon|agent)\})+$"))
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub dns_names: Vec<String>,
@@ -165,17 +147,11 @@ pub struct IdentitySpec {
 pub struct CertificateSpec {
     /// Lifetime of a certificate whose request names none, such as 24h. At least 10m.
     #[serde(default = "default_certificate_duration")]
-    #[schemars(
-        length(min = 2, max = 20),
-        regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")
-    )]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
     /// Longest lifetime that a request can get by expirationSeconds. At most 8760h.
     #[serde(default = "default_max_duration")]
-    #[schemars(
-        length(min = 2, max = 20),
-        regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")
-    )]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub max_duration: String,
     /// Kinds of keys that a request may have.
     #[serde(default = "default_keys")]
@@ -217,17 +193,11 @@ pub struct AuthoritySpec {
     pub key: AuthorityKeyKind,
     /// Lifetime of an authority. Longer than certificate.maxDuration.
     #[serde(default = "default_authority_duration")]
-    #[schemars(
-        length(min = 2, max = 20),
-        regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")
-    )]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
     /// How long before its end an authority is replaced.
     #[serde(default = "default_renew_before")]
-    #[schemars(
-        length(min = 2, max = 20),
-        regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")
-    )]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub renew_before: String,
 }
 
@@ -261,10 +231,7 @@ pub struct GatewaySpec {
 #[serde(rename_all = "camelCase")]
 pub struct Route {
     /// Path below /addons/ADDON, such as /api/v1/receive: absolute, without `..`, empty segments, escapes or a query.
-    #[schemars(
-        length(min = 1, max = 256),
-        regex(pattern = r"^/[A-Za-z0-9._~!$&'()*+,;=:@/-]*$")
-    )]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^/[A-Za-z0-9._~!$&'()*+,;=:@/-]*$"))]
     #[x_kube(
         validation = Rule::new("!self.contains('..') && !self.contains('//')")
             .message("path must contain neither `..` nor `//`")
@@ -286,17 +253,11 @@ pub struct Route {
     pub methods: Vec<Method>,
     /// Largest request body, such as 64Mi.
     #[serde(default = "default_max_body")]
-    #[schemars(
-        length(min = 1, max = 12),
-        regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|Ki|Mi|Gi)?$")
-    )]
+    #[schemars(length(min = 1, max = 12), regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|Ki|Mi|Gi)?$"))]
     pub max_body: String,
     /// How long the backend may take until its response begins, such as 30s. From 1s to 1h.
     #[serde(default = "default_timeout")]
-    #[schemars(
-        length(min = 2, max = 20),
-        regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")
-    )]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     #[x_kube(
         validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1h')")
             .message("timeout must be from 1s to 1h")
@@ -330,11 +291,7 @@ impl Default for IdentitySpec {
 
 impl Default for CertificateSpec {
     fn default() -> Self {
-        Self {
-            duration: default_certificate_duration(),
-            max_duration: default_max_duration(),
-            keys: default_keys(),
-        }
+        Self { duration: default_certificate_duration(), max_duration: default_max_duration(), keys: default_keys() }
     }
 }
 

@@ -1,8 +1,5 @@
 //! The status of an AddOnSigner: what the hub found out and did, for people and for `addon-signer ca status`.
-#![expect(
-    unreachable_pub,
-    reason = "KubeSchema copies each struct into a function body"
-)]
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
@@ -78,9 +75,7 @@ pub struct RotationStatus {
 }
 
 /// Steps of a rotation, in their order.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RotationPhase {
     /// The next authority is being made.
     Prepare,

@@ -7,9 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// Not hours, minutes and seconds in that order.
-    #[error(
-        "`{0}` is not a duration: write hours, minutes and seconds in that order, such as 24h, 90m, 30s or 1h30m"
-    )]
+    #[error("`{0}` is not a duration: write hours, minutes and seconds in that order, such as 24h, 90m, 30s or 1h30m")]
     Duration(String),
     /// Not a whole number with a known suffix.
     #[error(
@@ -45,8 +43,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
 
 /// At most [`MAX_DIGITS`] decimal digits, so that no sum of three overflows.
 fn digits(number: &str) -> Option<u64> {
-    let plain = (1..=MAX_DIGITS).contains(&number.len())
-        && number.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = (1..=MAX_DIGITS).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| number.parse().ok())?
 }
 
@@ -55,21 +52,10 @@ fn digits(number: &str) -> Option<u64> {
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    let parts = [
-        (seconds / 3600, 'h'),
-        (seconds / 60 % 60, 'm'),
-        (seconds % 60, 's'),
-    ];
-    let text: String = parts
-        .iter()
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, unit)| format!("{number}{unit}"))
-        .collect();
-    if text.is_empty() {
-        "0s".to_owned()
-    } else {
-        text
-    }
+    let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+    let text: String =
+        parts.iter().filter(|(number, _)| *number > 0).map(|(number, unit)| format!("{number}{unit}")).collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 /// Suffixes of Kubernetes' quantities and their factors; the empty one last, for every text ends in it.
@@ -98,9 +84,7 @@ pub fn parse_quantity(text: &str) -> Result<u64, UnitError> {
         return Err(UnitError::Quantity(text.to_owned()));
     }
     let number: Option<u64> = number.parse().ok(); // only digits: the one failure left is overflow
-    number
-        .and_then(|number| number.checked_mul(factor))
-        .ok_or_else(|| UnitError::TooLarge(text.to_owned()))
+    number.and_then(|number| number.checked_mul(factor)).ok_or_else(|| UnitError::TooLarge(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -119,59 +103,34 @@ mod tests {
             ("1h3s", 3_603),
             ("0s", 0),
         ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_secs(seconds)),
-                "{text}"
-            );
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
     }
 
     #[test]
     fn other_durations_are_refused_by_name() {
-        for text in [
-            "", "h", "24", "1.5h", "-1h", "+1h", "1d", "30m1h", "1h1h", " 1h", "1h ", "1000000h",
-            "1ms", "١h",
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Err(UnitError::Duration(text.to_owned())),
-                "{text:?}"
-            );
+        for text in ["", "h", "24", "1.5h", "-1h", "+1h", "1d", "30m1h", "1h1h", " 1h", "1h ", "1000000h", "1ms", "١h"]
+        {
+            assert_eq!(parse_duration(text), Err(UnitError::Duration(text.to_owned())), "{text:?}");
         }
     }
 
     #[test]
     fn quantities_have_decimal_and_binary_suffixes() {
-        for (text, bytes) in [
-            ("64Mi", 64 << 20),
-            ("1Gi", 1 << 30),
-            ("1000", 1_000),
-            ("1k", 1_000),
-            ("2M", 2_000_000),
-            ("0", 0),
-        ] {
+        for (text, bytes) in
+            [("64Mi", 64 << 20), ("1Gi", 1 << 30), ("1000", 1_000), ("1k", 1_000), ("2M", 2_000_000), ("0", 0)]
+        {
             assert_eq!(parse_quantity(text), Ok(bytes), "{text}");
         }
     }
 
     #[test]
     fn other_quantities_are_refused_by_name() {
-        for text in [
-            "", "Mi", "1.5Mi", "-1", "+1", "1K", "1m", "1e3", "1 Mi", "64MB",
-        ] {
-            assert_eq!(
-                parse_quantity(text),
-                Err(UnitError::Quantity(text.to_owned())),
-                "{text:?}"
-            );
+        for text in ["", "Mi", "1.5Mi", "-1", "+1", "1K", "1m", "1e3", "1 Mi", "64MB"] {
+            assert_eq!(parse_quantity(text), Err(UnitError::Quantity(text.to_owned())), "{text:?}");
         }
         for text in ["18446744073709551616", "16777216Ti"] {
-            assert_eq!(
-                parse_quantity(text),
-                Err(UnitError::TooLarge(text.to_owned())),
-                "{text}"
-            );
+            assert_eq!(parse_quantity(text), Err(UnitError::TooLarge(text.to_owned())), "{text}");
         }
     }
 

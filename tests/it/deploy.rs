@@ -15,16 +15,11 @@ pub(crate) const FOLDERS: [&str; 3] = [".", "agent", "example"];
 pub(crate) fn manifests(folder: &str) -> Vec<Value> {
     let dir = dir(folder);
     let files = resources(&dir);
-    files
-        .iter()
-        .flat_map(|file| documents(&dir.join(file)))
-        .collect()
+    files.iter().flat_map(|file| documents(&dir.join(file))).collect()
 }
 
 fn dir(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("deploy")
-        .join(folder)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(folder)
 }
 
 fn resources(dir: &Path) -> Vec<String> {
@@ -35,9 +30,7 @@ fn resources(dir: &Path) -> Vec<String> {
 fn documents(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     serde_yaml::Deserializer::from_str(&text)
-        .map(|document| {
-            Value::deserialize(document).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
-        })
+        .map(|document| Value::deserialize(document).unwrap_or_else(|e| panic!("{}: {e}", file.display())))
         .collect()
 }
 
@@ -46,10 +39,7 @@ fn all_manifests() -> Vec<Value> {
 }
 
 fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    objects
-        .iter()
-        .filter(|object| object["kind"] == kind)
-        .collect()
+    objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
 fn name(object: &Value) -> &str {
@@ -57,42 +47,24 @@ fn name(object: &Value) -> &str {
 }
 
 fn items<'a>(object: &'a Value, pointer: &str) -> Vec<&'a Value> {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect()
+    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten().collect()
 }
 
 fn contains(rule: &Value, field: &str, wanted: &str) -> bool {
-    items(rule, &format!("/{field}"))
-        .into_iter()
-        .any(|item| item == wanted)
+    items(rule, &format!("/{field}")).into_iter().any(|item| item == wanted)
 }
 
 fn rules<'a>(objects: &'a [Value], kind: &str) -> Vec<(&'a str, &'a Value)> {
     let roles = of_kind(objects, kind).into_iter();
-    roles
-        .flat_map(|role| {
-            items(role, "/rules")
-                .into_iter()
-                .map(|rule| (name(role), rule))
-        })
-        .collect()
+    roles.flat_map(|role| items(role, "/rules").into_iter().map(|rule| (name(role), rule))).collect()
 }
 
 #[test]
 fn kustomizations_name_every_file() {
     for folder in FOLDERS {
-        let files = std::fs::read_dir(dir(folder))
-            .unwrap()
-            .map(|entry| entry.unwrap().path());
+        let files = std::fs::read_dir(dir(folder)).unwrap().map(|entry| entry.unwrap().path());
         let mut present: Vec<String> = files
-            .filter(|path| {
-                path.extension()
-                    .is_some_and(|extension| extension == "yaml")
-            })
+            .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
             .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
             .filter(|file| file != "kustomization.yaml")
             .collect();
@@ -106,9 +78,7 @@ fn kustomizations_name_every_file() {
 #[test]
 fn no_rule_has_a_wildcard() {
     let objects = all_manifests();
-    let all = ["ClusterRole", "Role"]
-        .into_iter()
-        .flat_map(|kind| rules(&objects, kind));
+    let all = ["ClusterRole", "Role"].into_iter().flat_map(|kind| rules(&objects, kind));
     for (role, rule) in all {
         assert!(!rule.to_string().contains('*'), "{role}: {rule}");
     }
@@ -142,10 +112,7 @@ fn every_right_to_sign_names_one_signer() {
     assert_eq!(
         signers,
         [
-            (
-                "addon-signer-hub",
-                &json!(["addon-signer.io/gateway-serving"])
-            ),
+            ("addon-signer-hub", &json!(["addon-signer.io/gateway-serving"])),
             ("addon-signer-telemetry", &json!(["example.com/telemetry"])),
         ]
     );
@@ -178,22 +145,9 @@ fn pods_are_restricted_and_their_root_is_read_only() {
     assert_eq!(deployments.len(), 2);
     for deployment in deployments {
         let pod = &deployment["spec"]["template"]["spec"];
-        assert_eq!(
-            pod["securityContext"]["runAsNonRoot"],
-            true,
-            "{}",
-            name(deployment)
-        );
-        assert_eq!(
-            pod["securityContext"]["runAsUser"],
-            65532,
-            "{}",
-            name(deployment)
-        );
-        assert_eq!(
-            pod["securityContext"]["seccompProfile"]["type"],
-            "RuntimeDefault"
-        );
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{}", name(deployment));
+        assert_eq!(pod["securityContext"]["runAsUser"], 65532, "{}", name(deployment));
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
         for field in ["hostNetwork", "hostPID", "hostIPC"] {
             assert_eq!(pod.get(field), None, "{}", name(deployment));
         }

@@ -38,34 +38,21 @@ async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
         write(&addons, &patch.expect("the entry is new")).await;
     }
     for entry in [&other, &ours] {
-        assert_eq!(
-            apply_registration(&status(&addons).await, version, entry, NOW),
-            None
-        );
+        assert_eq!(apply_registration(&status(&addons).await, version, entry, NOW), None);
     }
-    assert_eq!(
-        status(&addons).await["registrations"],
-        json!([other.render(version), ours.render(version)])
-    );
+    assert_eq!(status(&addons).await["registrations"], json!([other.render(version), ours.render(version)]));
 
     let patch = remove_registration(&status(&addons).await, version, &ours.signer_name, NOW);
     write(&addons, &patch.expect("the entry is there")).await;
-    assert_eq!(
-        status(&addons).await["registrations"],
-        json!([other.render(version)])
-    );
+    assert_eq!(status(&addons).await["registrations"], json!([other.render(version)]));
 }
 
 fn mk_registration(signer_name: &str, organizational_units: &[&str]) -> Registration {
     Registration {
         signer_name: signer_name.to_owned(),
-        user: "system:open-cluster-management:cluster:cluster1:addon:telemetry:agent:telemetry"
-            .to_owned(),
+        user: "system:open-cluster-management:cluster:cluster1:addon:telemetry:agent:telemetry".to_owned(),
         groups: vec!["g1".to_owned(), "g2".to_owned()],
-        organizational_units: organizational_units
-            .iter()
-            .map(|&unit| unit.to_owned())
-            .collect(),
+        organizational_units: organizational_units.iter().map(|&unit| unit.to_owned()).collect(),
     }
 }
 
@@ -75,13 +62,7 @@ async fn status(addons: &Api<DynamicObject>) -> Value {
 }
 
 async fn write(addons: &Api<DynamicObject>, status: &Value) {
-    let strict = PatchParams {
-        field_validation: Some(kube::api::ValidationDirective::Strict),
-        ..Default::default()
-    };
+    let strict = PatchParams { field_validation: Some(kube::api::ValidationDirective::Strict), ..Default::default() };
     let patch = Patch::Merge(json!({ "status": status }));
-    addons
-        .patch_status("telemetry", &strict, &patch)
-        .await
-        .unwrap();
+    addons.patch_status("telemetry", &strict, &patch).await.unwrap();
 }

@@ -17,21 +17,15 @@ use crate::support::{TestHub, wait_until};
 /// The hub's account, as deploy/ names it.
 pub(crate) const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-signer";
 /// The groups that Kubernetes gives to that account.
-pub(crate) const HUB_GROUPS: [&str; 2] = [
-    "system:serviceaccounts",
-    "system:serviceaccounts:addon-signer",
-];
+pub(crate) const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
 /// The agent's account on its managed cluster, as deploy/agent names it.
-const AGENT_USER: &str =
-    "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
+const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
 const ESTABLISHED: Duration = Duration::from_secs(30);
 
 /// Applies objects as `kubectl apply --server-side` does and waits until their CRDs are served.
 pub(crate) async fn apply(admin: &Client, objects: &[Value]) {
     for object in objects {
-        patch(admin, object, &params())
-            .await
-            .unwrap_or_else(|e| panic!("{}: {e}", name(object)));
+        patch(admin, object, &params()).await.unwrap_or_else(|e| panic!("{}: {e}", name(object)));
         if object["kind"] == "CustomResourceDefinition" {
             wait_until_served(admin, name(object)).await;
         }
@@ -40,16 +34,10 @@ pub(crate) async fn apply(admin: &Client, objects: &[Value]) {
 
 /// Unknown fields are errors, so that a misspelt one does not pass.
 pub(super) fn params() -> PatchParams {
-    PatchParams::apply("deploy-tests")
-        .force()
-        .validation_strict()
+    PatchParams::apply("deploy-tests").force().validation_strict()
 }
 
-pub(super) async fn patch(
-    admin: &Client,
-    object: &Value,
-    params: &PatchParams,
-) -> kube::Result<DynamicObject> {
+pub(super) async fn patch(admin: &Client, object: &Value, params: &PatchParams) -> kube::Result<DynamicObject> {
     let api = api(admin, object).await?;
     api.patch(name(object), params, &Patch::Apply(object)).await
 }
@@ -59,38 +47,20 @@ pub(super) async fn api(admin: &Client, object: &Value) -> kube::Result<Api<Dyna
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
     let (resource, capabilities) = pinned_kind(admin, &kind).await?;
-    Ok(
-        match (capabilities.scope, object["metadata"]["namespace"].as_str()) {
-            (Scope::Namespaced, namespace) => {
-                Api::namespaced_with(admin.clone(), namespace.unwrap(), &resource)
-            }
-            (Scope::Cluster, None) => Api::all_with(admin.clone(), &resource),
-            (Scope::Cluster, Some(_)) => panic!("{} is cluster-scoped", name(object)),
-        },
-    )
+    Ok(match (capabilities.scope, object["metadata"]["namespace"].as_str()) {
+        (Scope::Namespaced, namespace) => Api::namespaced_with(admin.clone(), namespace.unwrap(), &resource),
+        (Scope::Cluster, None) => Api::all_with(admin.clone(), &resource),
+        (Scope::Cluster, Some(_)) => panic!("{} is cluster-scoped", name(object)),
+    })
 }
 
 async fn wait_until_served(admin: &Client, crd: &str) {
     let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
-    wait_until(
-        ESTABLISHED,
-        &format!("the CRD {crd} to be served"),
-        async || {
-            let conditions = crds
-                .get(crd)
-                .await
-                .unwrap()
-                .status
-                .unwrap_or_default()
-                .conditions;
-            let established = |c: &_| is_true(c, "Established");
-            conditions
-                .into_iter()
-                .flatten()
-                .any(|c| established(&json!(c)))
-                .then_some(())
-        },
-    )
+    wait_until(ESTABLISHED, &format!("the CRD {crd} to be served"), async || {
+        let conditions = crds.get(crd).await.unwrap().status.unwrap_or_default().conditions;
+        let established = |c: &_| is_true(c, "Established");
+        conditions.into_iter().flatten().any(|c| established(&json!(c))).then_some(())
+    })
     .await;
 }
 
@@ -110,9 +80,7 @@ pub(super) async fn start() -> Option<TestHub> {
 /// Namespaces and CRD for real: nothing else can be tried without them.
 pub(super) async fn prepare(admin: &Client) {
     let mut first = manifests(".");
-    first.retain(|object| {
-        object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition"
-    });
+    first.retain(|object| object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition");
     first.push(json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "open-cluster-management-agent-addon" },
     }));
@@ -126,28 +94,19 @@ async fn the_api_server_takes_every_object_and_pod() {
     prepare(&admin).await;
     let dry_run = params().dry_run();
     for object in all_manifests() {
-        patch(&admin, &object, &dry_run)
-            .await
-            .unwrap_or_else(|e| panic!("{}: {e}", name(&object)));
+        patch(&admin, &object, &dry_run).await.unwrap_or_else(|e| panic!("{}: {e}", name(&object)));
     }
     // The namespace enforces `restricted`, for pods and not for what makes them.
     let pods: Api<Pod> = Api::namespaced(admin, "addon-signer");
-    let dry_run = PostParams {
-        dry_run: true,
-        field_manager: None,
-    };
+    let dry_run = PostParams { dry_run: true, field_manager: None };
     for deployment in of_kind(&all_manifests(), "Deployment") {
-        let pod = |spec: &Value| {
-            serde_json::from_value::<Pod>(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
-        };
+        let pod =
+            |spec: &Value| serde_json::from_value::<Pod>(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
         let mut spec = deployment["spec"]["template"]["spec"].clone();
         pods.create(&dry_run, &pod(&spec)).await.unwrap();
         spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
         let refusal = pods.create(&dry_run, &pod(&spec)).await.unwrap_err();
-        assert!(
-            refusal.to_string().contains("violates PodSecurity"),
-            "{refusal}"
-        );
+        assert!(refusal.to_string().contains("violates PodSecurity"), "{refusal}");
     }
 }
 
@@ -213,13 +172,7 @@ agent no  create core secrets in:default
 agent no  create certificates.k8s.io certificatesigningrequests everywhere
 ";
 
-fn mk_review(
-    account: &str,
-    verb: &str,
-    group: &str,
-    resource: &str,
-    place: &str,
-) -> SubjectAccessReview {
+fn mk_review(account: &str, verb: &str, group: &str, resource: &str, place: &str) -> SubjectAccessReview {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let (namespace, name) = match place.strip_prefix("in:") {
         Some(place) => place.split_once('/').unwrap_or((place, "")),
@@ -241,9 +194,6 @@ fn mk_review(
 
 async fn is_allowed(admin: &Client, review: &SubjectAccessReview) -> bool {
     let reviews: Api<SubjectAccessReview> = Api::all(admin.clone());
-    let answer = reviews
-        .create(&PostParams::default(), review)
-        .await
-        .unwrap();
+    let answer = reviews.create(&PostParams::default(), review).await.unwrap();
     answer.status.is_some_and(|status| status.allowed)
 }

@@ -47,31 +47,21 @@ async fn bad_signers_are_refused_by_the_field() {
     for bad in bad_signers() {
         let answer = try_create(&signers, &mk_signer_with(&bad.set, &bad.to)).await;
         let causes = causes(answer);
-        if !causes
-            .iter()
-            .any(|(field, message)| bad.is_told(field, message))
-        {
+        if !causes.iter().any(|(field, message)| bad.is_told(field, message)) {
             surprises.push((bad, causes));
         }
     }
     assert!(surprises.is_empty(), "{surprises:#?}");
     for (field, value) in good_values() {
         let signer = mk_signer_with(field, &value);
-        try_create(&signers, &signer)
-            .await
-            .unwrap_or_else(|e| panic!("{field}: {value}: {e}"));
+        try_create(&signers, &signer).await.unwrap_or_else(|e| panic!("{field}: {value}: {e}"));
     }
 }
 
 /// What `kubectl create --dry-run=server` does: `apply` reports a duplicate without naming its field apart.
 async fn try_create(signers: &Api<DynamicObject>, signer: &Value) -> kube::Result<DynamicObject> {
-    let dry_run = PostParams {
-        dry_run: true,
-        field_manager: None,
-    };
-    signers
-        .create(&dry_run, &serde_json::from_value(signer.clone()).unwrap())
-        .await
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    signers.create(&dry_run, &serde_json::from_value(signer.clone()).unwrap()).await
 }
 
 /// Field and message of everything that the API server has against an object; empty when it takes it.
@@ -79,14 +69,8 @@ fn causes(answer: kube::Result<DynamicObject>) -> Vec<(String, String)> {
     match answer {
         Ok(_) => Vec::new(),
         Err(kube::Error::Api(status)) => {
-            let causes = status
-                .details
-                .map(|details| details.causes)
-                .unwrap_or_default();
-            causes
-                .into_iter()
-                .map(|cause| (cause.field, cause.message))
-                .collect()
+            let causes = status.details.map(|details| details.causes).unwrap_or_default();
+            causes.into_iter().map(|cause| (cause.field, cause.message)).collect()
         }
         Err(error) => panic!("{error}"),
     }
@@ -104,11 +88,8 @@ struct BadSigner {
 impl BadSigner {
     /// Whether a cause is about the field, or an item of it, and gives the reason.
     fn is_told(&self, field: &str, message: &str) -> bool {
-        let rest = field
-            .strip_prefix("spec.")
-            .and_then(|path| path.strip_prefix(&self.field));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
-            && message.contains(&self.says)
+        let rest = field.strip_prefix("spec.").and_then(|path| path.strip_prefix(&self.field));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('[')) && message.contains(&self.says)
     }
 }
 
@@ -119,20 +100,11 @@ fn bad_signers() -> Vec<BadSigner> {
 fn good_values() -> Vec<(&'static str, Value)> {
     vec![
         ("signerName", json!("notkubernetes.io/x")),
-        (
-            "addOns",
-            json!((0..64).map(|n| format!("a{n}")).collect::<Vec<_>>()),
-        ),
+        ("addOns", json!((0..64).map(|n| format!("a{n}")).collect::<Vec<_>>())),
         ("identity.groups", json!([])),
         ("identity.user", json!("{cluster}.{addon}")),
-        (
-            "certificate",
-            json!({"duration": "10m", "maxDuration": "1h30m"}),
-        ),
-        (
-            "authority",
-            json!({"duration": "168h1s", "renewBefore": "1s", "key": "Ed25519"}),
-        ),
+        ("certificate", json!({"duration": "10m", "maxDuration": "1h30m"})),
+        ("authority", json!({"duration": "168h1s", "renewBefore": "1s", "key": "Ed25519"})),
         ("gateway.routes", json!([])),
         ("gateway.routes.0.upstream", json!("http://[::1]:80")),
     ]
@@ -145,35 +117,17 @@ async fn a_signer_keeps_its_name_its_defaults_and_its_status() {
     prepare(&admin).await;
     patch(&admin, &mk_signer(), &params()).await.unwrap();
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    assert_eq!(
-        signers.get("telemetry").await.unwrap().spec,
-        mk_spec_by_types()
-    );
+    assert_eq!(signers.get("telemetry").await.unwrap().spec, mk_spec_by_types());
 
     let renamed = mk_signer_with("signerName", &json!("example.com/other"));
     let causes = causes(patch(&admin, &renamed, &params()).await);
-    let immutable = |(field, message): &(String, String)| {
-        field == "spec.signerName" && message.contains("immutable")
-    };
+    let immutable = |(field, message): &(String, String)| field == "spec.signerName" && message.contains("immutable");
     assert!(causes.iter().any(immutable), "{causes:?}");
 
     let merge = Patch::Merge(json!({ "status": mk_status() }));
-    signers
-        .patch_status("telemetry", &PatchParams::default(), &merge)
-        .await
-        .unwrap();
-    assert_eq!(
-        signers.get("telemetry").await.unwrap().status,
-        Some(mk_status())
-    );
-    let row = [
-        "telemetry",
-        "example.com/telemetry",
-        "[\"telemetry\"]",
-        "True",
-        "Signing",
-        "2027-01-01T00:00:00Z",
-    ];
+    signers.patch_status("telemetry", &PatchParams::default(), &merge).await.unwrap();
+    assert_eq!(signers.get("telemetry").await.unwrap().status, Some(mk_status()));
+    let row = ["telemetry", "example.com/telemetry", "[\"telemetry\"]", "True", "Signing", "2027-01-01T00:00:00Z"];
     assert_eq!(printed_row(&admin).await[..6], row.map(Value::from));
 }
 
