@@ -2,6 +2,7 @@
 //! talks to an API server.
 
 pub mod ocm;
+pub mod rules;
 pub mod signer;
 pub mod status;
 pub mod units;

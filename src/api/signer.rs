@@ -12,8 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::status::AddOnSignerStatus;
 
-/// Signer of the gateway's own serving certificates: never one of an AddOnSigner.
-pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
 
 /// A signer for the agents of one or more addons.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -352,4 +350,45 @@ fn default_max_body() -> String {
 
 fn default_timeout() -> String {
     "30s".to_owned()
+}
+
+impl KeyKind {
+    /// The core's kind.
+    pub fn kind(self) -> crate::public_key::KeyKind {
+        use crate::public_key::KeyKind as Core;
+        match self {
+            Self::EcdsaP256 => Core::EcdsaP256,
+            Self::EcdsaP384 => Core::EcdsaP384,
+            Self::Ed25519 => Core::Ed25519,
+            Self::Rsa2048 => Core::Rsa2048,
+            Self::Rsa3072 => Core::Rsa3072,
+            Self::Rsa4096 => Core::Rsa4096,
+        }
+    }
+}
+
+impl AuthorityKeyKind {
+    /// The core's kind.
+    pub fn kind(self) -> crate::public_key::KeyKind {
+        use crate::public_key::KeyKind as Core;
+        match self {
+            Self::EcdsaP256 => Core::EcdsaP256,
+            Self::EcdsaP384 => Core::EcdsaP384,
+            Self::Ed25519 => Core::Ed25519,
+        }
+    }
+}
+
+impl Method {
+    /// The method as HTTP writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
 }

@@ -1,0 +1,176 @@
+//! From an AddOnSigner to the core's types: what the schema could not check is checked here, and an error names the
+//! field. A signer whose object is bad signs nothing.
+
+use std::time::Duration;
+
+use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec};
+use crate::api::units::{parse_duration, parse_quantity};
+use crate::identity::Convention;
+use crate::policy::{GATEWAY_SERVING_SIGNER, MIN_LIFETIME, SignerRules};
+use crate::public_key::KeyKind;
+use crate::trust::Route;
+
+/// The longest life of an agent's certificate, whatever the configuration says: a year, as the schema says too.
+const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
+
+/// A field of `spec` that cannot be used, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("spec.{field} is refused: {cause}")]
+pub struct InvalidField {
+    /// Path below `spec`.
+    pub field: &'static str,
+    /// One sentence without a period.
+    pub cause: String,
+}
+
+/// How authorities of a line are made and when they are replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuthorityPlan {
+    /// The kind of a new key.
+    pub key: KeyKind,
+    /// The life of a new authority.
+    pub duration: Duration,
+    /// How long before its end it is replaced.
+    pub renew_before: Duration,
+}
+
+/// An AddOnSigner that can be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignerConfig {
+    /// What may be signed.
+    pub rules: SignerRules,
+    /// Whether the hub approves by itself.
+    pub approves: bool,
+    /// Whether the hub writes `status.registrations`.
+    pub registers: bool,
+    /// The client CA.
+    pub authority: AuthorityPlan,
+    /// Where requests go.
+    pub routes: Vec<Route>,
+}
+
+impl SignerConfig {
+    /// Reads `spec`. `grpc_proxy` is the hub's own setting, the same for every signer.
+    ///
+    /// # Errors
+    /// The first [`InvalidField`].
+    pub fn read(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<Self, InvalidField> {
+        let domain = spec.signer_name.split('/').next().unwrap_or_default();
+        let reserved = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+        if reserved || spec.signer_name == GATEWAY_SERVING_SIGNER || !spec.signer_name.contains('/') {
+            return Err(invalid("signerName", "it must be <your domain>/<name>, and not one of Kubernetes' or the gateway's"));
+        }
+        let authority = AuthorityPlan {
+            key: spec.authority.key.kind(),
+            duration: duration("authority.duration", &spec.authority.duration)?,
+            renew_before: duration("authority.renewBefore", &spec.authority.renew_before)?,
+        };
+        let rules = rules(spec, grpc_proxy)?;
+        if rules.max_duration >= authority.duration {
+            return Err(invalid("authority.duration", "it must be longer than certificate.maxDuration"));
+        }
+        if authority.renew_before >= authority.duration {
+            return Err(invalid("authority.renewBefore", "it must be shorter than authority.duration"));
+        }
+        let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
+        let approves = spec.approval == Approval::Automatic;
+        let registers = spec.registration == RegistrationMode::Managed;
+        Ok(Self { rules, approves, registers, authority, routes })
+    }
+}
+
+fn rules(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<SignerRules, InvalidField> {
+    let identity = &spec.identity;
+    let convention = Convention::new(&identity.user, &identity.groups, &identity.dns_names)
+        .map_err(|error| invalid("identity", &error.to_string()))?;
+    let addons = spec.add_ons.iter().map(|name| name.parse()).collect::<Result<_, crate::identity::IdentityError>>();
+    let shortest = duration("certificate.duration", &spec.certificate.duration)?;
+    let longest = duration("certificate.maxDuration", &spec.certificate.max_duration)?;
+    if shortest < MIN_LIFETIME || shortest > longest {
+        return Err(invalid("certificate.duration", "it must be at least 10m and at most certificate.maxDuration"));
+    }
+    if longest > MAX_LIFETIME {
+        return Err(invalid("certificate.maxDuration", "it must be at most 8760h"));
+    }
+    if spec.add_ons.is_empty() || spec.certificate.keys.is_empty() {
+        let field = if spec.add_ons.is_empty() { "addOns" } else { "certificate.keys" };
+        return Err(invalid(field, "it must name at least one"));
+    }
+    Ok(SignerRules {
+        signer_name: spec.signer_name.clone(),
+        addons: addons.map_err(|error| invalid("addOns", &error.to_string()))?,
+        convention,
+        organizational_units: identity.organizational_units.iter().cloned().collect(),
+        keys: spec.certificate.keys.iter().map(|key| key.kind()).collect(),
+        duration: shortest,
+        max_duration: longest,
+        grpc_proxy: grpc_proxy.map(str::to_owned),
+    })
+}
+
+fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
+    let field = "gateway.routes";
+    let uri: hyper::Uri = spec.upstream.parse().map_err(|_| invalid(field, "upstream is not a URL"))?;
+    if uri.scheme_str() != Some("http") || uri.host().is_none() || uri.query().is_some() {
+        return Err(invalid(field, "upstream must be http://host[:port][/path]"));
+    }
+    if !spec.path.starts_with('/') || spec.path.contains("..") || spec.path.contains("//") {
+        return Err(invalid(field, "path must start with / and hold neither `..` nor `//`"));
+    }
+    let max_body = parse_quantity(&spec.max_body).map_err(|error| invalid(field, &error.to_string()))?;
+    let timeout = duration(field, &spec.timeout)?;
+    if timeout.is_zero() {
+        return Err(invalid(field, "timeout must be at least 1s"));
+    }
+    let methods = spec.methods.iter().copied().map(Method::as_str).map(str::to_owned).collect();
+    Ok(Route { path: spec.path.clone(), upstream: spec.upstream.clone(), methods, max_body, timeout })
+}
+
+fn duration(field: &'static str, text: &str) -> Result<Duration, InvalidField> {
+    parse_duration(text).map_err(|error| invalid(field, &error.to_string()))
+}
+
+fn invalid(field: &'static str, cause: &str) -> InvalidField {
+    InvalidField { field, cause: cause.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_spec() -> AddOnSignerSpec {
+        serde_json::from_value(serde_json::json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]})).unwrap()
+    }
+
+    fn field(change: impl FnOnce(&mut AddOnSignerSpec)) -> &'static str {
+        let mut spec = mk_spec();
+        change(&mut spec);
+        SignerConfig::read(&spec, None).unwrap_err().field
+    }
+
+    #[test]
+    fn defaults_are_readable() {
+        let config = SignerConfig::read(&mk_spec(), None).unwrap();
+        assert!(config.approves && config.registers);
+        assert_eq!(config.rules.keys.len(), 6);
+        assert_eq!(config.rules.duration, Duration::from_secs(86_400));
+        assert_eq!(config.authority.key, KeyKind::EcdsaP256);
+    }
+
+    #[test]
+    fn a_bad_field_is_named() {
+        assert_eq!(field(|spec| spec.signer_name = "kubernetes.io/kubelet-serving".into()), "signerName");
+        assert_eq!(field(|spec| spec.signer_name = GATEWAY_SERVING_SIGNER.into()), "signerName");
+        assert_eq!(field(|spec| spec.add_ons = vec!["Bad_Name".into()]), "addOns");
+        assert_eq!(field(|spec| spec.add_ons.clear()), "addOns");
+        assert_eq!(field(|spec| spec.identity.user = "{cluster}{addon}".into()), "identity");
+        assert_eq!(field(|spec| spec.identity.groups = vec!["{agent}".into()]), "identity");
+        assert_eq!(field(|spec| spec.certificate.duration = "5m".into()), "certificate.duration");
+        assert_eq!(field(|spec| spec.certificate.duration = "200h".into()), "certificate.duration");
+        assert_eq!(field(|spec| spec.certificate.max_duration = "9000h".into()), "certificate.maxDuration");
+        assert_eq!(field(|spec| spec.certificate.keys.clear()), "certificate.keys");
+        assert_eq!(field(|spec| spec.authority.duration = "100h".into()), "authority.duration");
+        assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
+        assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
+    }
+}
