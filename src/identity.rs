@@ -108,6 +108,13 @@ name_type!(
     AgentName, is_agent, IdentityError::NotAnAgent
 );
 
+impl AgentName {
+    /// The agent that is named after its addon, as OCM's agents from v1.3 on are. Every label is an agent name.
+    pub fn of_addon(addon: &AddOnName) -> Self {
+        Self(addon.0.clone())
+    }
+}
+
 /// One agent of one addon on one cluster: what a certificate of ours says its holder is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {

@@ -8,6 +8,7 @@ pub mod csr;
 pub mod embedded;
 pub(crate) mod general_names;
 pub(crate) mod hex;
+pub mod hub;
 pub mod identity;
 pub(crate) mod pem;
 pub mod policy;

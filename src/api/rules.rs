@@ -58,7 +58,10 @@ impl SignerConfig {
         let domain = spec.signer_name.split('/').next().unwrap_or_default();
         let reserved = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
         if reserved || spec.signer_name == GATEWAY_SERVING_SIGNER || !spec.signer_name.contains('/') {
-            return Err(invalid("signerName", "it must be <your domain>/<name>, and not one of Kubernetes' or the gateway's"));
+            return Err(invalid(
+                "signerName",
+                "it must be <your domain>/<name>, and not one of Kubernetes' or the gateway's",
+            ));
         }
         let authority = AuthorityPlan {
             key: spec.authority.key.kind(),
@@ -139,7 +142,8 @@ mod tests {
     use super::*;
 
     fn mk_spec() -> AddOnSignerSpec {
-        serde_json::from_value(serde_json::json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]})).unwrap()
+        serde_json::from_value(serde_json::json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]}))
+            .unwrap()
     }
 
     fn field(change: impl FnOnce(&mut AddOnSignerSpec)) -> &'static str {

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::status::AddOnSignerStatus;
 
-
 /// A signer for the agents of one or more addons.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(

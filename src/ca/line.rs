@@ -68,6 +68,14 @@ pub struct Member {
     pub since: Timestamp,
     /// No leaf of it that was given away lives longer than this. Raised, and persisted, before a leaf is signed.
     pub leaves_expire: Option<Timestamp>,
+    /// A Next does not sign before this: when everybody who was given the bundle without it has been given another.
+    pub activate_after: Option<Timestamp>,
+}
+
+impl Member {
+    fn new(authority: Authority, state: State, since: Timestamp) -> Self {
+        Self { authority, state, since, leaves_expire: None, activate_after: None }
+    }
 }
 
 /// Why a line cannot be what a store says it is.
@@ -209,7 +217,7 @@ impl Line {
     #[must_use]
     pub fn begin(mut self, authority: Authority, now: Timestamp) -> Self {
         if self.members.is_empty() {
-            self.members.push(Member { authority, state: State::Active, since: now, leaves_expire: None });
+            self.members.push(Member::new(authority, State::Active, now));
         }
         self
     }
@@ -218,10 +226,19 @@ impl Line {
     #[must_use]
     pub fn prepare(mut self, authority: Authority, requested: Option<&str>, now: Timestamp) -> Self {
         if self.next().is_none() {
-            self.members.insert(0, Member { authority, state: State::Next, since: now, leaves_expire: None });
+            self.members.insert(0, Member::new(authority, State::Next, now));
         }
         if requested.is_some() {
             self.handled_request = requested.map(str::to_owned);
+        }
+        self
+    }
+
+    /// The line whose Next does not sign before `at`. What is set once stays.
+    #[must_use]
+    pub fn hold_next_until(mut self, at: Timestamp) -> Self {
+        if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next) {
+            next.activate_after.get_or_insert(at);
         }
         self
     }

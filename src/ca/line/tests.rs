@@ -108,7 +108,7 @@ fn reserving_is_needed_only_beyond_what_is_reserved() {
 
 #[test]
 fn contradictory_stores_are_refused() {
-    let member = |state| Member { authority: mk_authority(), state, since: NOW, leaves_expire: None };
+    let member = |state| Member::new(mk_authority(), state, NOW);
     let restore = |members| Line::restore(members, None);
     assert_eq!(restore(vec![member(State::Old)]), Err(LineError::NoActive));
     assert_eq!(restore(vec![member(State::Active), member(State::Active)]), Err(LineError::TooMany(2, State::Active)));

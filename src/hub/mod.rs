@@ -1,0 +1,4 @@
+//! The hub.
+pub mod registration;
+pub mod registry;
+pub mod store;

@@ -1,0 +1,211 @@
+//! `registration: Managed`: writes our signer into `status.registrations` of every addon it serves, so that OCM's agent asks for
+//! a certificate, and leaves everything else in that status alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, info, warn};
+
+use crate::api::ocm::{self, AddOnApi, Registration};
+use crate::api::rules::SignerConfig;
+use crate::clock::Clock;
+use crate::hub::registry::addons_api;
+use crate::identity::{AddOnName, ClusterName, PeerIdentity};
+use crate::timestamp::Timestamp;
+
+/// How many objects one page of the list has when every addon is looked at again.
+const PAGE: u32 = 500;
+/// How long a failed write waits before the object is read again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The signers that are served, by the name of their AddOnSigner.
+pub type Signers = Arc<BTreeMap<String, Arc<SignerConfig>>>;
+
+/// Writes registrations until one of its inputs ends: for every object that is seen, and for all when the signers change.
+pub async fn keep(
+    client: Client,
+    api: AddOnApi,
+    clock: Clock,
+    mut seen: mpsc::Receiver<DynamicObject>,
+    mut signers: watch::Receiver<Signers>,
+) {
+    let (retry, mut again) = mpsc::channel::<DynamicObject>(1024);
+    let writer = Writer { client, api, clock, retry };
+    loop {
+        tokio::select! {
+            object = seen.recv() => match object {
+                Some(object) => writer.write(&object, &signers.borrow().clone()).await,
+                None => return,
+            },
+            Some(object) = again.recv() => writer.write_fresh(&object, &signers.borrow().clone()).await,
+            changed = signers.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let served = signers.borrow_and_update().clone();
+                writer.write_all(&served).await;
+            }
+        }
+    }
+}
+
+struct Writer {
+    client: Client,
+    api: AddOnApi,
+    clock: Clock,
+    retry: mpsc::Sender<DynamicObject>,
+}
+
+impl Writer {
+    async fn write_all(&self, signers: &Signers) {
+        let addons = addons_api(&self.client, self.api);
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = match addons.list(&params).await {
+                Ok(page) => page,
+                Err(error) => {
+                    // The watch lists everything again when it comes back, and then each object is written.
+                    warn!(%error, "Listing addons to write their registrations");
+                    return;
+                }
+            };
+            for object in &page.items {
+                self.write(object, signers).await;
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
+                None => return,
+            }
+        }
+    }
+
+    async fn write_fresh(&self, object: &DynamicObject, signers: &Signers) {
+        let namespace = object.namespace().unwrap_or_default();
+        let addons = Api::<DynamicObject>::namespaced_with(self.client.clone(), &namespace, &self.api.resource());
+        match addons.get_opt(&object.name_any()).await {
+            Ok(Some(fresh)) => self.write(&fresh, signers).await,
+            Ok(None) => {}
+            Err(error) => self.later(object, &error),
+        }
+    }
+
+    async fn write(&self, object: &DynamicObject, signers: &Signers) {
+        let Some(status) = wanted_status(object, self.api, signers, self.clock.now()) else { return };
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let addons = Api::<DynamicObject>::namespaced_with(self.client.clone(), &namespace, &self.api.resource());
+        // With resourceVersion: both lists are replaced whole, so a write on an old view must fail.
+        let body = json!({
+            "metadata": { "resourceVersion": object.resource_version() },
+            "status": status,
+        });
+        match addons.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body)).await {
+            Ok(_) => info!(cluster = namespace, addon = name, "Wrote the addon's registration"),
+            Err(kube::Error::Api(answer)) if answer.is_not_found() => {}
+            Err(error) => self.later(object, &error),
+        }
+    }
+
+    fn later(&self, object: &DynamicObject, error: &kube::Error) {
+        let (cluster, addon) = (object.namespace().unwrap_or_default(), object.name_any());
+        debug!(%error, cluster, addon, "Writing the addon's registration; trying again");
+        let (retry, object) = (self.retry.clone(), object.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(RETRY).await;
+            // The receiver lives as long as the hub: when it is gone, so is the reason to write.
+            let _ = retry.send(object).await;
+        });
+    }
+}
+
+/// The status patch that makes `object` carry exactly what the signers want; `None` when it does.
+fn wanted_status(object: &DynamicObject, api: AddOnApi, signers: &Signers, now: Timestamp) -> Option<Value> {
+    if ocm::is_being_deleted(object) {
+        return None;
+    }
+    let cluster: ClusterName = object.namespace()?.parse().ok()?;
+    let addon: AddOnName = object.name_any().parse().ok()?;
+    let mut status = object.data.get("status").cloned().unwrap_or(Value::Null);
+    let mut patch: Option<Value> = None;
+    for config in signers.values().filter(|config| config.registers) {
+        let change = if config.rules.addons.contains(&addon) {
+            ocm::apply_registration(&status, api, &registration(config, &cluster, &addon), &now.to_string())
+        } else {
+            ocm::remove_registration(&status, api, &config.rules.signer_name, &now.to_string())
+        };
+        if let Some(change) = change {
+            merge(&mut status, &change);
+            merge(patch.get_or_insert_with(|| json!({})), &change);
+        }
+    }
+    patch
+}
+
+fn registration(config: &SignerConfig, cluster: &ClusterName, addon: &AddOnName) -> Registration {
+    let identity = PeerIdentity {
+        cluster: cluster.clone(),
+        addon: addon.clone(),
+        // OCM's agents from v1.3 on name themselves after the addon; every addon name is an agent name.
+        agent: crate::identity::AgentName::of_addon(addon),
+    };
+    Registration {
+        signer_name: config.rules.signer_name.clone(),
+        user: config.rules.convention.user(&identity),
+        groups: config.rules.convention.groups(cluster, addon),
+        organizational_units: config.rules.organizational_units.iter().cloned().collect(),
+    }
+}
+
+/// Lays the top-level fields of `change` over `target`.
+fn merge(target: &mut Value, change: &Value) {
+    if !target.is_object() {
+        *target = json!({});
+    }
+    if let (Some(target), Some(change)) = (target.as_object_mut(), change.as_object()) {
+        target.extend(change.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_signers(names: &[&str]) -> Signers {
+        let config = |name: &str| {
+            let spec = json!({"signerName": format!("example.com/{name}"), "addOns": ["telemetry"]});
+            Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap())
+        };
+        Arc::new(names.iter().map(|name| ((*name).to_owned(), config(name))).collect())
+    }
+
+    fn mk_addon(name: &str, status: Value) -> DynamicObject {
+        let mut object = DynamicObject::new(name, &AddOnApi::V1Alpha1.resource()).within("c1");
+        object.data = json!({ "status": status });
+        object
+    }
+
+    const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+
+    #[test]
+    fn every_signer_of_an_addon_is_written_in_one_patch_and_then_rests() {
+        let signers = mk_signers(&["a", "b"]);
+        let patch = wanted_status(&mk_addon("telemetry", Value::Null), AddOnApi::V1Alpha1, &signers, NOW).unwrap();
+        let entries = patch["registrations"].as_array().unwrap();
+        assert_eq!(entries.len(), 2);
+        assert_eq!(
+            entries[0]["subject"]["user"],
+            "system:open-cluster-management:cluster:c1:addon:telemetry:agent:telemetry"
+        );
+        assert_eq!(wanted_status(&mk_addon("telemetry", patch), AddOnApi::V1Alpha1, &signers, NOW), None);
+    }
+
+    #[test]
+    fn addons_of_other_signers_are_left_alone() {
+        let foreign = json!({"registrations": [{"signerName": "other.io/x", "subject": {"user": "u"}}]});
+        assert_eq!(wanted_status(&mk_addon("other", foreign), AddOnApi::V1Alpha1, &mk_signers(&["a"]), NOW), None);
+    }
+}

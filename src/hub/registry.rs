@@ -1,0 +1,209 @@
+//! Feeds the registry from watches of ManagedCluster and ManagedClusterAddOn, in whichever version the API server serves.
+//!
+//! The same watch of addons also keeps `status.registrations`: see [`crate::hub::registration`].
+
+use std::collections::HashMap;
+
+use futures::StreamExt;
+use kube::api::{Api, DynamicObject};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::{Client, ResourceExt};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
+use crate::identity::{AddOnName, ClusterName};
+use crate::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
+
+/// Why the registry cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// Neither version of ManagedClusterAddOn is served.
+    #[error(
+        "the API server serves no {ADDON_GROUP} ManagedClusterAddOn in v1beta1 or v1alpha1: is Open Cluster Management installed?"
+    )]
+    NoAddOnApi,
+    /// Discovery failed.
+    #[error("the API server's resources cannot be read: {0}")]
+    Discovery(#[source] kube::Error),
+    /// A watch ended, which it never does by itself.
+    #[error("the watch of {0} ended")]
+    Ended(&'static str),
+}
+
+/// Which version of ManagedClusterAddOn to use: the newest that is served, because both carry the same facts.
+///
+/// # Errors
+/// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
+pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
+    let groups = client.list_api_groups().await.map_err(RegistryError::Discovery)?;
+    let served: Vec<String> = groups
+        .groups
+        .into_iter()
+        .filter(|group| group.name == ADDON_GROUP)
+        .flat_map(|group| group.versions.into_iter().map(|version| version.version))
+        .collect();
+    for api in [AddOnApi::V1Beta1, AddOnApi::V1Alpha1] {
+        if served.iter().any(|version| version == api.version()) && serves_addons(client, api).await? {
+            info!(version = api.version(), "Using this version of ManagedClusterAddOn");
+            return Ok(api);
+        }
+    }
+    Err(RegistryError::NoAddOnApi)
+}
+
+async fn serves_addons(client: &Client, api: AddOnApi) -> Result<bool, RegistryError> {
+    let group_version = format!("{ADDON_GROUP}/{}", api.version());
+    let list = client.list_api_group_resources(&group_version).await.map_err(RegistryError::Discovery)?;
+    Ok(list.resources.iter().any(|resource| resource.name == "managedclusteraddons"))
+}
+
+/// ManagedClusters.
+pub fn clusters_api(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ocm::managed_cluster_resource())
+}
+
+/// ManagedClusterAddOns of all clusters.
+pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &api.resource())
+}
+
+/// Keeps the clusters of the registry until its watch ends.
+///
+/// # Errors
+/// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
+pub async fn watch_clusters(client: Client, registry: SharedRegistry) -> Result<(), RegistryError> {
+    let mut events = watch_objects(clusters_api(&client), watcher::Config::default()).default_backoff().boxed();
+    let mut listed = HashMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed = HashMap::new(),
+            Ok(Event::InitApply(object)) => listed.extend(cluster_entry(&object)),
+            Ok(Event::InitDone) => {
+                let clusters = std::mem::take(&mut listed);
+                info!(clusters = clusters.len(), "Read the managed clusters");
+                registry.write(|registry| registry.replace_clusters(clusters));
+            }
+            Ok(Event::Apply(object)) => record_cluster(&registry, &object),
+            Ok(Event::Delete(object)) => {
+                if let Some((name, _)) = cluster_entry(&object) {
+                    registry.write(|registry| registry.set_cluster(name, None));
+                }
+            }
+            Err(error) => warn!(%error, "Watching managed clusters; trying again"),
+        }
+    }
+    Err(RegistryError::Ended("ManagedClusters"))
+}
+
+/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`.
+///
+/// # Errors
+/// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
+pub async fn watch_addons(
+    client: Client,
+    api: AddOnApi,
+    registry: SharedRegistry,
+    seen: mpsc::Sender<DynamicObject>,
+) -> Result<(), RegistryError> {
+    let mut events = watch_objects(addons_api(&client, api), watcher::Config::default()).default_backoff().boxed();
+    let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>> = HashMap::new();
+    while let Some(event) = events.next().await {
+        let object = match event {
+            Ok(Event::Init) => {
+                listed = HashMap::new();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                if let Some((cluster, addon, facts)) = addon_entry(&object) {
+                    listed.entry(cluster).or_default().insert(addon, facts);
+                }
+                object
+            }
+            Ok(Event::InitDone) => {
+                let addons = std::mem::take(&mut listed);
+                info!(clusters = addons.len(), "Read the addons of the managed clusters");
+                registry.write(|registry| registry.replace_addons(addons));
+                continue;
+            }
+            Ok(Event::Apply(object)) => {
+                record_addon(&registry, &object);
+                object
+            }
+            Ok(Event::Delete(object)) => {
+                if let Some((cluster, addon, _)) = addon_entry(&object) {
+                    registry.write(|registry| registry.set_addon(cluster, addon, None));
+                }
+                continue;
+            }
+            Err(error) => {
+                warn!(%error, "Watching addons; trying again");
+                continue;
+            }
+        };
+        if seen.send(object).await.is_err() {
+            return Err(RegistryError::Ended("registrations"));
+        }
+    }
+    Err(RegistryError::Ended("ManagedClusterAddOns"))
+}
+
+/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be late.
+///
+/// # Errors
+/// The API server's.
+pub async fn refresh(
+    client: &Client,
+    api: AddOnApi,
+    registry: &SharedRegistry,
+    cluster: &ClusterName,
+    addon: &AddOnName,
+) -> Result<(), kube::Error> {
+    let namespaced = Api::<DynamicObject>::namespaced_with(client.clone(), cluster.as_str(), &api.resource());
+    let clusters = clusters_api(client);
+    let (found_cluster, found_addon) =
+        tokio::try_join!(clusters.get_opt(cluster.as_str()), namespaced.get_opt(addon.as_str()))?;
+    registry.write(|registry| {
+        registry.set_cluster(cluster.clone(), found_cluster.as_ref().map(cluster_facts));
+        registry.set_addon(cluster.clone(), addon.clone(), found_addon.as_ref().map(addon_facts));
+    });
+    Ok(())
+}
+
+fn record_cluster(registry: &SharedRegistry, object: &DynamicObject) {
+    if let Some((name, facts)) = cluster_entry(object) {
+        registry.write(|registry| registry.set_cluster(name, Some(facts)));
+    }
+}
+
+fn record_addon(registry: &SharedRegistry, object: &DynamicObject) {
+    if let Some((cluster, addon, facts)) = addon_entry(object) {
+        registry.write(|registry| registry.set_addon(cluster, addon, Some(facts)));
+    }
+}
+
+/// Objects with names that OCM does not allow are not registered: nobody can be identified as them.
+fn cluster_entry(object: &DynamicObject) -> Option<(ClusterName, ClusterFacts)> {
+    object.name_any().parse().ok().map(|name| (name, cluster_facts(object)))
+}
+
+fn cluster_facts(object: &DynamicObject) -> ClusterFacts {
+    ClusterFacts { accepted: ocm::hub_accepts_client(object), deleting: ocm::is_being_deleted(object) }
+}
+
+fn addon_entry(object: &DynamicObject) -> Option<(ClusterName, AddOnName, AddOnFacts)> {
+    let cluster = object.namespace()?.parse().ok()?;
+    let addon = object.name_any().parse().ok()?;
+    Some((cluster, addon, addon_facts(object)))
+}
+
+fn addon_facts(object: &DynamicObject) -> AddOnFacts {
+    if ocm::is_being_deleted(object) {
+        AddOnFacts::Deleting
+    } else if ocm::is_suspended(object) {
+        AddOnFacts::Suspended
+    } else {
+        AddOnFacts::Installed
+    }
+}

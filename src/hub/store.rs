@@ -1,0 +1,377 @@
+//! A line of authorities in one Secret: read, checked, and written with `resourceVersion`, so that a step is either persisted
+//! whole or not at all (invariant I7).
+//!
+//! `line.json` says what each authority is doing; `<id>.crt` and `<id>.key` hold its certificate and PKCS#8 key. The
+//! anchors are published beside it in a ConfigMap, which also remembers that a line existed when its Secret is gone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use ring::rand::SystemRandom;
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::ca::authority::Authority;
+use crate::ca::bundle::Bundle;
+use crate::ca::issuer::Issuer;
+use crate::ca::line::{Line, Member};
+use crate::private_key::PrivateKey;
+use crate::timestamp::Timestamp;
+
+/// The type of the Secrets that hold authorities.
+pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
+/// Label: `client` or `serving`.
+pub const LABEL_LINE: &str = "addon-signer.io/line";
+/// Label: the AddOnSigner whose client authorities these are.
+pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
+/// Annotation by which an administrator asks for a rotation: any text that was not there before.
+pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
+/// The ConfigMap with the serving anchors.
+pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
+/// Key of the anchors in both kinds of ConfigMaps.
+pub const BUNDLE_KEY: &str = "ca.crt";
+/// Key of the serving line's report in its ConfigMap.
+pub const STATUS_KEY: &str = "status.json";
+
+const LINE_KEY: &str = "line.json";
+
+/// Where one line lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineNames {
+    /// The Secret.
+    pub secret: String,
+    /// The ConfigMap with the anchors.
+    pub config_map: String,
+    /// Prefix of the authorities' common names.
+    pub authority: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl LineNames {
+    /// The client line of an AddOnSigner.
+    pub fn client(signer: &str) -> Self {
+        Self {
+            secret: format!("{signer}-client-authorities"),
+            config_map: format!("{signer}-client-ca"),
+            authority: format!("addon-signer client CA {signer}"),
+            labels: labels("client", Some(signer)),
+        }
+    }
+
+    /// The gateway's serving line.
+    pub fn serving() -> Self {
+        Self {
+            secret: "addon-signer-serving-authorities".to_owned(),
+            config_map: SERVING_CONFIG_MAP.to_owned(),
+            authority: "addon-signer serving CA".to_owned(),
+            labels: labels("serving", None),
+        }
+    }
+}
+
+fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {
+    let managed = ("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned());
+    let mut labels = BTreeMap::from([managed, (LABEL_LINE.to_owned(), line.to_owned())]);
+    if let Some(signer) = signer {
+        labels.insert(LABEL_SIGNER.to_owned(), signer.to_owned());
+    }
+    labels
+}
+
+/// Why a line cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The Secret was there and is gone, while certificates of its authorities may live.
+    #[error(
+        "the Secret {0} is gone while certificates of its authorities may still be in use; restore it from a backup, or see README.md, \"Losing a CA\""
+    )]
+    Missing(String),
+    /// The Secret is there, and is not a line.
+    #[error("the Secret {secret} cannot be read: {cause}; restore it from a backup, or see README.md, \"Losing a CA\"")]
+    Unreadable {
+        /// Its name.
+        secret: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Somebody else wrote in between: read again.
+    #[error("the Secret {0} was changed by somebody else")]
+    Conflict(String),
+    /// The API server did not do it.
+    #[error("the API server did not answer as needed: {0}")]
+    Api(#[from] kube::Error),
+    /// The report of a line could not be written as JSON.
+    #[error("the line could not be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// A line with the keys of its authorities.
+pub struct StoredLine {
+    /// States.
+    pub line: Line,
+    /// The authority that signs, with its key.
+    pub issuer: Option<Issuer>,
+    secret: Secret,
+}
+
+impl fmt::Debug for StoredLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, issuer: _, secret: _ } = self;
+        write!(f, "StoredLine({} authorities, keys private)", line.members().len())
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredState {
+    authorities: Vec<StoredMember>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handled_request: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredMember {
+    id: String,
+    state: String,
+    since: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leaves_expire: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    activate_after: Option<i64>,
+}
+
+/// Secrets and ConfigMaps of one namespace.
+#[derive(Clone)]
+pub struct Store {
+    secrets: Api<Secret>,
+    config_maps: Api<ConfigMap>,
+}
+
+impl Store {
+    /// The hub's namespace.
+    pub fn new(client: &Client, namespace: &str) -> Self {
+        Self {
+            secrets: Api::namespaced(client.clone(), namespace),
+            config_maps: Api::namespaced(client.clone(), namespace),
+        }
+    }
+
+    /// The Secrets, for a watch.
+    pub fn secrets(&self) -> Api<Secret> {
+        self.secrets.clone()
+    }
+
+    /// The ConfigMaps, for a watch.
+    pub fn config_maps(&self) -> Api<ConfigMap> {
+        self.config_maps.clone()
+    }
+
+    /// Reads a line; `None` when it never existed. `remembered` is further evidence that it did.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] when a published anchor that is still valid, or `remembered`, says that it did exist.
+    pub async fn load(
+        &self,
+        names: &LineNames,
+        remembered: bool,
+        now: Timestamp,
+    ) -> Result<Option<StoredLine>, StoreError> {
+        match self.secrets.get_opt(&names.secret).await? {
+            Some(secret) => read(secret).map(Some).map_err(|cause| unreadable(names, cause)),
+            None if remembered || self.published_anchor_lives(names, now).await? => {
+                Err(StoreError::Missing(names.secret.clone()))
+            }
+            None => Ok(None),
+        }
+    }
+
+    async fn published_anchor_lives(&self, names: &LineNames, now: Timestamp) -> Result<bool, StoreError> {
+        let Some(map) = self.config_maps.get_opt(&names.config_map).await? else { return Ok(false) };
+        let Some(text) = map.data.as_ref().and_then(|data| data.get(BUNDLE_KEY)) else { return Ok(false) };
+        // An unreadable bundle is evidence too: somebody published something.
+        Ok(Bundle::from_pem(text.as_bytes()).map_or(!text.trim().is_empty(), |bundle| {
+            bundle.authorities().iter().any(|authority| authority.not_after() > now)
+        }))
+    }
+
+    /// Creates the Secret of a line that begins.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when somebody else began it meanwhile.
+    pub async fn create(&self, names: &LineNames, line: &Line, new_key: &[u8]) -> Result<StoredLine, StoreError> {
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(names.secret.clone()),
+                labels: Some(names.labels.clone()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(SECRET_TYPE.to_owned()),
+            data: Some(data(line, &BTreeMap::new(), Some(new_key))?),
+            ..Secret::default()
+        };
+        let written = self.secrets.create(&PostParams::default(), &secret).await;
+        let written = written.map_err(|error| conflict_or(error, &names.secret))?;
+        read(written).map_err(|cause| unreadable(names, cause))
+    }
+
+    /// Replaces a line by what a step made of it; keys of authorities that are gone go with it.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the Secret is not the one that was read: nothing was written.
+    pub async fn replace(
+        &self,
+        names: &LineNames,
+        stored: &StoredLine,
+        line: &Line,
+        new_key: Option<&[u8]>,
+    ) -> Result<StoredLine, StoreError> {
+        let mut secret = stored.secret.clone();
+        let keys = secret.data.take().unwrap_or_default();
+        secret.data = Some(data(line, &keys, new_key)?);
+        let written = self.secrets.replace(&names.secret, &PostParams::default(), &secret).await;
+        let written = written.map_err(|error| conflict_or(error, &names.secret))?;
+        read(written).map_err(|cause| unreadable(names, cause))
+    }
+
+    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ.
+    ///
+    /// # Errors
+    /// [`StoreError::Api`]; the next round tries again.
+    pub async fn publish(&self, names: &LineNames, bundle: &Bundle, status: Option<String>) -> Result<(), StoreError> {
+        let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
+        data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
+        let Some(mut map) = self.config_maps.get_opt(&names.config_map).await? else {
+            let metadata = ObjectMeta {
+                name: Some(names.config_map.clone()),
+                labels: Some(names.labels.clone()),
+                ..ObjectMeta::default()
+            };
+            let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+            self.config_maps.create(&PostParams::default(), &map).await?;
+            return Ok(());
+        };
+        if map.data.as_ref() != Some(&data) {
+            map.data = Some(data);
+            self.config_maps.replace(&names.config_map, &PostParams::default(), &map).await?;
+        }
+        Ok(())
+    }
+
+    /// The rotation that is asked for on the line's ConfigMap.
+    ///
+    /// # Errors
+    /// [`StoreError::Api`].
+    pub async fn requested_rotation(&self, names: &LineNames) -> Result<Option<String>, StoreError> {
+        let map = self.config_maps.get_opt(&names.config_map).await?;
+        Ok(map.and_then(|map| map.metadata.annotations?.remove(ANNOTATION_ROTATE)))
+    }
+}
+
+fn conflict_or(error: kube::Error, secret: &str) -> StoreError {
+    match &error {
+        kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
+            StoreError::Conflict(secret.to_owned())
+        }
+        _ => StoreError::Api(error),
+    }
+}
+
+fn unreadable(names: &LineNames, cause: String) -> StoreError {
+    StoreError::Unreadable { secret: names.secret.clone(), cause }
+}
+
+/// The Secret's data for `line`: certificates from the line, keys from `keys`, and one new key for the authority that has none.
+fn data(
+    line: &Line,
+    keys: &BTreeMap<String, ByteString>,
+    new_key: Option<&[u8]>,
+) -> Result<BTreeMap<String, ByteString>, StoreError> {
+    let mut data = BTreeMap::new();
+    for member in line.members() {
+        let id = member.authority.id();
+        data.insert(format!("{id}.crt"), ByteString(member.authority.pem().into_bytes()));
+        let name = format!("{id}.key");
+        let key = match (keys.get(&name), new_key) {
+            (Some(key), _) => key.clone(),
+            (None, Some(pkcs8)) => ByteString(crate::pem::encode_private(pkcs8).as_bytes().to_vec()),
+            (None, None) => continue,
+        };
+        data.insert(name, key);
+    }
+    let authorities = line.members().iter().map(stored_member).collect();
+    let state = StoredState { authorities, handled_request: line.handled_request().map(str::to_owned) };
+    data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
+    Ok(data)
+}
+
+fn stored_member(member: &Member) -> StoredMember {
+    StoredMember {
+        id: member.authority.id().to_owned(),
+        state: member.state.to_string(),
+        since: member.since.unix(),
+        leaves_expire: member.leaves_expire.map(Timestamp::unix),
+        activate_after: member.activate_after.map(Timestamp::unix),
+    }
+}
+
+/// Reads and checks everything: one authority that cannot be read makes the whole line unreadable.
+fn read(secret: Secret) -> Result<StoredLine, String> {
+    let empty = BTreeMap::new();
+    let data = secret.data.as_ref().unwrap_or(&empty);
+    let field = |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).ok_or_else(|| format!("{name} is missing"));
+    let state: StoredState =
+        serde_json::from_slice(field(LINE_KEY)?).map_err(|error| format!("{LINE_KEY}: {error}"))?;
+    let mut members = Vec::new();
+    for stored in &state.authorities {
+        let pem = field(&format!("{}.crt", stored.id))?;
+        members.push(read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?);
+    }
+    let line = Line::restore(members, state.handled_request).map_err(|error| error.to_string())?;
+    let issuer = match line.active() {
+        Some(active) => {
+            let name = format!("{}.key", active.authority.id());
+            let key = read_key(field(&name)?).map_err(|cause| format!("{name}: {cause}"))?;
+            Some(Issuer::new(active.authority.clone(), key).map_err(|error| error.to_string())?)
+        }
+        None => None,
+    };
+    Ok(StoredLine { line, issuer, secret })
+}
+
+fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
+    let authority = match crate::pem::certificates(pem).as_deref() {
+        Some([certificate]) => Authority::from_der(certificate).map_err(|error| error.to_string())?,
+        _ => return Err("it is not one certificate".to_owned()),
+    };
+    if authority.id() != stored.id {
+        return Err(format!("it belongs to the authority {}", authority.id()));
+    }
+    Ok(Member {
+        authority,
+        state: stored.state.parse().map_err(|error: crate::ca::line::UnknownState| error.to_string())?,
+        since: Timestamp::from_unix(stored.since),
+        leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
+        activate_after: stored.activate_after.map(Timestamp::from_unix),
+    })
+}
+
+fn read_key(pem: &[u8]) -> Result<PrivateKey, String> {
+    use rustls_pki_types::PrivatePkcs8KeyDer;
+    use rustls_pki_types::pem::PemObject;
+    let der = PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(|_| "it is not a PEM block PRIVATE KEY".to_owned())?;
+    let der = Zeroizing::new(der);
+    PrivateKey::from_pkcs8(der.secret_pkcs8_der(), &SystemRandom::new()).map_err(|error| error.to_string())
+}
+
+impl Drop for StoredLine {
+    fn drop(&mut self) {
+        for bytes in self.secret.data.iter_mut().flat_map(|data| data.values_mut()) {
+            bytes.0.zeroize();
+        }
+    }
+}
