@@ -16,6 +16,8 @@ use x509_parser::prelude::FromDer;
 use crate::asn1;
 use crate::public_key::{KeyKind, PublicKeyError};
 
+pub mod build;
+
 /// The largest request we look at, in bytes of PEM. An RSA-4096 request with every name we allow has 3 KiB.
 pub const MAX_PEM_BYTES: usize = 16 * 1024;
 

@@ -1,1 +1,40 @@
-//! The AddOnSigner resource and the slices of OCM's types that we use.
+//! The AddOnSigner resource and the slices of OCM's types that we use. Types and pure functions only: nothing here
+//! talks to an API server.
+
+pub mod ocm;
+pub mod signer;
+pub mod status;
+pub mod units;
+
+pub use signer::{AddOnSigner, AddOnSignerSpec};
+pub use status::AddOnSignerStatus;
+
+use kube::CustomResourceExt;
+
+/// First lines of the generated manifest.
+const CRD_HEADER: &str = "# Generated from src/api/signer.rs by `addon-signer crd`; a test compares them.\n";
+
+/// The CustomResourceDefinition of [`AddOnSigner`] as YAML: schema, defaults, CEL rules and printer columns, the same
+/// bytes on every call. `deploy/crd.yaml` is this text.
+///
+/// # Errors
+/// When the definition cannot be written as YAML.
+pub fn crd_yaml() -> Result<String, serde_yaml::Error> {
+    Ok(format!("{CRD_HEADER}{}", serde_yaml::to_string(&AddOnSigner::crd())?))
+}
+
+#[cfg(test)]
+mod tests {
+    /// `UPDATE_GOLDEN=1 cargo test --lib crd_manifest` writes the file anew.
+    #[test]
+    fn crd_manifest_is_what_the_types_say() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/crd.yaml");
+        let generated = super::crd_yaml().unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &generated).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap();
+        assert!(committed == generated, "deploy/crd.yaml is stale: run `addon-signer crd > deploy/crd.yaml`");
+        assert_eq!(generated, super::crd_yaml().unwrap(), "the output is stable");
+    }
+}

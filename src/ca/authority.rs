@@ -8,7 +8,7 @@ use rustls_pki_types::{CertificateDer, TrustAnchor};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::ca::key::{CaKey, KeyError, RcgenKey};
+use crate::private_key::{KeyError, PrivateKey, RcgenKey};
 use crate::timestamp::Timestamp;
 
 /// A CA is valid from a little before it is made, for clusters whose clocks are behind.
@@ -57,7 +57,7 @@ impl Authority {
     /// [`AuthorityError::NotMade`] when rcgen refuses, or the error of reading the result back.
     pub fn self_signed(
         line: &str,
-        key: &CaKey,
+        key: &PrivateKey,
         now: Timestamp,
         duration: Duration,
         rng: &dyn SecureRandom,

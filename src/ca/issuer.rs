@@ -14,9 +14,9 @@ use x509_parser::prelude::FromDer;
 use crate::asn1;
 use crate::ca::authority::{Authority, BACKDATE};
 use crate::ca::bundle::{Bundle, BundleError, Purpose};
-use crate::ca::key::{CaKey, KeyError};
 use crate::ca::tbs::{self, Frame};
 use crate::policy::{Approved, MIN_LIFETIME, Profile};
+use crate::private_key::{KeyError, PrivateKey};
 use crate::timestamp::Timestamp;
 
 /// Why no certificate was made, or why the one that was made is not given away.
@@ -81,7 +81,7 @@ impl fmt::Display for Serial {
 #[derive(Debug)]
 pub struct Issuer {
     authority: Authority,
-    key: CaKey,
+    key: PrivateKey,
 }
 
 /// Everything that will be signed, decided. Only [`Issuer::prepare`] makes one; signing consumes it (invariant I2).
@@ -128,7 +128,7 @@ impl Issuer {
     ///
     /// # Errors
     /// [`IssueError::WrongKey`].
-    pub fn new(authority: Authority, key: CaKey) -> Result<Self, IssueError> {
+    pub fn new(authority: Authority, key: PrivateKey) -> Result<Self, IssueError> {
         if authority.public_key_der() == key.public_key_der() {
             Ok(Self { authority, key })
         } else {

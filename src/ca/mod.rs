@@ -3,6 +3,5 @@
 pub mod authority;
 pub mod bundle;
 pub mod issuer;
-pub mod key;
 pub mod line;
 mod tbs;

@@ -1,16 +1,13 @@
 //! The to-be-signed part of a leaf: our template, with the requester's subject and key byte for byte (invariant I3).
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use der::asn1::{
-    AnyRef, BitStringRef, ContextSpecific, GeneralizedTime, Ia5StringRef, ObjectIdentifier, OctetStringRef, UintRef,
-    UtcTime,
-};
-use der::{Decode, Encode, TagMode, TagNumber};
+use der::asn1::{AnyRef, BitStringRef, GeneralizedTime, ObjectIdentifier, OctetStringRef, UintRef, UtcTime};
+use der::{Decode, Encode};
 
 use crate::asn1::{self, Extension};
 use crate::ca::authority::{Authority, key_identifier};
+use crate::general_names;
 use crate::policy::{Approved, Profile};
 use crate::public_key::KeyKind;
 use crate::timestamp::Timestamp;
@@ -74,9 +71,8 @@ fn extension_values(approved: &Approved, issuer: &Authority) -> Result<Vec<Value
         (asn1::SUBJECT_KEY_IDENTIFIER, false, octets(&key_identifier(approved.public_key_der()))?),
         (asn1::AUTHORITY_KEY_IDENTIFIER, false, authority_key_id(issuer.key_id())?),
     ];
-    let names = alt_names(approved.profile())?;
-    if !names.is_empty() {
-        values.push((asn1::SUBJECT_ALT_NAME, false, sequence(&names)?));
+    if let Some(names) = alt_names(approved.profile())? {
+        values.push((asn1::SUBJECT_ALT_NAME, false, names));
     }
     Ok(values)
 }
@@ -96,29 +92,12 @@ fn octets(bytes: &[u8]) -> Result<Vec<u8>, der::Error> {
 
 /// AuthorityKeyIdentifier with `keyIdentifier [0]` only.
 fn authority_key_id(key_id: &[u8]) -> Result<Vec<u8>, der::Error> {
-    sequence(&[implicit(0, octets(key_id)?)?])
+    general_names::sequence(&[general_names::implicit(0, key_id)?])
 }
 
-fn alt_names(profile: &Profile) -> Result<Vec<Vec<u8>>, der::Error> {
-    let (dns_names, addresses): (&[String], &[IpAddr]) = match profile {
-        Profile::Client { dns_names, .. } => (dns_names, &[]),
-        Profile::Serving { dns_names, ip_addresses } => (dns_names, ip_addresses),
-    };
-    let dns = dns_names.iter().map(|name| implicit(2, Ia5StringRef::new(name)?.to_der()?));
-    let ips = addresses.iter().map(|address| match address {
-        IpAddr::V4(v4) => implicit(7, octets(&v4.octets())?),
-        IpAddr::V6(v6) => implicit(7, octets(&v6.octets())?),
-    });
-    dns.chain(ips).collect()
-}
-
-/// Replaces the tag of an encoded primitive by the context-specific `number`.
-fn implicit(number: u32, encoded: Vec<u8>) -> Result<Vec<u8>, der::Error> {
-    let any = AnyRef::from_der(&encoded)?;
-    let content = OctetStringRef::new(any.value())?;
-    ContextSpecific { tag_number: TagNumber(number), tag_mode: TagMode::Implicit, value: content }.to_der()
-}
-
-fn sequence(items: &[Vec<u8>]) -> Result<Vec<u8>, der::Error> {
-    items.iter().map(|item| AnyRef::from_der(item)).collect::<Result<Vec<_>, _>>()?.to_der()
+fn alt_names(profile: &Profile) -> Result<Option<Vec<u8>>, der::Error> {
+    match profile {
+        Profile::Client { dns_names, .. } => general_names::encode(dns_names, &[]),
+        Profile::Serving { dns_names, ip_addresses } => general_names::encode(dns_names, ip_addresses),
+    }
 }

@@ -42,7 +42,7 @@ fn mk_approved() -> Approved {
 
 fn mk_issuer(kind: KeyKind, life: Duration) -> Issuer {
     let rng = SystemRandom::new();
-    let (key, _) = CaKey::generate(kind, &rng).unwrap();
+    let (key, _) = PrivateKey::generate(kind, &rng).unwrap();
     Issuer::new(Authority::self_signed("client CA telemetry", &key, NOW, life, &rng).unwrap(), key).unwrap()
 }
 
@@ -113,7 +113,7 @@ fn a_leaf_that_the_published_bundle_does_not_accept_is_dropped() {
 #[test]
 fn a_key_of_another_authority_is_not_an_issuer() {
     let rng = SystemRandom::new();
-    let (key, _) = CaKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     let authority = mk_issuer(KeyKind::EcdsaP256, YEAR).authority().clone();
     assert!(matches!(Issuer::new(authority, key), Err(IssueError::WrongKey(_))));
 }

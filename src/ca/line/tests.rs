@@ -1,7 +1,7 @@
 use ring::rand::SystemRandom;
 
 use super::*;
-use crate::ca::key::CaKey;
+use crate::private_key::PrivateKey;
 use crate::public_key::KeyKind;
 
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
@@ -10,7 +10,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 fn mk_authority() -> Authority {
     let rng = SystemRandom::new();
-    let (key, _) = CaKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     Authority::self_signed("test", &key, NOW, YEAR, &rng).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! A CA's private key in memory: it signs, it does not print, and it is wiped when dropped (invariant I9).
+//! A private key in memory: it signs, it does not print, and it is wiped when dropped (invariant I9).
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::public_key::{self, KeyKind};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// ring makes and signs with EC and Ed25519 keys here.
-    #[error("a CA key of the kind {0} is not supported: use ECDSA-P256, ECDSA-P384 or Ed25519")]
+    #[error("a key of the kind {0} is not supported: use ECDSA-P256, ECDSA-P384 or Ed25519")]
     Kind(KeyKind),
     /// Not PKCS#8 of a supported kind, or inconsistent.
     #[error("the private key is not a PKCS#8 key of the kind ECDSA-P256, ECDSA-P384 or Ed25519")]
@@ -44,22 +44,22 @@ impl Drop for WipedPair {
     }
 }
 
-/// A CA key, ready to sign.
-pub struct CaKey {
+/// A private key, ready to sign: of a CA, of the gateway, of an agent.
+pub struct PrivateKey {
     kind: KeyKind,
     pair: WipedPair,
     raw_public: Vec<u8>,
     public_key_der: Vec<u8>,
 }
 
-impl fmt::Debug for CaKey {
+impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, pair: _, raw_public: _, public_key_der: _ } = self;
-        write!(f, "CaKey({kind}, private)")
+        write!(f, "PrivateKey({kind}, private)")
     }
 }
 
-impl CaKey {
+impl PrivateKey {
     /// Makes a new key; the PKCS#8 bytes are for the store, and are wiped when dropped.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl CaKey {
         &self.public_key_der
     }
 
-    /// Signs `message` by the algorithm of [`CaKey::algorithm`].
+    /// Signs `message` by the algorithm of [`PrivateKey::algorithm`].
     ///
     /// # Errors
     /// [`KeyError::Random`] when ring could not sign.
@@ -135,7 +135,7 @@ impl CaKey {
 
 /// A key and the random numbers it needs, as rcgen wants to see them for a self-signed certificate.
 pub(crate) struct RcgenKey<'k> {
-    pub(crate) key: &'k CaKey,
+    pub(crate) key: &'k PrivateKey,
     pub(crate) rng: &'k dyn SecureRandom,
 }
 
@@ -168,19 +168,19 @@ mod tests {
     #[test]
     fn debug_of_a_key_shows_no_key() {
         let rng = SystemRandom::new();
-        let (key, _) = CaKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-        assert_eq!(format!("{key:?}"), "CaKey(ECDSA-P256, private)");
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        assert_eq!(format!("{key:?}"), "PrivateKey(ECDSA-P256, private)");
     }
 
     #[test]
     fn every_kind_survives_its_pkcs8() {
         let rng = SystemRandom::new();
         for kind in [KeyKind::EcdsaP256, KeyKind::EcdsaP384, KeyKind::Ed25519] {
-            let (key, pkcs8) = CaKey::generate(kind, &rng).unwrap();
-            let again = CaKey::from_pkcs8(&pkcs8, &rng).unwrap();
+            let (key, pkcs8) = PrivateKey::generate(kind, &rng).unwrap();
+            let again = PrivateKey::from_pkcs8(&pkcs8, &rng).unwrap();
             assert_eq!((again.kind(), again.public_key_der()), (kind, key.public_key_der()));
         }
-        assert_eq!(CaKey::generate(KeyKind::Rsa2048, &rng).unwrap_err(), KeyError::Kind(KeyKind::Rsa2048));
-        assert_eq!(CaKey::from_pkcs8(b"hello", &rng).unwrap_err(), KeyError::Unreadable);
+        assert_eq!(PrivateKey::generate(KeyKind::Rsa2048, &rng).unwrap_err(), KeyError::Kind(KeyKind::Rsa2048));
+        assert_eq!(PrivateKey::from_pkcs8(b"hello", &rng).unwrap_err(), KeyError::Unreadable);
     }
 }

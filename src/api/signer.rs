@@ -1,0 +1,355 @@
+//! AddOnSigner: what an addon author and an administrator configure. One object describes one signer, its authority
+//! and its routes at the gateway.
+//!
+//! What the API server can check, the schema and its CEL rules check; durations and quantities stay text here and are
+//! read by [`super::units`]. Every list and string is bounded, which is also what keeps the CEL rules inside the API
+//! server's cost budget.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::status::AddOnSignerStatus;
+
+/// Signer of the gateway's own serving certificates: never one of an AddOnSigner.
+pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
+
+/// A signer for the agents of one or more addons.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "addon-signer.io",
+    version = "v1alpha1",
+    kind = "AddOnSigner",
+    plural = "addonsigners",
+    shortname = "ads",
+    doc = "AddOnSigner makes addon-signer sign the certificate requests of the agents of some addons and lets those agents in at the gateway.",
+    status = "AddOnSignerStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name": "Signer", "type": "string", "jsonPath": ".spec.signerName"}"#,
+    printcolumn = r#"{"name": "AddOns", "type": "string", "jsonPath": ".spec.addOns"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name": "Active CA notAfter", "type": "string", "jsonPath": ".status.authorities[?(@.state==\"Active\")].notAfter"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[x_kube(validation = Rule::new("duration(self.certificate.maxDuration) < duration(self.authority.duration)")
+    .message("authority.duration must be longer than certificate.maxDuration: no certificate outlives its authority")
+    .field_path(".authority.duration"))]
+#[serde(rename_all = "camelCase")]
+pub struct AddOnSignerSpec {
+    /// Name that certificate requests carry in spec.signerName, such as example.com/telemetry. It cannot be changed.
+    #[schemars(length(min = 5, max = 571), regex(pattern = r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$"))]
+    #[x_kube(
+        validation = Rule::new("self == oldSelf").message("signerName is immutable: create another AddOnSigner"),
+        validation = Rule::new("!self.startsWith('kubernetes.io/') && !self.split('/')[0].endsWith('.kubernetes.io')")
+            .message("signerName must not be in the domain kubernetes.io, which is reserved for Kubernetes"),
+        validation = Rule::new("!self.startsWith('addon-signer.io/')")
+            .message("signerName must not be in the domain addon-signer.io, which is reserved for the gateway's own signer")
+    )]
+    pub signer_name: String,
+    /// Addons whose agents may request certificates, by the name of their ManagedClusterAddOn.
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub add_ons: Vec<String>,
+    /// Who approves valid requests.
+    #[serde(default)]
+    pub approval: Approval,
+    /// Who writes this signer into status.registrations of the addons' ManagedClusterAddOns.
+    #[serde(default)]
+    pub registration: RegistrationMode,
+    /// Subject and names that a request must have.
+    #[serde(default)]
+    pub identity: IdentitySpec,
+    /// Lifetime and keys of the agents' certificates.
+    #[serde(default)]
+    pub certificate: CertificateSpec,
+    /// The certificate authority that signs them.
+    #[serde(default)]
+    pub authority: AuthoritySpec,
+    /// What these agents reach through the gateway.
+    #[serde(default)]
+    pub gateway: GatewaySpec,
+}
+
+/// Who approves valid requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Approval {
+    /// The hub approves what its policy allows.
+    #[default]
+    Automatic,
+    /// Somebody else approves; the hub still validates before it signs.
+    External,
+}
+
+/// Who writes `status.registrations` of the addons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RegistrationMode {
+    /// The hub does, so that OCM's registration agent requests certificates.
+    #[default]
+    Managed,
+    /// The addon's own controller does.
+    External,
+}
+
+/// The identity convention. Each text is a template over `{cluster}`, `{addon}` and `{agent}`; the defaults are OCM's
+/// convention (OCM `pkg/registration/register/csr/csr.go`). Texts are printable ASCII.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentitySpec {
+    /// Common name. A template over {cluster}, {addon} and {agent}; the first two must occur.
+    #[serde(default = "default_user")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))]
+    #[x_kube(
+        validation = Rule::new("self.contains('{cluster}')")
+            .message("identity.user must contain {cluster}: an identity belongs to one cluster"),
+        validation = Rule::new("self.contains('{addon}')")
+            .message("identity.user must contain {addon}: an identity belongs to one addon")
+    )]
+    pub user: String,
+    /// Organizations that a request may have. Templates as in user.
+    #[serde(default = "default_groups")]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub groups: Vec<String>,
+    /// DNS names that a request may have. Templates as in user.
+    #[serde(default = "default_dns_names")]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 253), regex(pattern = r"^([a-z0-9.-]|\{(cluster|addon|agent)\})+$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub dns_names: Vec<String>,
+    /// Organizational units that a request may have, literally.
+    #[serde(default)]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 512)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub organizational_units: Vec<String>,
+}
+
+/// Lifetime and keys of the agents' certificates.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("duration(self.duration) >= duration('10m')")
+        .message("certificate.duration must be at least 10m, Kubernetes' own minimum").field_path(".duration"),
+    validation = Rule::new("duration(self.duration) <= duration(self.maxDuration)")
+        .message("certificate.duration must not be longer than certificate.maxDuration").field_path(".duration"),
+    validation = Rule::new("duration(self.maxDuration) <= duration('8760h')")
+        .message("certificate.maxDuration must be at most 8760h, a year").field_path(".maxDuration")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateSpec {
+    /// Lifetime of a certificate whose request names none, such as 24h. At least 10m.
+    #[serde(default = "default_certificate_duration")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    pub duration: String,
+    /// Longest lifetime that a request can get by expirationSeconds. At most 8760h.
+    #[serde(default = "default_max_duration")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    pub max_duration: String,
+    /// Kinds of keys that a request may have.
+    #[serde(default = "default_keys")]
+    #[schemars(length(min = 1, max = 6))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub keys: Vec<KeyKind>,
+}
+
+/// Kinds of keys of agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum KeyKind {
+    /// ECDSA on NIST P-256.
+    #[serde(rename = "ECDSA-P256")]
+    EcdsaP256,
+    /// ECDSA on NIST P-384.
+    #[serde(rename = "ECDSA-P384")]
+    EcdsaP384,
+    /// EdDSA on Curve25519.
+    Ed25519,
+    /// RSA with 2048 bits.
+    #[serde(rename = "RSA-2048")]
+    Rsa2048,
+    /// RSA with 3072 bits.
+    #[serde(rename = "RSA-3072")]
+    Rsa3072,
+    /// RSA with 4096 bits.
+    #[serde(rename = "RSA-4096")]
+    Rsa4096,
+}
+
+/// The certificate authority of a signer.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(validation = Rule::new("duration(self.renewBefore) < duration(self.duration)")
+    .message("authority.renewBefore must be shorter than authority.duration").field_path(".renewBefore"))]
+#[serde(rename_all = "camelCase")]
+pub struct AuthoritySpec {
+    /// Kind of the authority's key; what exists keeps its own until the next rotation.
+    #[serde(default)]
+    pub key: AuthorityKeyKind,
+    /// Lifetime of an authority. Longer than certificate.maxDuration.
+    #[serde(default = "default_authority_duration")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    pub duration: String,
+    /// How long before its end an authority is replaced.
+    #[serde(default = "default_renew_before")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    pub renew_before: String,
+}
+
+/// Kinds of keys of authorities: those that ring generates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AuthorityKeyKind {
+    /// ECDSA on NIST P-256.
+    #[default]
+    #[serde(rename = "ECDSA-P256")]
+    EcdsaP256,
+    /// ECDSA on NIST P-384.
+    #[serde(rename = "ECDSA-P384")]
+    EcdsaP384,
+    /// EdDSA on Curve25519.
+    Ed25519,
+}
+
+/// What the agents of a signer reach through the gateway.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewaySpec {
+    /// Backends, told apart by the path below /addons/ADDON. No two have the same path.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".to_owned()]))]
+    pub routes: Vec<Route>,
+}
+
+/// One backend behind the gateway.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Route {
+    /// Path below /addons/ADDON, such as /api/v1/receive: absolute, without `..`, empty segments, escapes or a query.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^/[A-Za-z0-9._~!$&'()*+,;=:@/-]*$"))]
+    #[x_kube(
+        validation = Rule::new("!self.contains('..') && !self.contains('//')")
+            .message("path must contain neither `..` nor `//`")
+    )]
+    pub path: String,
+    /// Backend as an http URL with an optional port and path, such as `http://receive.observability:19291`.
+    #[schemars(
+        length(min = 8, max = 512),
+        regex(
+            pattern = r"^http://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/-]*)?$"
+        )
+    )]
+    #[x_kube(validation = Rule::new("!self.contains('..')").message("upstream must not contain `..`"))]
+    pub upstream: String,
+    /// Methods that pass.
+    #[serde(default = "default_methods")]
+    #[schemars(length(min = 1, max = 6))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub methods: Vec<Method>,
+    /// Largest request body, such as 64Mi.
+    #[serde(default = "default_max_body")]
+    #[schemars(length(min = 1, max = 12), regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|Ki|Mi|Gi)?$"))]
+    pub max_body: String,
+    /// How long the backend may take until its response begins, such as 30s. From 1s to 1h.
+    #[serde(default = "default_timeout")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    #[x_kube(
+        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1h')")
+            .message("timeout must be from 1s to 1h")
+    )]
+    pub timeout: String,
+}
+
+/// HTTP methods that a route can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[expect(missing_docs, reason = "the names of HTTP say it")]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+impl Default for IdentitySpec {
+    fn default() -> Self {
+        Self {
+            user: default_user(),
+            groups: default_groups(),
+            dns_names: default_dns_names(),
+            organizational_units: Vec::new(),
+        }
+    }
+}
+
+impl Default for CertificateSpec {
+    fn default() -> Self {
+        Self { duration: default_certificate_duration(), max_duration: default_max_duration(), keys: default_keys() }
+    }
+}
+
+impl Default for AuthoritySpec {
+    fn default() -> Self {
+        Self {
+            key: AuthorityKeyKind::default(),
+            duration: default_authority_duration(),
+            renew_before: default_renew_before(),
+        }
+    }
+}
+
+fn default_user() -> String {
+    "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}".to_owned()
+}
+
+fn default_groups() -> Vec<String> {
+    vec![
+        "system:open-cluster-management:cluster:{cluster}:addon:{addon}".to_owned(),
+        "system:open-cluster-management:addon:{addon}".to_owned(),
+    ]
+}
+
+fn default_dns_names() -> Vec<String> {
+    vec!["{addon}.addon.open-cluster-management.io".to_owned()]
+}
+
+fn default_certificate_duration() -> String {
+    "24h".to_owned()
+}
+
+fn default_max_duration() -> String {
+    "168h".to_owned()
+}
+
+fn default_keys() -> Vec<KeyKind> {
+    use KeyKind::{EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096};
+    vec![EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096]
+}
+
+fn default_authority_duration() -> String {
+    "8760h".to_owned()
+}
+
+fn default_renew_before() -> String {
+    "2160h".to_owned()
+}
+
+fn default_methods() -> Vec<Method> {
+    use Method::{Delete, Get, Head, Patch, Post, Put};
+    vec![Get, Head, Post, Put, Patch, Delete]
+}
+
+fn default_max_body() -> String {
+    "64Mi".to_owned()
+}
+
+fn default_timeout() -> String {
+    "30s".to_owned()
+}

@@ -1,0 +1,88 @@
+//! The status of an AddOnSigner: what the hub found out and did, for people and for `addon-signer ca status`.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Condition type: the object is valid and its CSRs are signed.
+pub const CONDITION_READY: &str = "Ready";
+/// Condition type: the Secret of the active authority is there, readable and not about to end.
+pub const CONDITION_AUTHORITY_HEALTHY: &str = "AuthorityHealthy";
+/// Condition type: a rotation of the authority is under way.
+pub const CONDITION_ROTATING: &str = "Rotating";
+
+/// What the hub reports about a signer.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddOnSignerStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The authorities of this signer, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["id".to_owned()]))]
+    pub authorities: Vec<AuthorityStatus>,
+    /// The rotation under way; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationStatus>,
+    /// Ready, AuthorityHealthy and Rotating.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// One certificate authority.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthorityStatus {
+    /// Name of the authority, unique within the signer and never used again.
+    pub id: String,
+    /// What the authority is used for.
+    pub state: AuthorityState,
+    /// Start of its certificate.
+    pub not_before: Time,
+    /// End of its certificate.
+    pub not_after: Time,
+    /// When the last certificate that it signed ends; absent when it signed none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_leaf_expires: Option<Time>,
+}
+
+/// What an authority is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AuthorityState {
+    /// Trusted, signs nothing yet.
+    Next,
+    /// Signs.
+    Active,
+    /// Signs nothing any more, trusted until its last certificate is replaced or has ended.
+    Old,
+}
+
+/// A rotation under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RotationStatus {
+    /// The step that is under way.
+    pub phase: RotationPhase,
+    /// When this step began.
+    pub since: Time,
+    /// What the step waits for, in one sentence; absent when it waits for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+}
+
+/// Steps of a rotation, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum RotationPhase {
+    /// The next authority is being made.
+    Prepare,
+    /// Its anchor is being added to every bundle.
+    Publish,
+    /// It is about to sign, once it is trusted wherever it must be.
+    Activate,
+    /// The old anchor is about to be dropped, once nobody depends on it.
+    Finish,
+}

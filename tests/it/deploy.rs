@@ -1,0 +1,189 @@
+//! The manifests of deploy/: what they grant and how their pods run, and that an API server takes them.
+
+pub(crate) mod on_api_server;
+mod signers;
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The folders that an administrator applies with `kubectl apply -k`, in this order.
+pub(crate) const FOLDERS: [&str; 3] = [".", "agent", "example"];
+
+/// The objects of one folder of deploy/, in the order of its kustomization.
+pub(crate) fn manifests(folder: &str) -> Vec<Value> {
+    let dir = dir(folder);
+    let files = resources(&dir);
+    files.iter().flat_map(|file| documents(&dir.join(file))).collect()
+}
+
+fn dir(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(folder)
+}
+
+fn resources(dir: &Path) -> Vec<String> {
+    let kustomization = documents(&dir.join("kustomization.yaml"));
+    serde_json::from_value(kustomization[0]["resources"].clone()).unwrap()
+}
+
+fn documents(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    serde_yaml::Deserializer::from_str(&text)
+        .map(|document| Value::deserialize(document).unwrap_or_else(|e| panic!("{}: {e}", file.display())))
+        .collect()
+}
+
+fn all_manifests() -> Vec<Value> {
+    FOLDERS.into_iter().flat_map(manifests).collect()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+fn items<'a>(object: &'a Value, pointer: &str) -> Vec<&'a Value> {
+    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten().collect()
+}
+
+fn contains(rule: &Value, field: &str, wanted: &str) -> bool {
+    items(rule, &format!("/{field}")).into_iter().any(|item| item == wanted)
+}
+
+fn rules<'a>(objects: &'a [Value], kind: &str) -> Vec<(&'a str, &'a Value)> {
+    let roles = of_kind(objects, kind).into_iter();
+    roles.flat_map(|role| items(role, "/rules").into_iter().map(|rule| (name(role), rule))).collect()
+}
+
+#[test]
+fn kustomizations_name_every_file() {
+    for folder in FOLDERS {
+        let files = std::fs::read_dir(dir(folder)).unwrap().map(|entry| entry.unwrap().path());
+        let mut present: Vec<String> = files
+            .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+            .filter(|file| file != "kustomization.yaml")
+            .collect();
+        let mut named = resources(&dir(folder));
+        present.sort();
+        named.sort();
+        assert_eq!(named, present, "deploy/{folder}");
+    }
+}
+
+#[test]
+fn no_rule_has_a_wildcard() {
+    let objects = all_manifests();
+    let all = ["ClusterRole", "Role"].into_iter().flat_map(|kind| rules(&objects, kind));
+    for (role, rule) in all {
+        assert!(!rule.to_string().contains('*'), "{role}: {rule}");
+    }
+}
+
+#[test]
+fn secrets_are_granted_only_inside_a_namespace() {
+    for (role, rule) in rules(&all_manifests(), "ClusterRole") {
+        assert!(!contains(rule, "resources", "secrets"), "{role}: {rule}");
+        assert!(!contains(rule, "resources", "configmaps"), "{role}: {rule}");
+    }
+}
+
+#[test]
+fn the_agent_reads_and_changes_only_its_own_secret() {
+    for (role, rule) in rules(&manifests("agent"), "Role") {
+        let only_create = rule["verbs"] == json!(["create"]);
+        let only_its_own = rule["resourceNames"] == json!(["telemetry-client-cert"]);
+        assert!(only_create || only_its_own, "{role}: {rule}");
+    }
+}
+
+#[test]
+fn every_right_to_sign_names_one_signer() {
+    let objects = all_manifests();
+    let signers: Vec<_> = rules(&objects, "ClusterRole")
+        .into_iter()
+        .filter(|(_, rule)| contains(rule, "resources", "signers"))
+        .map(|(role, rule)| (role, &rule["resourceNames"]))
+        .collect();
+    assert_eq!(
+        signers,
+        [
+            ("addon-signer-hub", &json!(["addon-signer.io/gateway-serving"])),
+            ("addon-signer-telemetry", &json!(["example.com/telemetry"])),
+        ]
+    );
+}
+
+#[test]
+fn bindings_are_to_our_own_accounts_and_existing_roles() {
+    for folder in FOLDERS {
+        let objects = manifests(folder);
+        for kind in ["ClusterRole", "Role"] {
+            for binding in of_kind(&objects, &format!("{kind}Binding")) {
+                assert_eq!(binding["roleRef"]["kind"], kind);
+                let role = of_kind(&objects, kind).into_iter().find(|role| {
+                    role["metadata"]["name"] == binding["roleRef"]["name"]
+                        && role["metadata"]["namespace"] == binding["metadata"]["namespace"]
+                });
+                assert!(role.is_some(), "{}: its role is not there", name(binding));
+                for subject in items(binding, "/subjects") {
+                    assert_eq!(subject["kind"], "ServiceAccount", "{}", name(binding));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pods_are_restricted_and_their_root_is_read_only() {
+    let objects = all_manifests();
+    let deployments = of_kind(&objects, "Deployment");
+    assert_eq!(deployments.len(), 2);
+    for deployment in deployments {
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{}", name(deployment));
+        assert_eq!(pod["securityContext"]["runAsUser"], 65532, "{}", name(deployment));
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        for field in ["hostNetwork", "hostPID", "hostIPC"] {
+            assert_eq!(pod.get(field), None, "{}", name(deployment));
+        }
+        for container in items(pod, "/containers") {
+            assert_eq!(
+                container["securityContext"],
+                json!({
+                    "allowPrivilegeEscalation": false,
+                    "readOnlyRootFilesystem": true,
+                    "capabilities": { "drop": ["ALL"] },
+                })
+            );
+            assert!(container["resources"]["limits"]["memory"].is_string());
+        }
+    }
+}
+
+#[test]
+fn never_two_hubs_or_agents_at_once() {
+    for deployment in of_kind(&all_manifests(), "Deployment") {
+        assert_eq!(deployment["spec"]["replicas"], 1);
+        assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
+    }
+}
+
+#[test]
+fn the_namespace_enforces_restricted() {
+    let objects = manifests(".");
+    let namespace = of_kind(&objects, "Namespace")[0];
+    let labels = &namespace["metadata"]["labels"];
+    assert_eq!(labels["pod-security.kubernetes.io/enforce"], "restricted");
+}
+
+#[test]
+fn the_image_runs_as_the_user_of_the_manifests() {
+    let dockerfile = std::fs::read_to_string(dir("../Dockerfile")).unwrap();
+    assert!(dockerfile.contains("USER 65532:65532"));
+    assert!(dockerfile.contains("FROM scratch"));
+}

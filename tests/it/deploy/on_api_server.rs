@@ -1,0 +1,199 @@
+//! What only a real API server can say about deploy/: schemas, pod security, RBAC.
+
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::{FOLDERS, all_manifests, manifests, name, of_kind};
+use crate::support::real::assets;
+use crate::support::{TestHub, wait_until};
+
+/// The hub's account, as deploy/ names it.
+pub(crate) const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-signer";
+/// The groups that Kubernetes gives to that account.
+pub(crate) const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
+/// The agent's account on its managed cluster, as deploy/agent names it.
+const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
+const ESTABLISHED: Duration = Duration::from_secs(30);
+
+/// Applies objects as `kubectl apply --server-side` does and waits until their CRDs are served.
+pub(crate) async fn apply(admin: &Client, objects: &[Value]) {
+    for object in objects {
+        patch(admin, object, &params()).await.unwrap_or_else(|e| panic!("{}: {e}", name(object)));
+        if object["kind"] == "CustomResourceDefinition" {
+            wait_until_served(admin, name(object)).await;
+        }
+    }
+}
+
+/// Unknown fields are errors, so that a misspelt one does not pass.
+pub(super) fn params() -> PatchParams {
+    PatchParams::apply("deploy-tests").force().validation_strict()
+}
+
+pub(super) async fn patch(admin: &Client, object: &Value, params: &PatchParams) -> kube::Result<DynamicObject> {
+    let api = api(admin, object).await?;
+    api.patch(name(object), params, &Patch::Apply(object)).await
+}
+
+pub(super) async fn api(admin: &Client, object: &Value) -> kube::Result<Api<DynamicObject>> {
+    let api_version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
+    let (resource, capabilities) = pinned_kind(admin, &kind).await?;
+    Ok(match (capabilities.scope, object["metadata"]["namespace"].as_str()) {
+        (Scope::Namespaced, namespace) => Api::namespaced_with(admin.clone(), namespace.unwrap(), &resource),
+        (Scope::Cluster, None) => Api::all_with(admin.clone(), &resource),
+        (Scope::Cluster, Some(_)) => panic!("{} is cluster-scoped", name(object)),
+    })
+}
+
+async fn wait_until_served(admin: &Client, crd: &str) {
+    let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    wait_until(ESTABLISHED, &format!("the CRD {crd} to be served"), async || {
+        let conditions = crds.get(crd).await.unwrap().status.unwrap_or_default().conditions;
+        let established = |c: &_| is_true(c, "Established");
+        conditions.into_iter().flatten().any(|c| established(&json!(c))).then_some(())
+    })
+    .await;
+}
+
+fn is_true(condition: &Value, kind: &str) -> bool {
+    condition["type"] == kind && condition["status"] == "True"
+}
+
+/// A real hub; `None`, and a line that says so, where there is none.
+pub(super) async fn start() -> Option<TestHub> {
+    if assets().is_none() {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return None;
+    }
+    Some(TestHub::start().await)
+}
+
+/// Namespaces and CRD for real: nothing else can be tried without them.
+pub(super) async fn prepare(admin: &Client) {
+    let mut first = manifests(".");
+    first.retain(|object| object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition");
+    first.push(json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "open-cluster-management-agent-addon" },
+    }));
+    apply(admin, &first).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_takes_every_object_and_pod() {
+    let Some(hub) = start().await else { return };
+    let admin = hub.admin().await;
+    prepare(&admin).await;
+    let dry_run = params().dry_run();
+    for object in all_manifests() {
+        patch(&admin, &object, &dry_run).await.unwrap_or_else(|e| panic!("{}: {e}", name(&object)));
+    }
+    // The namespace enforces `restricted`, for pods and not for what makes them.
+    let pods: Api<Pod> = Api::namespaced(admin, "addon-signer");
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    for deployment in of_kind(&all_manifests(), "Deployment") {
+        let pod =
+            |spec: &Value| serde_json::from_value::<Pod>(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        let mut spec = deployment["spec"]["template"]["spec"].clone();
+        pods.create(&dry_run, &pod(&spec)).await.unwrap();
+        spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
+        let refusal = pods.create(&dry_run, &pod(&spec)).await.unwrap_err();
+        assert!(refusal.to_string().contains("violates PodSecurity"), "{refusal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hub_and_agent_may_do_what_they_need_and_no_more() {
+    let Some(hub) = start().await else { return };
+    let admin = hub.admin().await;
+    prepare(&admin).await;
+    for folder in FOLDERS {
+        apply(&admin, &manifests(folder)).await;
+    }
+    for right in RIGHTS.lines().filter(|line| !line.is_empty()) {
+        let columns: Vec<_> = right.split_whitespace().collect();
+        let [account, expected, verb, group, resource, place] = columns[..] else {
+            panic!("{right}");
+        };
+        let review = mk_review(account, verb, group, resource, place);
+        // The authorizer learns of new roles by a watch.
+        wait_until(Duration::from_secs(10), right, async || {
+            (is_allowed(&admin, &review).await == (expected == "yes")).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Account, allowed or not, verb, API group, resource, and where: everywhere, one name, or in a namespace.
+const RIGHTS: &str = "
+hub   yes watch       certificates.k8s.io certificatesigningrequests          everywhere
+hub   yes delete      certificates.k8s.io certificatesigningrequests          x
+hub   yes update      certificates.k8s.io certificatesigningrequests/approval x
+hub   yes update      certificates.k8s.io certificatesigningrequests/status   x
+hub   no  update      certificates.k8s.io certificatesigningrequests          x
+hub   yes sign        certificates.k8s.io signers addon-signer.io/gateway-serving
+hub   yes approve     certificates.k8s.io signers example.com/telemetry
+hub   yes sign        certificates.k8s.io signers example.com/telemetry
+hub   no  sign        certificates.k8s.io signers example.com/other
+hub   no  sign        certificates.k8s.io signers example.com/*
+hub   no  approve     certificates.k8s.io signers kubernetes.io/kube-apiserver-client
+hub   no  sign        certificates.k8s.io signers kubernetes.io/kube-apiserver-client
+hub   yes watch       cluster.open-cluster-management.io managedclusters           everywhere
+hub   no  patch       cluster.open-cluster-management.io managedclusters           x
+hub   yes list        addon.open-cluster-management.io managedclusteraddons        everywhere
+hub   yes patch       addon.open-cluster-management.io managedclusteraddons/status in:cluster1
+hub   no  patch       addon.open-cluster-management.io managedclusteraddons        in:cluster1
+hub   yes watch       addon-signer.io addonsigners        everywhere
+hub   yes patch       addon-signer.io addonsigners/status x
+hub   no  patch       addon-signer.io addonsigners        x
+hub   yes update      core secrets    in:addon-signer
+hub   no  get         core secrets    in:default
+hub   no  list        core secrets    everywhere
+hub   yes update      core configmaps in:addon-signer
+hub   no  get         core configmaps in:kube-system
+hub   yes create      events.k8s.io events in:default
+hub   no  create      events.k8s.io events in:cluster1
+hub   no  create      core pods  in:addon-signer
+hub   no  impersonate core users x
+agent yes create core secrets in:open-cluster-management-agent-addon
+agent yes update core secrets in:open-cluster-management-agent-addon/telemetry-client-cert
+agent no  get    core secrets in:open-cluster-management-agent-addon/telemetry-signer-hub-kubeconfig
+agent no  delete core secrets in:open-cluster-management-agent-addon/telemetry-client-cert
+agent no  list   core secrets in:open-cluster-management-agent-addon
+agent no  create core secrets in:default
+agent no  create certificates.k8s.io certificatesigningrequests everywhere
+";
+
+fn mk_review(account: &str, verb: &str, group: &str, resource: &str, place: &str) -> SubjectAccessReview {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let (namespace, name) = match place.strip_prefix("in:") {
+        Some(place) => place.split_once('/').unwrap_or((place, "")),
+        None if place == "everywhere" => ("", ""),
+        None => ("", place),
+    };
+    let (user, groups) = match account {
+        "hub" => (HUB_USER, HUB_GROUPS.as_slice()),
+        _ => (AGENT_USER, [].as_slice()),
+    };
+    let group = if group == "core" { "" } else { group };
+    let attributes = json!({
+        "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+        "name": name, "namespace": namespace,
+    });
+    let spec = json!({ "user": user, "groups": groups, "resourceAttributes": attributes });
+    serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap()
+}
+
+async fn is_allowed(admin: &Client, review: &SubjectAccessReview) -> bool {
+    let reviews: Api<SubjectAccessReview> = Api::all(admin.clone());
+    let answer = reviews.create(&PostParams::default(), review).await.unwrap();
+    answer.status.is_some_and(|status| status.allowed)
+}

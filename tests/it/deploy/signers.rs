@@ -1,0 +1,191 @@
+//! What a real API server says about AddOnSigners: CEL rules, defaults, status.
+
+use addon_signer::api::signer::{GatewaySpec, Method, Route};
+use addon_signer::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
+use addon_signer::api::{AddOnSigner, AddOnSignerSpec, AddOnSignerStatus};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::on_api_server::{api, params, patch, prepare, start};
+
+fn mk_signer() -> Value {
+    json!({
+        "apiVersion": "addon-signer.io/v1alpha1",
+        "kind": "AddOnSigner",
+        "metadata": { "name": "telemetry" },
+        "spec": {
+            "signerName": "example.com/telemetry",
+            "addOns": ["telemetry"],
+            "gateway": { "routes": [{ "path": "/a", "upstream": "http://a:1/x" }] },
+        },
+    })
+}
+
+/// The signer with one value of its spec set.
+fn mk_signer_with(pointer: &str, value: &Value) -> Value {
+    let mut signer = mk_signer();
+    let mut place = &mut signer["spec"];
+    for step in pointer.split('.') {
+        place = match step.parse::<usize>() {
+            Ok(index) => &mut place[index],
+            Err(_) => &mut place[step],
+        };
+    }
+    *place = value.clone();
+    signer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_signers_are_refused_by_the_field() {
+    let Some(hub) = start().await else { return };
+    let admin = hub.admin().await;
+    prepare(&admin).await;
+    let signers = api(&admin, &mk_signer()).await.unwrap();
+    let mut surprises = Vec::new();
+    for bad in bad_signers() {
+        let answer = try_create(&signers, &mk_signer_with(&bad.set, &bad.to)).await;
+        let causes = causes(answer);
+        if !causes.iter().any(|(field, message)| bad.is_told(field, message)) {
+            surprises.push((bad, causes));
+        }
+    }
+    assert!(surprises.is_empty(), "{surprises:#?}");
+    for (field, value) in good_values() {
+        let signer = mk_signer_with(field, &value);
+        try_create(&signers, &signer).await.unwrap_or_else(|e| panic!("{field}: {value}: {e}"));
+    }
+}
+
+/// What `kubectl create --dry-run=server` does: `apply` reports a duplicate without naming its field apart.
+async fn try_create(signers: &Api<DynamicObject>, signer: &Value) -> kube::Result<DynamicObject> {
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    signers.create(&dry_run, &serde_json::from_value(signer.clone()).unwrap()).await
+}
+
+/// Field and message of everything that the API server has against an object; empty when it takes it.
+fn causes(answer: kube::Result<DynamicObject>) -> Vec<(String, String)> {
+    match answer {
+        Ok(_) => Vec::new(),
+        Err(kube::Error::Api(status)) => {
+            let causes = status.details.map(|details| details.causes).unwrap_or_default();
+            causes.into_iter().map(|cause| (cause.field, cause.message)).collect()
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BadSigner {
+    set: String,
+    to: Value,
+    field: String,
+    says: String,
+}
+
+impl BadSigner {
+    /// Whether a cause is about the field, or an item of it, and gives the reason.
+    fn is_told(&self, field: &str, message: &str) -> bool {
+        let rest = field.strip_prefix("spec.").and_then(|path| path.strip_prefix(&self.field));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('[')) && message.contains(&self.says)
+    }
+}
+
+fn bad_signers() -> Vec<BadSigner> {
+    serde_yaml::from_str(include_str!("bad_signers.yaml")).unwrap()
+}
+
+fn good_values() -> Vec<(&'static str, Value)> {
+    vec![
+        ("signerName", json!("notkubernetes.io/x")),
+        ("addOns", json!((0..64).map(|n| format!("a{n}")).collect::<Vec<_>>())),
+        ("identity.groups", json!([])),
+        ("identity.user", json!("{cluster}.{addon}")),
+        ("certificate", json!({"duration": "10m", "maxDuration": "1h30m"})),
+        ("authority", json!({"duration": "168h1s", "renewBefore": "1s", "key": "Ed25519"})),
+        ("gateway.routes", json!([])),
+        ("gateway.routes.0.upstream", json!("http://[::1]:80")),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signer_keeps_its_name_its_defaults_and_its_status() {
+    let Some(hub) = start().await else { return };
+    let admin = hub.admin().await;
+    prepare(&admin).await;
+    patch(&admin, &mk_signer(), &params()).await.unwrap();
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    assert_eq!(signers.get("telemetry").await.unwrap().spec, mk_spec_by_types());
+
+    let renamed = mk_signer_with("signerName", &json!("example.com/other"));
+    let causes = causes(patch(&admin, &renamed, &params()).await);
+    let immutable = |(field, message): &(String, String)| field == "spec.signerName" && message.contains("immutable");
+    assert!(causes.iter().any(immutable), "{causes:?}");
+
+    let merge = Patch::Merge(json!({ "status": mk_status() }));
+    signers.patch_status("telemetry", &PatchParams::default(), &merge).await.unwrap();
+    assert_eq!(signers.get("telemetry").await.unwrap().status, Some(mk_status()));
+    let row = ["telemetry", "example.com/telemetry", "[\"telemetry\"]", "True", "Signing", "2027-01-01T00:00:00Z"];
+    assert_eq!(printed_row(&admin).await[..6], row.map(Value::from));
+}
+
+/// What `kubectl get addonsigners` prints.
+async fn printed_row(admin: &Client) -> Vec<Value> {
+    let request = hyper::Request::get("/apis/addon-signer.io/v1alpha1/addonsigners")
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .unwrap();
+    let table: Value = admin.request(request).await.unwrap();
+    table["rows"][0]["cells"].as_array().unwrap().clone()
+}
+
+/// [`mk_signer`] with the defaults that the types have.
+fn mk_spec_by_types() -> AddOnSignerSpec {
+    use Method::{Delete, Get, Head, Patch, Post, Put};
+    AddOnSignerSpec {
+        signer_name: "example.com/telemetry".to_owned(),
+        add_ons: vec!["telemetry".to_owned()],
+        approval: Default::default(),
+        registration: Default::default(),
+        identity: Default::default(),
+        certificate: Default::default(),
+        authority: Default::default(),
+        gateway: GatewaySpec {
+            routes: vec![Route {
+                path: "/a".to_owned(),
+                upstream: "http://a:1/x".to_owned(),
+                methods: vec![Get, Head, Post, Put, Patch, Delete],
+                max_body: "64Mi".to_owned(),
+                timeout: "30s".to_owned(),
+            }],
+        },
+    }
+}
+
+fn mk_status() -> AddOnSignerStatus {
+    let time = |text: &str| serde_json::from_value(json!(text)).unwrap();
+    AddOnSignerStatus {
+        observed_generation: Some(1),
+        authorities: vec![AuthorityStatus {
+            id: "a1".to_owned(),
+            state: AuthorityState::Active,
+            not_before: time("2026-01-01T00:00:00Z"),
+            not_after: time("2027-01-01T00:00:00Z"),
+            last_leaf_expires: None,
+        }],
+        rotation: Some(RotationStatus {
+            phase: RotationPhase::Publish,
+            since: time("2026-06-01T00:00:00Z"),
+            waiting_for: Some("a reason".to_owned()),
+        }),
+        conditions: vec![
+            serde_json::from_value(json!({
+                "type": "Ready", "status": "True", "reason": "Signing", "message": "m",
+                "lastTransitionTime": "2026-06-01T00:00:00Z",
+            }))
+            .unwrap(),
+        ],
+    }
+}

@@ -1,0 +1,68 @@
+//! `status.registrations` as OCM's own CRDs take it: what is written is what is read back, in both versions.
+
+use addon_signer::api::ocm::{AddOnApi, Registration, apply_registration, remove_registration};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::support::real::assets;
+use crate::support::{self, TestHub, accept_cluster, install_addon};
+
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registration_survives_ocms_schema_v1alpha1() {
+    registration_round_trip(AddOnApi::V1Alpha1, support::AddOnApi::V1alpha1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registration_survives_ocms_schema_v1beta1() {
+    registration_round_trip(AddOnApi::V1Beta1, support::AddOnApi::V1beta1).await;
+}
+
+async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
+    if assets().is_none() {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    }
+    let hub = TestHub::start_with(served).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "cluster1").await;
+    install_addon(&admin, "cluster1", "telemetry").await;
+    let addons: Api<DynamicObject> = Api::namespaced_with(admin, "cluster1", &version.resource());
+
+    let ours = mk_registration("example.com/telemetry", &["ou"]);
+    let other = mk_registration("example.com/other", &[]);
+    for entry in [&other, &ours] {
+        let patch = apply_registration(&status(&addons).await, version, entry, NOW);
+        write(&addons, &patch.expect("the entry is new")).await;
+    }
+    for entry in [&other, &ours] {
+        assert_eq!(apply_registration(&status(&addons).await, version, entry, NOW), None);
+    }
+    assert_eq!(status(&addons).await["registrations"], json!([other.render(version), ours.render(version)]));
+
+    let patch = remove_registration(&status(&addons).await, version, &ours.signer_name, NOW);
+    write(&addons, &patch.expect("the entry is there")).await;
+    assert_eq!(status(&addons).await["registrations"], json!([other.render(version)]));
+}
+
+fn mk_registration(signer_name: &str, organizational_units: &[&str]) -> Registration {
+    Registration {
+        signer_name: signer_name.to_owned(),
+        user: "system:open-cluster-management:cluster:cluster1:addon:telemetry:agent:telemetry".to_owned(),
+        groups: vec!["g1".to_owned(), "g2".to_owned()],
+        organizational_units: organizational_units.iter().map(|&unit| unit.to_owned()).collect(),
+    }
+}
+
+async fn status(addons: &Api<DynamicObject>) -> Value {
+    let addon = addons.get("telemetry").await.unwrap();
+    addon.data.get("status").cloned().unwrap_or_default()
+}
+
+async fn write(addons: &Api<DynamicObject>, status: &Value) {
+    let strict = PatchParams { field_validation: Some(kube::api::ValidationDirective::Strict), ..Default::default() };
+    let patch = Patch::Merge(json!({ "status": status }));
+    addons.patch_status("telemetry", &strict, &patch).await.unwrap();
+}
