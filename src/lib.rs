@@ -2,6 +2,7 @@
 
 pub mod api;
 pub(crate) mod asn1;
+pub(crate) mod audit;
 pub mod ca;
 pub mod clock;
 pub mod csr;
@@ -14,6 +15,8 @@ pub(crate) mod pem;
 pub mod policy;
 pub mod private_key;
 pub mod public_key;
+pub mod rate;
 pub mod registry;
+pub mod telemetry;
 pub mod timestamp;
 pub mod trust;

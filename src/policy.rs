@@ -185,6 +185,13 @@ pub fn evaluate_serving(rules: &ServingRules, submission: &Submission) -> Result
     Ok(approve(Profile::Serving { dns_names, ip_addresses }, &request, lifetime))
 }
 
+/// Whom a request says it is from, by rules 1 and 2 alone: for looking up its registration, never for a decision.
+pub fn claimed_identity(rules: &SignerRules, submission: &Submission) -> Option<PeerIdentity> {
+    let cluster = requester(rules, submission).ok()?;
+    let request = CertificateRequest::from_pem(&submission.request).ok()?;
+    subject_identity(rules, &cluster, request.subject()).ok()
+}
+
 fn approve(profile: Profile, request: &CertificateRequest, lifetime: Duration) -> Approved {
     Approved {
         profile,

@@ -1,0 +1,163 @@
+//! The writes on a CertificateSigningRequest. `update` on `/approval` and `/status` is all that they need.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{Api, Client, Resource, ResourceExt};
+
+use crate::api::ocm::ANNOTATION_TRUST_BUNDLE;
+use crate::ca::issuer::Issued;
+use crate::hub::plan::RATE_LIMITED;
+use crate::hub::signer::SignerError;
+use crate::policy::Refusal;
+
+/// How a request ends badly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nobody had approved it.
+    Denied,
+    /// Somebody else had approved it; Kubernetes does not take an approval back.
+    Failed,
+}
+
+/// Writes answers with the hub's account.
+pub struct Answers {
+    api: Api<CertificateSigningRequest>,
+}
+
+impl Answers {
+    /// Requests are cluster-scoped.
+    pub fn new(client: Client) -> Self {
+        Self { api: Api::all(client) }
+    }
+
+    /// Approves; returns the object that the certificate is then written on.
+    ///
+    /// # Errors
+    /// A conflict when the object changed since it was decided on.
+    pub async fn approve(
+        &self,
+        csr: &CertificateSigningRequest,
+        signer: &str,
+    ) -> Result<CertificateSigningRequest, SignerError> {
+        let sentence = format!("The request follows the rules of the AddOnSigner {signer}.");
+        self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
+    }
+
+    /// Denies or fails, with a reason.
+    ///
+    /// # Errors
+    /// A conflict when the object changed since it was decided on.
+    pub async fn refuse(
+        &self,
+        csr: &CertificateSigningRequest,
+        verdict: Verdict,
+        reason: &str,
+        sentence: &str,
+    ) -> Result<(), SignerError> {
+        let (kind, subresource) = match verdict {
+            Verdict::Denied => ("Denied", "approval"),
+            Verdict::Failed => ("Failed", "status"),
+        };
+        self.write(with_condition(csr, kind, reason, sentence), subresource).await.map(|_| ())
+    }
+
+    /// Adds a condition of our own.
+    ///
+    /// # Errors
+    /// A conflict when the object changed since it was decided on.
+    pub async fn add_condition(
+        &self,
+        csr: &CertificateSigningRequest,
+        kind: &str,
+        reason: &str,
+        sentence: &str,
+    ) -> Result<(), SignerError> {
+        self.write(with_condition(csr, kind, reason, sentence), "status").await.map(|_| ())
+    }
+
+    /// Writes the certificate, and beside it the anchors that the agent needs to trust the gateway.
+    ///
+    /// # Errors
+    /// A conflict when the object changed since it was decided on.
+    pub async fn publish(
+        &self,
+        csr: &CertificateSigningRequest,
+        issued: &Issued,
+        trust_bundle: &str,
+    ) -> Result<(), SignerError> {
+        let mut csr = csr.clone();
+        let annotations = csr.metadata.annotations.get_or_insert_with(BTreeMap::new);
+        annotations.insert(ANNOTATION_TRUST_BUNDLE.to_owned(), trust_bundle.to_owned());
+        let status = csr.status.get_or_insert_default();
+        status.certificate = Some(ByteString(issued.pem().into_bytes()));
+        if let Some(conditions) = &mut status.conditions {
+            conditions.retain(|condition| condition.type_ != RATE_LIMITED);
+        }
+        self.write(csr, "status").await.map(|_| ())
+    }
+
+    /// Deletes exactly this object; one that is gone or changed already is left to the watch.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), SignerError> {
+        let preconditions =
+            Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api.delete(&csr.name_any(), &params).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says why on an Event.
+    ///
+    /// # Errors
+    /// The API server's.
+    pub async fn event(
+        &self,
+        csr: &CertificateSigningRequest,
+        recorder: &Recorder,
+        refusal: &Refusal,
+    ) -> Result<(), kube::Error> {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: refusal.reason().to_owned(),
+            note: Some(refusal.sentence()),
+            action: "Signing".to_owned(),
+            secondary: None,
+        };
+        recorder.publish(&event, &csr.object_ref(&())).await
+    }
+
+    async fn write(
+        &self,
+        csr: CertificateSigningRequest,
+        subresource: &str,
+    ) -> Result<CertificateSigningRequest, SignerError> {
+        Ok(self.api.replace_subresource(subresource, &csr.name_any(), &PostParams::default(), &csr).await?)
+    }
+}
+
+/// The object with one more condition; the API server fills in the times.
+fn with_condition(
+    csr: &CertificateSigningRequest,
+    kind: &str,
+    reason: &str,
+    sentence: &str,
+) -> CertificateSigningRequest {
+    let mut csr = csr.clone();
+    csr.status.get_or_insert_default().conditions.get_or_insert_default().push(CertificateSigningRequestCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(sentence.to_owned()),
+        ..CertificateSigningRequestCondition::default()
+    });
+    csr
+}

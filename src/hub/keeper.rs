@@ -1,0 +1,389 @@
+//! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it have an effect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use ring::rand::SystemRandom;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{error, info, warn};
+
+use crate::api::rules::AuthorityPlan;
+use crate::audit;
+use crate::ca::authority::{Authority, AuthorityError};
+use crate::ca::bundle::Bundle;
+use crate::ca::line::{Evidence, Line, Step};
+use crate::clock::Clock;
+use crate::hub::board::Board;
+use crate::hub::status;
+use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
+use crate::private_key::{KeyError, PrivateKey};
+use crate::timestamp::Timestamp;
+use crate::trust::Trust;
+
+/// How often a line is looked at when nothing happens: time passes, and evidence with it.
+const ROUND: Duration = Duration::from_secs(15);
+/// How soon a round that failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// A reservation is made longer than needed by this part of its length, so that one write serves many certificates.
+const RESERVE_AHEAD: u32 = 8;
+
+/// What a line is wanted to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinePlan {
+    /// How authorities are made.
+    pub authority: AuthorityPlan,
+    /// The rotation that is asked for, for lines whose request is not on their ConfigMap.
+    pub requested: Option<String>,
+    /// Whether something other than the ConfigMap remembers authorities whose certificates may live.
+    pub remembered: bool,
+}
+
+/// A line that can be used.
+#[derive(Debug)]
+pub struct ReadyLine {
+    /// What was persisted, with the key that signs.
+    pub stored: StoredLine,
+    /// Its anchors.
+    pub bundle: Bundle,
+    /// What its rotation waits for.
+    pub waiting: Option<String>,
+}
+
+impl ReadyLine {
+    /// The authorities and their states.
+    pub fn line(&self) -> &Line {
+        &self.stored.line
+    }
+}
+
+/// What is known of a line now.
+#[derive(Debug, Clone)]
+pub enum LineState {
+    /// Nothing was read yet.
+    Starting,
+    /// It signs.
+    Ready(Arc<ReadyLine>),
+    /// It must not sign. What was trusted stays trusted.
+    Broken {
+        /// CamelCase.
+        reason: &'static str,
+        /// One sentence.
+        message: String,
+        /// What was read before.
+        last: Option<Arc<ReadyLine>>,
+    },
+}
+
+impl LineState {
+    /// The line, if it may sign.
+    pub fn ready(&self) -> Option<&Arc<ReadyLine>> {
+        match self {
+            Self::Ready(ready) => Some(ready),
+            Self::Starting | Self::Broken { .. } => None,
+        }
+    }
+
+    /// The line as it was last read, whether it may sign or not.
+    pub fn last(&self) -> Option<&Arc<ReadyLine>> {
+        match self {
+            Self::Ready(ready) => Some(ready),
+            Self::Broken { last, .. } => last.as_ref(),
+            Self::Starting => None,
+        }
+    }
+}
+
+/// Asks that `authority` may give away leaves that live until `until`; answered when that is persisted.
+#[derive(Debug)]
+pub struct Reserve {
+    /// The id of the authority that will sign.
+    pub authority: String,
+    /// The last second of the leaf.
+    pub until: Timestamp,
+    /// Answered with whether it is persisted.
+    pub done: oneshot::Sender<bool>,
+}
+
+/// Who must trust a Next authority before it signs.
+pub enum Gate {
+    /// Client line: the gateway has put a configuration with the anchor into effect.
+    Gateway {
+        /// The name of the AddOnSigner.
+        signer: String,
+        /// What the gateway has in effect.
+        applied: watch::Receiver<Arc<Trust>>,
+    },
+    /// Serving line: every certificate that was given out with an older bundle has ended.
+    Leaves(Board),
+}
+
+/// Why a round failed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// The Secret could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A new authority could not be made.
+    #[error("a new authority could not be made: {0}")]
+    Authority(#[from] AuthorityError),
+    /// A new key could not be made.
+    #[error("a new key could not be made: {0}")]
+    Key(#[from] KeyError),
+    /// The line has no anchor.
+    #[error(transparent)]
+    Bundle(#[from] crate::ca::bundle::BundleError),
+    /// The report could not be written as JSON.
+    #[error("the report of the line could not be written: {0}")]
+    Report(#[from] serde_json::Error),
+}
+
+/// One line and everything that its keeper needs.
+pub struct Keeper {
+    /// Where it lives.
+    pub names: LineNames,
+    /// How it is read and written.
+    pub store: Store,
+    /// The time.
+    pub clock: Clock,
+    /// What it is wanted to be.
+    pub plan: watch::Receiver<LinePlan>,
+    /// When a Next may sign.
+    pub gate: Gate,
+    /// Where its state goes.
+    pub state: watch::Sender<LineState>,
+    /// Told about every change of the state.
+    pub board: Board,
+    /// Reservations of signers.
+    pub reservations: mpsc::Receiver<Reserve>,
+}
+
+impl Keeper {
+    /// Keeps the line until the signers that use it are gone.
+    pub async fn run(mut self) {
+        let name = format!("metadata.name={}", self.names.secret);
+        let secrets = watcher(self.store.secrets(), watcher::Config::default().fields(&name));
+        let mut secrets = secrets.default_backoff().boxed();
+        let maps = format!("metadata.name={}", self.names.config_map);
+        let maps = watcher(self.store.config_maps(), watcher::Config::default().fields(&maps));
+        let mut maps = maps.default_backoff().boxed();
+        loop {
+            let pause = self.round().await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = secrets.next() => {}
+                _ = maps.next() => {}
+                changed = self.plan.changed() => if changed.is_err() { return },
+                changed = self.gate.changed() => if !changed { return },
+                reserve = self.reservations.recv() => match reserve {
+                    Some(reserve) => self.reserve(reserve).await,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// One look at the line; returns how long nothing needs to be done.
+    async fn round(&mut self) -> Duration {
+        match self.advance().await {
+            Ok(()) => ROUND,
+            Err(KeeperError::Store(StoreError::Conflict(secret))) => {
+                info!(secret, "The authorities were changed by somebody else; reading them again");
+                Duration::from_millis(100)
+            }
+            Err(KeeperError::Store(StoreError::Api(error))) => {
+                // What was read stays: an API server that is away can be written to by nobody else either.
+                warn!(%error, secret = self.names.secret, "Keeping the authorities; trying again");
+                RETRY
+            }
+            Err(error) => {
+                let reason = match error {
+                    KeeperError::Store(StoreError::Missing(_)) => "AuthorityMissing",
+                    KeeperError::Store(StoreError::Unreadable { .. }) => "AuthorityUnreadable",
+                    _ => "AuthorityFailed",
+                };
+                error!(%error, secret = self.names.secret, "The authorities cannot sign");
+                let last = self.state.borrow().last().cloned();
+                self.set(LineState::Broken { reason, message: format!("{error}."), last });
+                ROUND
+            }
+        }
+    }
+
+    async fn advance(&mut self) -> Result<(), KeeperError> {
+        let plan = self.plan.borrow_and_update().clone();
+        let now = self.clock.now();
+        let remembered = plan.remembered || self.state.borrow().last().is_some();
+        let mut stored = match self.store.load(&self.names, remembered, now).await? {
+            Some(stored) => stored,
+            None => self.begin(&plan, now).await?,
+        };
+        let requested = match plan.requested.clone() {
+            Some(requested) => Some(requested),
+            None => self.store.requested_rotation(&self.names).await?,
+        };
+        // Each step is persisted before the next is looked at; a line has at most a handful of them.
+        for _ in 0..8 {
+            let evidence = Evidence {
+                now,
+                requested: requested.as_deref(),
+                renew_before: plan.authority.renew_before,
+                next_is_trusted: self.gate.opens(&stored.line, now),
+            };
+            let step = stored.line.next_step(&evidence);
+            if let Step::Rest | Step::Wait(_) = step {
+                return self.settle(stored, step).await;
+            }
+            stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
+        }
+        self.settle(stored, Step::Rest).await
+    }
+
+    async fn begin(&self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
+        let (authority, pkcs8) = self.make(plan, now)?;
+        let id = authority.id().to_owned();
+        let line = Line::default().begin(authority, now);
+        let stored = self.store.create(&self.names, &line, &pkcs8).await?;
+        audit::authority(&self.names.authority, &id, "created");
+        Ok(stored)
+    }
+
+    fn make(&self, plan: &LinePlan, now: Timestamp) -> Result<(Authority, zeroize::Zeroizing<Vec<u8>>), KeeperError> {
+        let rng = SystemRandom::new();
+        let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
+        let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
+        Ok((authority, pkcs8))
+    }
+
+    /// Persists one step, and publishes what it changed before the next step is looked at.
+    async fn take(
+        &self,
+        stored: StoredLine,
+        step: Step,
+        plan: &LinePlan,
+        requested: Option<&str>,
+        now: Timestamp,
+    ) -> Result<StoredLine, KeeperError> {
+        let line = stored.line.clone();
+        let (line, new_key) = match &step {
+            Step::Prepare => {
+                let (authority, pkcs8) = self.make(plan, now)?;
+                (line.prepare(authority, requested, now), Some(pkcs8))
+            }
+            Step::Activate => (line.activate(now), None),
+            Step::Finish(id) => (line.finish(id), None),
+            Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
+        };
+        let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
+        let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
+        let verb = match &step {
+            Step::Prepare => "prepared",
+            Step::Activate => "activated",
+            _ => "retired",
+        };
+        let id = match &step {
+            Step::Finish(id) => id.as_str(),
+            Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
+            _ => stored.line.active().map_or("", |active| active.authority.id()),
+        };
+        audit::authority(&self.names.authority, id, verb);
+        Ok(stored)
+    }
+
+    /// Publishes the line and hands it to the signers. A Next on the serving line is then given the time it has to wait for.
+    async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), KeeperError> {
+        let bundle = stored.line.bundle()?;
+        let waiting = match step {
+            Step::Wait(waiting) => Some(waiting),
+            _ => None,
+        };
+        let report = match self.gate {
+            Gate::Leaves(_) => Some(status::serving_report(&stored.line, waiting.clone())?),
+            Gate::Gateway { .. } => None,
+        };
+        self.store.publish(&self.names, &bundle, report).await?;
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
+        self.hold_next().await
+    }
+
+    /// After the bundle with the new anchor is what every new certificate comes with, the last certificate of before is known.
+    async fn hold_next(&mut self) -> Result<(), KeeperError> {
+        let Gate::Leaves(board) = &self.gate else { return Ok(()) };
+        let ready = self.state.borrow().ready().cloned();
+        let Some(ready) = ready else { return Ok(()) };
+        if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
+            return Ok(());
+        }
+        let until = board.last_leaf().unwrap_or_else(|| self.clock.now());
+        let line = ready.line().clone().hold_next_until(until);
+        self.store.replace(&self.names, &ready.stored, &line, None).await?;
+        Ok(()) // the watch of the Secret brings the next round
+    }
+
+    async fn reserve(&self, reserve: Reserve) {
+        let persisted = match self.persist_reservation(&reserve).await {
+            Ok(persisted) => persisted,
+            Err(error) => {
+                warn!(%error, secret = self.names.secret, "Reserving the life of certificates; trying again");
+                false
+            }
+        };
+        // A signer that gave up asks again.
+        let _ = reserve.done.send(persisted);
+    }
+
+    async fn persist_reservation(&self, reserve: &Reserve) -> Result<bool, KeeperError> {
+        let ready = self.state.borrow().ready().cloned();
+        let Some(ready) = ready else { return Ok(false) };
+        if ready.line().active().is_none_or(|active| active.authority.id() != reserve.authority) {
+            return Ok(false);
+        }
+        if ready.line().reserve(reserve.until).is_none() {
+            return Ok(true);
+        }
+        let now = self.clock.now();
+        let ahead = now.until(reserve.until) / RESERVE_AHEAD;
+        let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
+        let stored = self.store.replace(&self.names, &ready.stored, &line, None).await?;
+        let (bundle, waiting) = (ready.bundle.clone(), ready.waiting.clone());
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
+        Ok(true)
+    }
+
+    fn set(&self, state: LineState) {
+        self.state.send_replace(state);
+        self.board.publish();
+    }
+}
+
+impl Gate {
+    /// Whether the Next authority may sign, or what is waited for.
+    fn opens(&self, line: &Line, now: Timestamp) -> Result<(), String> {
+        let Some(next) = line.next() else { return Ok(()) };
+        match self {
+            Self::Gateway { signer, applied } => {
+                let trusted =
+                    applied.borrow().signers.iter().any(|known| {
+                        known.name == *signer && known.client_anchors.authorities().contains(&next.authority)
+                    });
+                if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
+            }
+            Self::Leaves(_) => match next.activate_after {
+                Some(at) if at < now => Ok(()),
+                Some(at) => Err(format!(
+                    "agents to hold the new anchor: the last certificate given out without it expires at {at}"
+                )),
+                None => Err("the new anchor to be published".to_owned()),
+            },
+        }
+    }
+
+    /// Waits until the answer may have changed; `false` when it never will again.
+    async fn changed(&mut self) -> bool {
+        match self {
+            Self::Gateway { applied, .. } => applied.changed().await.is_ok(),
+            Self::Leaves(_) => std::future::pending().await,
+        }
+    }
+}

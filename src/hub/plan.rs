@@ -1,0 +1,165 @@
+//! What to do with one request: a pure function of the object, the verdict of policy, and the time.
+
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::ResourceExt;
+
+use crate::api::ocm::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
+use crate::policy::{Approved, Refusal, Submission};
+use crate::timestamp::Timestamp;
+
+/// The condition that says that a request waits because its identity had too many certificates.
+pub const RATE_LIMITED: &str = "RateLimited";
+
+/// The one thing to do now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing: it has its certificate.
+    Rest,
+    /// Refused already; the object is deleted after this time.
+    DeleteAfter(Duration),
+    /// Not approved, and policy refuses.
+    Deny(Refusal),
+    /// Approved by somebody else, and policy refuses.
+    Fail(Refusal),
+    /// Valid, but somebody else approves.
+    AwaitApproval,
+    /// Nobody can say yet.
+    Wait,
+    /// Sign, after approving it where that is ours to do.
+    Issue {
+        /// Policy's evidence.
+        approved: Approved,
+        /// Whether the approval must be written first.
+        approve: bool,
+    },
+}
+
+/// What the hub is set to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode {
+    /// `approval: Automatic`.
+    pub approves: bool,
+    /// How long a refused request is kept, so that people can read why.
+    pub retention: Duration,
+}
+
+/// Decides. `evaluate` is policy on this request, called only when its answer matters.
+pub fn plan(
+    csr: &CertificateSigningRequest,
+    mode: Mode,
+    now: Timestamp,
+    evaluate: impl FnOnce() -> Result<Approved, Refusal>,
+) -> Action {
+    if is_issued(csr) {
+        return Action::Rest;
+    }
+    if let Some(since) = refused_since(csr) {
+        return Action::DeleteAfter(now.until(since.plus(mode.retention)));
+    }
+    let already = has_condition(csr, "Approved");
+    match evaluate() {
+        Err(refusal) if !refusal.is_final() => Action::Wait,
+        Err(refusal) if already => Action::Fail(refusal),
+        Err(refusal) => Action::Deny(refusal),
+        Ok(approved) if already || mode.approves => Action::Issue { approved, approve: !already },
+        Ok(_) => Action::AwaitApproval,
+    }
+}
+
+/// Whether the certificate is there.
+pub fn is_issued(csr: &CertificateSigningRequest) -> bool {
+    csr.status.as_ref().and_then(|status| status.certificate.as_ref()).is_some_and(|bytes| !bytes.0.is_empty())
+}
+
+/// Whether a condition of this type is there. `Approved`, `Denied` and `Failed` are always `True` (Kubernetes validates it).
+pub fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
+    conditions(csr).any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+fn conditions(
+    csr: &CertificateSigningRequest,
+) -> impl Iterator<Item = &k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition> {
+    csr.status.iter().flat_map(|status| status.conditions.iter().flatten())
+}
+
+fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
+    let refused = conditions(csr).find(|condition| condition.type_ == "Denied" || condition.type_ == "Failed")?;
+    let since = refused.last_transition_time.as_ref().or(refused.last_update_time.as_ref());
+    let since = since.or(csr.metadata.creation_timestamp.as_ref());
+    Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
+}
+
+/// What policy looks at.
+pub fn submission(csr: &CertificateSigningRequest) -> Submission {
+    Submission {
+        username: csr.spec.username.clone().unwrap_or_default(),
+        groups: csr.spec.groups.clone().unwrap_or_default(),
+        csr_user: csr.annotations().get(ANNOTATION_CSR_USER).cloned(),
+        cluster_label: csr.labels().get(LABEL_CLUSTER_NAME).cloned(),
+        addon_label: csr.labels().get(LABEL_ADDON_NAME).cloned(),
+        usages: csr.spec.usages.clone().unwrap_or_default(),
+        expiration_seconds: csr.spec.expiration_seconds,
+        request: csr.spec.request.0.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff;
+
+    use crate::registry::NotRegistered;
+
+    const MODE: Mode = Mode { approves: true, retention: Duration::from_secs(600) };
+    const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+
+    fn mk_csr(conditions: &[&str], certificate: bool) -> CertificateSigningRequest {
+        let condition = |kind: &&str| CertificateSigningRequestCondition {
+            type_: (*kind).to_owned(),
+            status: "True".to_owned(),
+            last_transition_time: Some(Time(jiff::Timestamp::from_second(NOW.unix() - 60).unwrap())),
+            ..CertificateSigningRequestCondition::default()
+        };
+        CertificateSigningRequest {
+            status: Some(CertificateSigningRequestStatus {
+                certificate: certificate.then(|| ByteString(b"x".to_vec())),
+                conditions: Some(conditions.iter().map(condition).collect()),
+            }),
+            ..CertificateSigningRequest::default()
+        }
+    }
+
+    fn refuse() -> Result<Approved, Refusal> {
+        Err(Refusal::CaRequested)
+    }
+
+    #[test]
+    fn a_certificate_is_never_replaced() {
+        assert_eq!(plan(&mk_csr(&["Approved"], true), MODE, NOW, || unreachable!()), Action::Rest);
+    }
+
+    #[test]
+    fn an_approval_by_somebody_else_is_not_proof() {
+        assert_eq!(plan(&mk_csr(&["Approved"], false), MODE, NOW, refuse), Action::Fail(Refusal::CaRequested));
+        assert_eq!(plan(&mk_csr(&[], false), MODE, NOW, refuse), Action::Deny(Refusal::CaRequested));
+    }
+
+    #[test]
+    fn refused_requests_are_deleted_after_the_retention() {
+        for kind in ["Denied", "Failed"] {
+            let action = plan(&mk_csr(&[kind], false), MODE, NOW, || unreachable!());
+            assert_eq!(action, Action::DeleteAfter(Duration::from_secs(540)));
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_say_yet_waits() {
+        let not_ready = || Err(Refusal::Registration(NotRegistered::NotReady));
+        assert_eq!(plan(&mk_csr(&[], false), MODE, NOW, not_ready), Action::Wait);
+    }
+}

@@ -1,0 +1,346 @@
+//! One signer name: a watch of its requests, and for each request the action that [`super::plan`] names.
+//!
+//! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the object
+//! that was decided on; a conflict means deciding again on the fresh object.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::runtime::controller::{self, Action as Requeue, Controller};
+use kube::runtime::events::Recorder;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use ring::rand::SystemRandom;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{info, warn};
+
+use crate::api::ocm::AddOnApi;
+use crate::api::rules::SignerConfig;
+use crate::audit;
+use crate::ca::bundle::{Bundle, Purpose};
+use crate::ca::issuer::{IssueError, Issued, Serial};
+use crate::clock::Clock;
+use crate::hub::answers::{Answers, Verdict};
+use crate::hub::keeper::{LineState, ReadyLine, Reserve};
+use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
+use crate::hub::registry;
+use crate::identity::PeerIdentity;
+use crate::policy::{self, Approved, Profile, Refusal, ServingRules};
+use crate::private_key::KeyError;
+use crate::rate::RateLimiter;
+use crate::registry::SharedRegistry;
+use crate::telemetry::Metrics;
+use crate::timestamp::Timestamp;
+use crate::trust::Trust;
+
+/// Requests in work at once per signer: what keeps one API server busy without queueing in it.
+const CONCURRENCY: u16 = 16;
+/// How soon a request is looked at again that waits for something inside the hub.
+const SOON: Duration = Duration::from_millis(500);
+/// How soon a failed action is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// Certificates whose publication is not confirmed are remembered this long.
+const REMEMBER: Duration = Duration::from_secs(3_600);
+
+/// What a signer signs.
+pub enum Kind {
+    /// Agents' certificates, for an AddOnSigner.
+    Client {
+        /// Its name.
+        name: String,
+        /// Its configuration.
+        config: watch::Receiver<Arc<SignerConfig>>,
+    },
+    /// The gateway's serving certificate.
+    Serving(ServingRules),
+}
+
+/// Settings that all signers share.
+#[derive(Clone)]
+pub struct Shared {
+    /// The hub's account.
+    pub client: Client,
+    /// The time.
+    pub clock: Clock,
+    /// Who is registered.
+    pub registry: SharedRegistry,
+    /// The version of ManagedClusterAddOn.
+    pub addon_api: AddOnApi,
+    /// How long refused requests are kept.
+    pub retention: Duration,
+    /// What the gateway has in effect.
+    pub applied: watch::Receiver<Arc<Trust>>,
+    /// Where events go.
+    pub recorder: Recorder,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// One signer at work.
+pub struct Signer {
+    /// What it signs.
+    pub kind: Kind,
+    /// What all signers share.
+    pub shared: Shared,
+    /// The line that signs.
+    pub line: watch::Receiver<LineState>,
+    /// Where reservations are asked for.
+    pub reserve: mpsc::Sender<Reserve>,
+    /// The gateway's serving line, whose anchors go out with each certificate.
+    pub serving: watch::Receiver<LineState>,
+    /// Certificates per identity.
+    pub limiter: Mutex<RateLimiter>,
+    /// Certificates that were signed and whose publication is not confirmed, by the UID of their request.
+    pub unconfirmed: Mutex<HashMap<String, (Issued, Timestamp)>>,
+}
+
+/// Why an action did not come about; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum SignerError {
+    /// The API server.
+    #[error("the API server did not answer as needed: {0}")]
+    Api(#[from] kube::Error),
+    /// Signing failed; nothing was given away.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    /// No random numbers.
+    #[error(transparent)]
+    Random(#[from] KeyError),
+}
+
+/// Runs one signer until its watch ends.
+pub async fn run(signer: Signer, signer_name: String) {
+    let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
+    let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
+    let settings = controller::Config::default().concurrency(CONCURRENCY);
+    let results = Controller::new(api, config).with_config(settings).run(
+        |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await },
+        |csr, error, _| {
+            info!(csr = csr.name_any(), %error, "Working on a request; trying again");
+            Requeue::requeue(RETRY)
+        },
+        Arc::new(signer),
+    );
+    results.for_each(|_| async {}).await; // errors were logged by the policy above
+}
+
+impl Signer {
+    async fn reconcile(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
+        let now = self.shared.clock.now();
+        let mode = Mode { approves: self.approves(), retention: self.shared.retention };
+        let action = plan::plan(csr, mode, now, || self.evaluate(csr));
+        let action = match action {
+            Action::Deny(Refusal::Registration(_)) | Action::Fail(Refusal::Registration(_)) => {
+                self.refresh_registration(csr).await?;
+                plan::plan(csr, mode, now, || self.evaluate(csr))
+            }
+            other => other,
+        };
+        match action {
+            Action::Rest => {
+                self.forget(csr);
+                Ok(Requeue::await_change())
+            }
+            Action::AwaitApproval => Ok(Requeue::await_change()),
+            Action::Wait => Ok(Requeue::requeue(SOON)),
+            Action::DeleteAfter(Duration::ZERO) => self.delete(csr).await,
+            Action::DeleteAfter(pause) => Ok(Requeue::requeue(pause)),
+            Action::Deny(refusal) => self.refuse(csr, Verdict::Denied, &refusal).await,
+            Action::Fail(refusal) => self.refuse(csr, Verdict::Failed, &refusal).await,
+            Action::Issue { approved, approve } => self.issue(csr, approved, approve, now).await,
+        }
+    }
+
+    fn approves(&self) -> bool {
+        match &self.kind {
+            Kind::Client { config, .. } => config.borrow().approves,
+            Kind::Serving(_) => true,
+        }
+    }
+
+    fn evaluate(&self, csr: &CertificateSigningRequest) -> Result<Approved, Refusal> {
+        let submission = plan::submission(csr);
+        match &self.kind {
+            Kind::Client { config, .. } => {
+                let config = config.borrow().clone();
+                self.shared.registry.read(|registry| policy::evaluate(&config.rules, &submission, registry))
+            }
+            Kind::Serving(rules) => policy::evaluate_serving(rules, &submission),
+        }
+    }
+
+    /// Before a registration is the reason to refuse, the API server itself is asked: the watch may be late.
+    async fn refresh_registration(&self, csr: &CertificateSigningRequest) -> Result<(), SignerError> {
+        let Kind::Client { config, .. } = &self.kind else { return Ok(()) };
+        let config = config.borrow().clone();
+        let Some(identity) = policy::claimed_identity(&config.rules, &plan::submission(csr)) else { return Ok(()) };
+        let (client, registry) = (&self.shared.client, &self.shared.registry);
+        registry::refresh(client, self.shared.addon_api, registry, &identity.cluster, &identity.addon).await?;
+        Ok(())
+    }
+
+    async fn issue(
+        &self,
+        csr: &CertificateSigningRequest,
+        approved: Approved,
+        approve: bool,
+        now: Timestamp,
+    ) -> Result<Requeue, SignerError> {
+        let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
+        let profile = approved.profile().clone();
+        let issued = match self.recall(csr, &signing, now) {
+            Some(issued) => issued,
+            None => match self.sign(approved, &signing, now).await? {
+                Outcome::Signed(issued) => self.remember(csr, issued, now),
+                Outcome::Limited(pause) => return self.say_limited(csr, pause).await,
+                Outcome::NotYet => return Ok(Requeue::requeue(SOON)),
+            },
+        };
+        let answers = self.answers();
+        let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
+        answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &signing.trust_bundle).await?;
+        self.forget(csr);
+        self.report(csr, &profile, &issued);
+        Ok(Requeue::await_change())
+    }
+
+    /// Everything that signing needs, or `None` while any of it is not there yet.
+    fn signing(&self) -> Option<Signing> {
+        let ready = self.line.borrow().ready().cloned()?;
+        let trust_bundle = self.serving.borrow().ready()?.bundle.pem();
+        let published = match &self.kind {
+            // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant I5).
+            Kind::Client { name, .. } => {
+                let applied = self.shared.applied.borrow().clone();
+                applied.signers.iter().find(|signer| signer.name == *name)?.client_anchors.clone()
+            }
+            Kind::Serving(_) => ready.bundle.clone(),
+        };
+        let trusted = published.authorities().contains(ready.stored.issuer.as_ref()?.authority());
+        trusted.then_some(Signing { ready, published, trust_bundle })
+    }
+
+    async fn sign(&self, approved: Approved, signing: &Signing, now: Timestamp) -> Result<Outcome, SignerError> {
+        let Some(issuer) = &signing.ready.stored.issuer else { return Ok(Outcome::NotYet) };
+        if let Profile::Client { identity, .. } = approved.profile() {
+            if let Err(pause) = self.take_token(identity, now) {
+                return Ok(Outcome::Limited(pause));
+            }
+        }
+        let rng = SystemRandom::new();
+        let prepared = issuer.prepare(approved, Serial::random(&rng)?, now)?;
+        // Persisted before it is signed: an anchor is dropped only when no leaf of it can live any more (invariant I6).
+        if !self.reserved(&signing.ready, prepared.not_after()).await {
+            return Ok(Outcome::NotYet);
+        }
+        Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
+    }
+
+    async fn reserved(&self, ready: &ReadyLine, until: Timestamp) -> bool {
+        if ready.line().reserve(until).is_none() {
+            return true;
+        }
+        let Some(active) = ready.line().active() else { return false };
+        let (done, persisted) = oneshot::channel();
+        let reserve = Reserve { authority: active.authority.id().to_owned(), until, done };
+        self.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false)
+    }
+
+    fn take_token(&self, identity: &PeerIdentity, now: Timestamp) -> Result<(), Duration> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, now)
+    }
+
+    /// The certificate that was signed for this request before, if the answer to its publication was lost and it still verifies.
+    fn recall(&self, csr: &CertificateSigningRequest, signing: &Signing, now: Timestamp) -> Option<Issued> {
+        let unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (issued, _) = unconfirmed.get(csr.metadata.uid.as_deref()?)?;
+        let purpose = match self.kind {
+            Kind::Client { .. } => Purpose::Client,
+            Kind::Serving(_) => Purpose::Server,
+        };
+        signing.published.verify(&issued.certificate, purpose, now).is_ok().then(|| issued.clone())
+    }
+
+    fn remember(&self, csr: &CertificateSigningRequest, issued: Issued, now: Timestamp) -> Issued {
+        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        unconfirmed.retain(|_, (_, since)| since.until(now) < REMEMBER);
+        unconfirmed.insert(csr.metadata.uid.clone().unwrap_or_default(), (issued.clone(), now));
+        issued
+    }
+
+    fn forget(&self, csr: &CertificateSigningRequest) {
+        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        unconfirmed.remove(csr.metadata.uid.as_deref().unwrap_or_default());
+    }
+
+    async fn say_limited(&self, csr: &CertificateSigningRequest, pause: Duration) -> Result<Requeue, SignerError> {
+        if !plan::has_condition(csr, RATE_LIMITED) {
+            let sentence = "This identity had too many certificates; the request waits and is signed later.";
+            self.answers().add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence).await?;
+            self.shared.metrics.rate_limited(&self.name());
+        }
+        Ok(Requeue::requeue(pause))
+    }
+
+    async fn refuse(
+        &self,
+        csr: &CertificateSigningRequest,
+        verdict: Verdict,
+        refusal: &Refusal,
+    ) -> Result<Requeue, SignerError> {
+        let answers = self.answers();
+        answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence()).await?;
+        let requester = csr.spec.username.as_deref().unwrap_or_default();
+        audit::refused(&self.name(), &csr.name_any(), requester, refusal);
+        self.shared.metrics.refused(&self.name(), refusal.reason());
+        if let Err(error) = answers.event(csr, &self.shared.recorder, refusal).await {
+            // The condition on the request says the same; an event is a convenience.
+            warn!(%error, csr = csr.name_any(), "Writing the event of a refusal");
+        }
+        Ok(Requeue::requeue(self.shared.retention))
+    }
+
+    async fn delete(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
+        self.answers().delete(csr).await?;
+        info!(csr = csr.name_any(), "Deleted a refused request after its retention");
+        Ok(Requeue::await_change())
+    }
+
+    fn report(&self, csr: &CertificateSigningRequest, profile: &Profile, issued: &Issued) {
+        let identity = match profile {
+            Profile::Client { identity, .. } => identity.to_string(),
+            Profile::Serving { .. } => "gateway".to_owned(),
+        };
+        let requester = csr.spec.username.as_deref().unwrap_or_default();
+        let (serial, end) = (issued.serial.to_string(), issued.not_after.to_string());
+        audit::granted(&self.name(), &csr.name_any(), requester, &identity, &serial, &end);
+        self.shared.metrics.issued(&self.name());
+    }
+
+    fn answers(&self) -> Answers {
+        Answers::new(self.shared.client.clone())
+    }
+
+    fn name(&self) -> String {
+        match &self.kind {
+            Kind::Client { name, .. } => name.clone(),
+            Kind::Serving(_) => "gateway-serving".to_owned(),
+        }
+    }
+}
+
+/// What signing needs.
+struct Signing {
+    ready: Arc<ReadyLine>,
+    published: Bundle,
+    trust_bundle: String,
+}
+
+enum Outcome {
+    Signed(Issued),
+    Limited(Duration),
+    NotYet,
+}

@@ -1,0 +1,195 @@
+//! What people see of a signer: conditions, authorities and the rotation, computed from the line and written when they differ.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::api::status::{
+    AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_READY,
+    CONDITION_ROTATING, RotationPhase, RotationStatus,
+};
+use crate::api::{AddOnSigner, AddOnSignerSpec};
+use crate::ca::line::{Line, State};
+use crate::hub::keeper::LineState;
+use crate::timestamp::Timestamp;
+
+/// Whether the object can be served, or its reason and sentence.
+pub type Validity = Result<(), (&'static str, String)>;
+
+/// The serving line's report, in its ConfigMap as `status.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingReport {
+    /// The authorities.
+    pub authorities: Vec<AuthorityStatus>,
+    /// The rotation under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationStatus>,
+    /// The last request for a rotation that was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handled_request: Option<String>,
+}
+
+/// The serving line's report as JSON.
+///
+/// # Errors
+/// serde's, which does not happen for these types.
+pub fn serving_report(line: &Line, waiting: Option<String>) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&ServingReport {
+        authorities: authorities(line),
+        rotation: rotation(line, waiting),
+        handled_request: line.handled_request().map(str::to_owned),
+    })
+}
+
+fn time(at: Timestamp) -> Time {
+    Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
+}
+
+/// The authorities of a line as status shows them.
+pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
+    line.members()
+        .iter()
+        .map(|member| AuthorityStatus {
+            id: member.authority.id().to_owned(),
+            state: match member.state {
+                State::Next => AuthorityState::Next,
+                State::Active => AuthorityState::Active,
+                State::Old => AuthorityState::Old,
+            },
+            not_before: time(member.authority.not_before()),
+            not_after: time(member.authority.not_after()),
+            last_leaf_expires: member.leaves_expire.map(time),
+        })
+        .collect()
+}
+
+/// The rotation under way: with a Next it waits to activate, with an Old only to finish.
+pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> {
+    if let Some(next) = line.next() {
+        return Some(RotationStatus { phase: RotationPhase::Activate, since: time(next.since), waiting_for: waiting });
+    }
+    let old = line.members().iter().filter(|member| member.state == State::Old).map(|member| member.since).max()?;
+    Some(RotationStatus { phase: RotationPhase::Finish, since: time(old), waiting_for: waiting })
+}
+
+/// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
+pub fn wanted(signer: &AddOnSigner, validity: &Validity, line: &LineState, now: Timestamp) -> AddOnSignerStatus {
+    let before = signer.status.clone().unwrap_or_default();
+    let (healthy, ready) = match (validity, line) {
+        (_, LineState::Starting) => (None, (false, "Starting", "The hub has not read the authorities yet.".to_owned())),
+        (_, LineState::Broken { reason, message, .. }) => {
+            (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
+        }
+        (Ok(()), LineState::Ready(_)) => {
+            let sentence = "Requests for this signer are validated and signed.".to_owned();
+            (Some(healthy_sentence()), (true, "Signing", sentence))
+        }
+        (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
+    };
+    let ready = match validity {
+        Ok(()) => ready,
+        Err((reason, message)) => (false, *reason, message.clone()),
+    };
+    let last = line.last();
+    let rotation = last.and_then(|ready| rotation(ready.line(), ready.waiting.clone()));
+    let rotating = match &rotation {
+        Some(RotationStatus { waiting_for: Some(what), .. }) => (true, "Waiting", format!("Waiting for: {what}.")),
+        Some(_) => (true, "Stepping", "The next step is being taken.".to_owned()),
+        None => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
+    };
+    let generation = signer.metadata.generation;
+    let mut conditions = Vec::new();
+    let known =
+        [(CONDITION_READY, Some(ready)), (CONDITION_AUTHORITY_HEALTHY, healthy), (CONDITION_ROTATING, Some(rotating))];
+    for (kind, state) in known {
+        if let Some((holds, reason, message)) = state {
+            conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));
+        }
+    }
+    let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
+    AddOnSignerStatus { observed_generation: generation, authorities, rotation, conditions }
+}
+
+fn healthy_sentence() -> (bool, &'static str, String) {
+    (true, "Readable", "The Secret with the authorities is readable and its active key signs.".to_owned())
+}
+
+fn condition(
+    before: &[Condition],
+    kind: &str,
+    holds: bool,
+    reason: &str,
+    message: String,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
+    let status = if holds { "True" } else { "False" };
+    let same = before.iter().find(|condition| condition.type_ == kind && condition.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: same.map_or_else(|| time(now), |condition| condition.last_transition_time.clone()),
+    }
+}
+
+/// Writes the status if it differs from what the object has.
+///
+/// # Errors
+/// The API server's; the next change or round tries again.
+pub async fn write(
+    api: &Api<AddOnSigner>,
+    signer: &AddOnSigner,
+    status: &AddOnSignerStatus,
+) -> Result<(), kube::Error> {
+    if signer.status.as_ref() == Some(status) {
+        return Ok(());
+    }
+    let name = signer.metadata.name.as_deref().unwrap_or_default();
+    // A merge patch: a field that is absent must be said to be null, or the old one stays.
+    let mut body = json!({ "status": status });
+    if let (None, Some(fields)) = (&status.rotation, body.pointer_mut("/status").and_then(|s| s.as_object_mut())) {
+        fields.insert("rotation".to_owned(), serde_json::Value::Null);
+    }
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await.map(|_| ())
+}
+
+/// Whether the status of an object remembers an authority whose certificates may still live.
+pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
+    let authorities = signer.status.iter().flat_map(|status| &status.authorities);
+    let ends = authorities.filter_map(|authority| authority.last_leaf_expires.as_ref());
+    ends.into_iter().any(|end| end.0.as_second() > now.unix())
+}
+
+/// Says that an object that cannot even be decoded is bad.
+///
+/// # Errors
+/// The API server's.
+pub async fn write_undecodable(
+    api: &Api<AddOnSigner>,
+    name: &str,
+    cause: &str,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    let message = format!("The object cannot be read: {cause}.");
+    let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
+    let body = json!({ "status": { "conditions": [ready] } });
+    // The answer would fail to decode as the object did: only the write matters.
+    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await {
+        Ok(_) | Err(kube::Error::SerdeError(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Names of two objects, for the sentence about one signer name in both.
+pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) {
+    let sentence =
+        format!("spec.signerName {} is already served by the AddOnSigner {first}, which is older.", spec.signer_name);
+    ("DuplicateSignerName", sentence)
+}

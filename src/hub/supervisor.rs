@@ -1,0 +1,435 @@
+//! Starts and stops what each AddOnSigner needs, and observes the end of every task (invariant I12).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::api::AddOnSigner;
+use crate::api::ocm::AddOnApi;
+use crate::api::rules::{AuthorityPlan, SignerConfig};
+use crate::clock::Clock;
+use crate::hub::board::Board;
+use crate::hub::keeper::{Gate, Keeper, LinePlan, LineState};
+use crate::hub::registration::{self, Signers};
+use crate::hub::registry::{self, RegistryError};
+use crate::hub::signer::{self, Kind, Shared, Signer};
+use crate::hub::status::{self, Validity};
+use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
+use crate::policy::{GATEWAY_SERVING_SIGNER, ServingRules};
+use crate::public_key::KeyKind;
+use crate::rate::{Rate, RateLimiter};
+use crate::registry::SharedRegistry;
+use crate::telemetry::Metrics;
+use crate::trust::Trust;
+
+/// The gateway's serving CA lives this long and is replaced this long before its end.
+const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
+    key: KeyKind::EcdsaP256,
+    duration: Duration::from_secs(365 * 86_400),
+    renew_before: Duration::from_secs(90 * 86_400),
+};
+/// How many addons may wait for their registration to be written before the watch waits for the writer.
+const REGISTRATIONS_WAITING: usize = 1024;
+
+/// What the hub is told by its command line.
+#[derive(Debug, Clone)]
+pub struct HubSettings {
+    /// Where Secrets and ConfigMaps are.
+    pub namespace: String,
+    /// The account that may stand in for agents (OCM's gRPC server).
+    pub grpc_proxy: Option<String>,
+    /// How long refused requests are kept.
+    pub retention: Duration,
+    /// How many certificates one identity may have.
+    pub rate: Rate,
+    /// What the gateway's serving certificate must be.
+    pub serving: ServingRules,
+}
+
+/// What the hub shares with the rest of the process.
+pub struct HubLinks {
+    /// The hub's account.
+    pub client: Client,
+    /// The time.
+    pub clock: Clock,
+    /// Filled by the hub, read by the gateway.
+    pub registry: SharedRegistry,
+    /// What the gateway is to trust.
+    pub trust: watch::Sender<Arc<Trust>>,
+    /// What the gateway trusts.
+    pub applied: watch::Receiver<Arc<Trust>>,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// Why the hub stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The registry cannot be kept.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A task that runs as long as the hub ended.
+    #[error("the hub's task {0} ended")]
+    TaskEnded(String),
+    /// A task panicked.
+    #[error("a task of the hub failed: {0}")]
+    TaskFailed(#[from] tokio::task::JoinError),
+}
+
+/// Runs the hub until one of its tasks ends, which none does by itself.
+///
+/// # Errors
+/// [`HubError`] says which task ended and why.
+pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError> {
+    let addon_api = registry::discover(&links.client).await?;
+    let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
+    let (signers, served) = watch::channel(Signers::default());
+    let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
+    let (client, registry) = (links.client.clone(), links.registry.clone());
+    tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
+    let (client, registry) = (links.client.clone(), links.registry.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen).await?) });
+    let (client, clock) = (links.client.clone(), links.clock.clone());
+    tasks.spawn(async move {
+        registration::keep(client, addon_api, clock, addons, served).await;
+        Err(HubError::TaskEnded("registrations".to_owned()))
+    });
+    let supervisor = Supervisor::new(links, settings, addon_api, signers);
+    tasks.spawn(supervisor.run());
+    match tasks.join_next().await {
+        Some(ended) => ended?,
+        None => Ok(()),
+    }
+}
+
+/// An AddOnSigner that is, or was, served.
+struct Served {
+    object: AddOnSigner,
+    line: watch::Sender<LineState>,
+    plan: watch::Sender<LinePlan>,
+    config: watch::Sender<Arc<SignerConfig>>,
+    reserve: mpsc::Sender<crate::hub::keeper::Reserve>,
+    validity: Validity,
+    keeping: CancellationToken,
+    signing: CancellationToken,
+}
+
+struct Supervisor {
+    links: HubLinks,
+    settings: HubSettings,
+    shared: Shared,
+    store: Store,
+    board: Board,
+    api: Api<AddOnSigner>,
+    serving: watch::Sender<LineState>,
+    objects: BTreeMap<String, AddOnSigner>,
+    served: BTreeMap<String, Served>,
+    signers: watch::Sender<Signers>,
+    tasks: JoinSet<(String, bool)>,
+    changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
+}
+
+impl Supervisor {
+    fn new(links: HubLinks, settings: HubSettings, addon_api: AddOnApi, signers: watch::Sender<Signers>) -> Self {
+        let client = links.client.clone();
+        let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
+        let shared = Shared {
+            client: client.clone(),
+            clock: links.clock.clone(),
+            registry: links.registry.clone(),
+            addon_api,
+            retention: settings.retention,
+            applied: links.applied.clone(),
+            recorder: Recorder::new(client.clone(), reporter),
+            metrics: links.metrics.clone(),
+        };
+        Self {
+            shared,
+            store: Store::new(&client, &settings.namespace),
+            board: Board::new(links.trust.clone()),
+            api: Api::all(client),
+            serving: watch::channel(LineState::Starting).0,
+            objects: BTreeMap::new(),
+            served: BTreeMap::new(),
+            signers,
+            tasks: JoinSet::new(),
+            changed: mpsc::channel(64),
+            links,
+            settings,
+        }
+    }
+
+    async fn run(mut self) -> Result<(), HubError> {
+        self.start_serving();
+        let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
+        let mut events = watch_objects(guarded, watcher::Config::default()).default_backoff().boxed();
+        let mut listed = None;
+        loop {
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.observe(event, &mut listed).await,
+                    Some(Err(error)) => warn!(%error, "Watching AddOnSigners; trying again"),
+                    None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
+                },
+                Some(name) = self.changed.1.recv() => self.report(&name).await,
+                Some(ended) = self.tasks.join_next() => {
+                    let (name, stopped) = ended?;
+                    if !stopped {
+                        return Err(HubError::TaskEnded(name));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The gateway's serving line and its signer, which every process has.
+    fn start_serving(&mut self) {
+        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false };
+        let (reserve, reservations) = mpsc::channel(64);
+        let (plan_sender, plan) = watch::channel(plan);
+        self.board.set_serving(self.serving.subscribe());
+        let keeper = Keeper {
+            names: LineNames::serving(),
+            store: self.store.clone(),
+            clock: self.links.clock.clone(),
+            plan,
+            gate: Gate::Leaves(self.board.clone()),
+            state: self.serving.clone(),
+            board: self.board.clone(),
+            reservations,
+        };
+        self.tasks.spawn(async move {
+            keeper.run().await;
+            drop(plan_sender); // the plan of the serving line never changes
+            ("authorities of the gateway".to_owned(), false)
+        });
+        let kind = Kind::Serving(self.settings.serving.clone());
+        let signer = self.signer(kind, self.serving.subscribe(), reserve);
+        self.tasks.spawn(async move {
+            signer::run(signer, GATEWAY_SERVING_SIGNER.to_owned()).await;
+            ("signer of the gateway".to_owned(), false)
+        });
+    }
+
+    fn signer(
+        &self,
+        kind: Kind,
+        line: watch::Receiver<LineState>,
+        reserve: mpsc::Sender<crate::hub::keeper::Reserve>,
+    ) -> Signer {
+        Signer {
+            kind,
+            shared: self.shared.clone(),
+            line,
+            reserve,
+            serving: self.serving.subscribe(),
+            limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
+            unconfirmed: Mutex::new(HashMap::new()),
+        }
+    }
+
+    async fn observe(
+        &mut self,
+        event: Event<DeserializeGuard<AddOnSigner>>,
+        listed: &mut Option<BTreeMap<String, AddOnSigner>>,
+    ) {
+        match event {
+            Event::Init => *listed = Some(BTreeMap::new()),
+            Event::InitApply(object) => {
+                if let (Some(object), Some(listed)) = (self.decoded(object).await, listed.as_mut()) {
+                    listed.insert(object.name_any(), object);
+                }
+                return;
+            }
+            Event::InitDone => self.objects = listed.take().unwrap_or_default(),
+            Event::Apply(object) => {
+                let name = object.name_any();
+                match self.decoded(object).await {
+                    Some(object) => self.objects.insert(name, object),
+                    None => self.objects.remove(&name),
+                };
+            }
+            Event::Delete(object) => {
+                self.objects.remove(&object.name_any());
+            }
+        }
+        self.settle().await;
+    }
+
+    async fn decoded(&self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
+        let name = object.name_any();
+        match object.0 {
+            Ok(object) => object.metadata.deletion_timestamp.is_none().then_some(object),
+            Err(error) => {
+                warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
+                let now = self.links.clock.now();
+                if let Err(error) = status::write_undecodable(&self.api, &name, &error.error, now).await {
+                    warn!(signer = name, %error, "Writing the status of an AddOnSigner");
+                }
+                None
+            }
+        }
+    }
+
+    /// Brings what runs in line with the objects.
+    async fn settle(&mut self) {
+        let gone: Vec<String> = self.served.keys().filter(|name| !self.objects.contains_key(*name)).cloned().collect();
+        for name in gone {
+            if let Some(served) = self.served.remove(&name) {
+                info!(signer = name, "An AddOnSigner is gone; its certificates are no longer anybody's identity");
+                served.keeping.cancel();
+                served.signing.cancel();
+                self.board.remove_signer(&name);
+            }
+        }
+        let objects: Vec<AddOnSigner> = self.objects.values().cloned().collect();
+        for object in objects {
+            let name = object.name_any();
+            let read = self.read(&object);
+            self.apply(&name, object, read);
+            self.report(&name).await;
+        }
+        let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
+        let signers: Signers = Arc::new(good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect());
+        self.signers.send_if_modified(|known| {
+            let differs = **known != *signers;
+            if differs {
+                *known = signers;
+            }
+            differs
+        });
+    }
+
+    /// The configuration of an object, or why it is not served. Of two with one signer name the older is.
+    fn read(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
+        let age = |object: &AddOnSigner| (object.metadata.creation_timestamp.clone(), object.name_any());
+        let rivals = self.objects.values().filter(|other| other.spec.signer_name == object.spec.signer_name);
+        if let Some(first) = rivals.min_by_key(|other| age(other)) {
+            if first.name_any() != object.name_any() {
+                return Err(status::duplicate(&first.name_any(), &object.spec));
+            }
+        }
+        SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
+            .map_err(|error| ("InvalidSpec", format!("{error}.")))
+    }
+
+    fn apply(&mut self, name: &str, object: AddOnSigner, read: Result<SignerConfig, (&'static str, String)>) {
+        let plan = |config: &SignerConfig| LinePlan {
+            authority: config.authority,
+            requested: object.annotations().get(ANNOTATION_ROTATE).cloned(),
+            remembered: status::remembers(&object, self.links.clock.now()),
+        };
+        match (self.served.get_mut(name), read) {
+            (None, Ok(config)) => {
+                let plan = plan(&config);
+                self.start(name, object, Arc::new(config), plan);
+            }
+            (Some(served), Ok(config)) => {
+                served.plan.send_replace(plan(&config));
+                let config = Arc::new(config);
+                served.config.send_replace(config.clone());
+                served.object = object;
+                self.board.set_signer(name, config, served.line.subscribe());
+                if served.validity.is_err() {
+                    served.validity = Ok(());
+                    self.start_signing(name);
+                }
+            }
+            // What was trusted before the object went bad stays trusted; nothing new is signed.
+            (Some(served), Err(refusal)) => {
+                served.object = object;
+                served.validity = Err(refusal);
+                served.signing.cancel();
+            }
+            (None, Err(_)) => {}
+        }
+    }
+
+    fn start(&mut self, name: &str, object: AddOnSigner, config: Arc<SignerConfig>, plan: LinePlan) {
+        let (reserve, reservations) = mpsc::channel(64);
+        let served = Served {
+            object,
+            line: watch::channel(LineState::Starting).0,
+            plan: watch::channel(plan).0,
+            config: watch::channel(config.clone()).0,
+            reserve,
+            validity: Ok(()),
+            keeping: CancellationToken::new(),
+            signing: CancellationToken::new(),
+        };
+        let keeper = Keeper {
+            names: LineNames::client(name),
+            store: self.store.clone(),
+            clock: self.links.clock.clone(),
+            plan: served.plan.subscribe(),
+            gate: Gate::Gateway { signer: name.to_owned(), applied: self.links.applied.clone() },
+            state: served.line.clone(),
+            board: self.board.clone(),
+            reservations,
+        };
+        self.board.set_signer(name, config, served.line.subscribe());
+        self.spawn_until(served.keeping.clone(), format!("authorities of {name}"), keeper.run());
+        self.spawn_until(served.keeping.clone(), format!("status of {name}"), self.announce(name, &served));
+        self.served.insert(name.to_owned(), served);
+        self.start_signing(name);
+    }
+
+    fn start_signing(&mut self, name: &str) {
+        let Some(served) = self.served.get_mut(name) else { return };
+        served.signing = CancellationToken::new();
+        let stop = served.signing.clone();
+        let kind = Kind::Client { name: name.to_owned(), config: served.config.subscribe() };
+        let (line, reserve) = (served.line.subscribe(), served.reserve.clone());
+        let signer_name = served.object.spec.signer_name.clone();
+        let signer = self.signer(kind, line, reserve);
+        info!(signer = name, signer_name, "Serving an AddOnSigner");
+        self.spawn_until(stop, format!("signer {name}"), signer::run(signer, signer_name));
+    }
+
+    /// Tells the supervisor about every change of the line, so that the status follows it.
+    fn announce(&self, name: &str, served: &Served) -> impl Future<Output = ()> + Send + 'static {
+        let (mut line, changed, name) = (served.line.subscribe(), self.changed.0.clone(), name.to_owned());
+        async move { while line.changed().await.is_ok() && changed.send(name.clone()).await.is_ok() {} }
+    }
+
+    /// The task reports whether it was stopped; one that ends by itself ends the hub.
+    fn spawn_until(
+        &mut self,
+        stop: CancellationToken,
+        name: String,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.tasks.spawn(async move {
+            let stopped = stop.run_until_cancelled_owned(task).await.is_none();
+            (name, stopped)
+        });
+    }
+
+    async fn report(&mut self, name: &str) {
+        let Some(object) = self.objects.get(name) else { return };
+        let (validity, line) = match self.served.get(name) {
+            Some(served) => (served.validity.clone(), served.line.borrow().clone()),
+            None => (self.read(object).map(|_| ()), LineState::Starting),
+        };
+        let status = status::wanted(object, &validity, &line, self.links.clock.now());
+        if let Err(error) = status::write(&self.api, object, &status).await {
+            // The next change or the watch's next list writes it.
+            warn!(signer = name, %error, "Writing the status of an AddOnSigner");
+            return;
+        }
+        if let Some(object) = self.objects.get_mut(name) {
+            object.status = Some(status);
+        }
+    }
+}
