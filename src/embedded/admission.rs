@@ -3,7 +3,6 @@
 //! Source: k8s.io/kubernetes 1.36, `pkg/apis/certificates/validation/validation.go`,
 //! `pkg/registry/certificates/certificates/strategy.go` and `plugin/pkg/admission/certificates`.
 
-use k8s_openapi::ByteString;
 use ring::signature::{self, UnparsedPublicKey};
 use serde_json::{Value, json};
 use x509_parser::certification_request::X509CertificationRequest;
@@ -113,7 +112,7 @@ pub(super) fn asks_for_masters(csr: &Value) -> bool {
     if text(csr, "spec.signerName") != "kubernetes.io/kube-apiserver-client" {
         return false;
     }
-    let Some(pem) = first_block(&bytes(csr, "spec.request")) else {
+    let Some(pem) = first_block(csr) else {
         return false;
     };
     let Ok((_, request)) = X509CertificationRequest::from_der(&pem.contents) else {
@@ -183,7 +182,7 @@ pub(super) fn is_subdomain(name: &str) -> bool {
 /// The first PEM block must be a PKCS#10 request whose signature holds; what follows the block is
 /// not looked at, as in the real server.
 fn parse_request(csr: &Value) -> Result<(), String> {
-    let block = first_block(&bytes(csr, "spec.request"))
+    let block = first_block(csr)
         .filter(|block| block.label == "CERTIFICATE REQUEST")
         .ok_or("PEM block type must be CERTIFICATE REQUEST")?;
     let (rest, request) = X509CertificationRequest::from_der(&block.contents)
@@ -215,14 +214,9 @@ fn small_rsa_holds(request: &X509CertificationRequest<'_>) -> bool {
         .is_ok()
 }
 
-fn first_block(pem: &[u8]) -> Option<Pem> {
-    Pem::iter_from_buffer(pem).next().and_then(Result::ok)
-}
-
-/// The base64 field at a path, decoded; empty when absent or not base64.
-fn bytes(object: &Value, path: &str) -> Vec<u8> {
-    let field = objects::get(object, path).cloned().unwrap_or(Value::Null);
-    serde_json::from_value::<ByteString>(field).map_or_else(|_| Vec::new(), |bytes| bytes.0)
+fn first_block(csr: &Value) -> Option<Pem> {
+    let pem = objects::bytes(csr, "spec.request")?;
+    Pem::iter_from_buffer(&pem).next().and_then(Result::ok)
 }
 
 /// `/status` cannot change Approved and Denied: equal in number, they stay what they were.
@@ -339,7 +333,7 @@ fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
     if encoded.is_empty() {
         return None;
     }
-    let pem = bytes(csr, "status.certificate");
+    let pem = objects::bytes(csr, "status.certificate").unwrap_or_default();
     let blocks: Vec<Pem> = Pem::iter_from_buffer(&pem).map_while(Result::ok).collect();
     if blocks.is_empty() {
         return Some("must contain at least one CERTIFICATE PEM block".into());
@@ -356,3 +350,6 @@ fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
             .map(|e| format!("x509: {e}"))
     })
 }
+
+#[cfg(test)]
+mod tests;

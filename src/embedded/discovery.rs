@@ -55,7 +55,9 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 pub(super) fn answer(path: &str) -> Option<Value> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        ["api"] => Some(json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })),
+        ["api"] => Some(
+            json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] }),
+        ),
         ["apis"] => Some(group_list()),
         ["api", "v1"] => resource_list("", "v1"),
         ["apis", group] => groups()
@@ -103,17 +105,23 @@ fn merged(mut object: Value, kind: &str) -> Value {
 fn resource_list(group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for r in of_group(group).filter(|r| r.version == version) {
-        resources.push(json!({ "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
-            "kind": r.kind, "verbs": r.verbs(), "shortNames": r.short }));
+        resources.push(
+            json!({ "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
+            "kind": r.kind, "verbs": r.verbs(), "shortNames": r.short }),
+        );
         for sub in r.subresources {
-            resources.push(json!({ "name": format!("{}/{sub}", r.plural), "singularName": "",
-                "namespaced": r.namespaced, "kind": r.kind, "verbs": SUBRESOURCE_VERBS }));
+            resources.push(
+                json!({ "name": format!("{}/{sub}", r.plural), "singularName": "",
+                "namespaced": r.namespaced, "kind": r.kind, "verbs": SUBRESOURCE_VERBS }),
+            );
         }
     }
     let api_version = of_group(group)
         .find(|r| r.version == version)?
         .api_version();
-    Some(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources }))
+    Some(
+        json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources }),
+    )
 }
 
 fn openapi_index() -> Value {
@@ -140,7 +148,8 @@ fn openapi(group: &str, version: &str) -> Option<Value> {
     let mut paths = Map::new();
     for r in of_group(group).filter(|r| r.version == version && !r.review) {
         let kind = json!({ "group": r.group, "version": r.version, "kind": r.kind });
-        let parameter = json!({ "name": "fieldValidation", "in": "query", "schema": { "type": "string" } });
+        let parameter =
+            json!({ "name": "fieldValidation", "in": "query", "schema": { "type": "string" } });
         let patch = json!({ "parameters": [parameter], "responses": {},
             "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": kind });
         let scope = if r.namespaced {
@@ -153,7 +162,9 @@ fn openapi(group: &str, version: &str) -> Option<Value> {
     }
     of_group(group).find(|r| r.version == version)?;
     let info = json!({ "title": "addon-signer embedded hub", "version": GIT_VERSION });
-    Some(json!({ "openapi": "3.0.0", "info": info, "paths": paths, "components": { "schemas": {} } }))
+    Some(
+        json!({ "openapi": "3.0.0", "info": info, "paths": paths, "components": { "schemas": {} } }),
+    )
 }
 
 #[cfg(test)]

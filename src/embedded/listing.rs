@@ -135,6 +135,7 @@ pub(super) fn delete_all(
             .iter()
             .try_for_each(|name| writes::delete(store, write, name, options).map(drop))
     })?;
-    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" });
+    let status =
+        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" });
     Ok(json_answer(200, &status))
 }

@@ -310,10 +310,7 @@ mod tests {
             "$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["b", "c"],
         } });
         strategic(&mut object, &patch).unwrap();
-        let mut finalizers: Vec<_> = object["metadata"]["finalizers"]
-            .as_array()
-            .unwrap()
-            .clone();
+        let mut finalizers: Vec<_> = object["metadata"]["finalizers"].as_array().unwrap().clone();
         finalizers.retain(|f| f != "a");
         assert_eq!(finalizers, [json!("b"), json!("c")]);
     }

@@ -151,10 +151,7 @@ const KINDS: &[(&str, &[Field])] = &[
             ),
         ],
     ),
-    (
-        "SelfSubjectReview",
-        &[(1, "metadata", Type::Message(META))],
-    ),
+    ("SelfSubjectReview", &[(1, "metadata", Type::Message(META))]),
     (
         "SelfSubjectAccessReview",
         &[
@@ -371,5 +368,60 @@ impl<'a> Iterator for Reader<'a> {
             self.0 = &[];
         }
         Some(field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A length-delimited field.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(bytes.len()).unwrap();
+        [&[number << 3 | 2, length], bytes].concat()
+    }
+
+    fn mk_body(kind: &str, raw: &[u8]) -> Vec<u8> {
+        let type_meta = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        [PREFIX.to_vec(), field(1, &type_meta), field(2, raw)].concat()
+    }
+
+    #[test]
+    fn a_secret_is_read() {
+        let pair = [field(1, b"k"), field(2, b"v")].concat();
+        let time = field(8, &[1 << 3, 0x80, 0x94, 0xeb, 0xdc, 0x03]);
+        let meta = [field(1, b"s"), field(5, b""), time, field(11, &pair)].concat();
+        let raw = [
+            field(1, &meta),
+            field(2, &pair),
+            field(3, b"Opaque"),
+            vec![5 << 3, 1],
+        ]
+        .concat();
+        assert_eq!(
+            decode(&mk_body("Secret", &raw)).unwrap(),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
+                "data": { "k": "dg==" },
+                "metadata": { "name": "s", "labels": { "k": "v" },
+                    "creationTimestamp": "2001-09-09T01:46:40Z" },
+            })
+        );
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_or_a_shorter_object_and_never_a_panic() {
+        let meta = [field(1, b"s"), field(14, b"f"), field(14, b"g")].concat();
+        let body = mk_body("Secret", &field(1, &meta));
+        for length in 0..body.len() {
+            let _ = decode(&body[..length]); // both outcomes are right
+        }
+        assert_eq!(decode(b"{}"), Err(ProtobufError::Prefix));
+        assert_eq!(
+            decode(&body[..body.len() - 1]),
+            Err(ProtobufError::Malformed)
+        );
+        let other = decode(&mk_body("Deployment", b""));
+        assert_eq!(other, Err(ProtobufError::Kind("Deployment".into())));
     }
 }

@@ -220,7 +220,9 @@ impl ApiError {
                     .iter()
                     .map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field }))
                     .collect();
-                Some(json!({ "name": name, "group": resource.group, "kind": resource.kind, "causes": causes }))
+                Some(
+                    json!({ "name": name, "group": resource.group, "kind": resource.kind, "causes": causes }),
+                )
             }
             Self::BadRequest(_)
             | Self::Unauthorized

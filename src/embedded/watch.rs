@@ -200,8 +200,5 @@ impl Filter {
 }
 
 fn line(kind: &str, object: &Value) -> Bytes {
-    Bytes::from(format!(
-        "{}\n",
-        json!({ "type": kind, "object": object })
-    ))
+    Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })))
 }

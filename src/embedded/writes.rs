@@ -47,7 +47,11 @@ impl Write<'_> {
 }
 
 /// Creates an object and returns it as stored.
-pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Result<Value, ApiError> {
+pub(super) fn create(
+    store: &mut Store,
+    w: &Write<'_>,
+    mut object: Value,
+) -> Result<Value, ApiError> {
     fill_identity(w, &mut object)?;
     let name = text(&object, "metadata.name").to_owned();
     check_namespace(store, w, &name)?;
@@ -242,8 +246,8 @@ fn fill_secret(object: &mut Value) {
         return; // just made one
     };
     for (key, value) in strings {
-        let bytes = value.as_str().unwrap_or("").as_bytes().to_vec();
-        data.insert(key, json!(k8s_openapi::ByteString(bytes)));
+        let text = value.as_str().unwrap_or("");
+        data.insert(key, objects::base64(text.as_bytes()).into());
     }
 }
 
@@ -327,12 +331,7 @@ fn check_version(
     Ok(())
 }
 
-fn prepare_update(
-    w: &Write<'_>,
-    name: &str,
-    new: &mut Value,
-    old: &Value,
-) -> Result<(), ApiError> {
+fn prepare_update(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Result<(), ApiError> {
     if w.subresource.is_some() && w.resource.custom {
         let mut kept = old.clone();
         keep(&mut kept, new, "status");
@@ -368,12 +367,7 @@ fn prepare_update(
 }
 
 /// `pkg/apis/core/validation`: the type of a Secret never changes.
-fn update_secret(
-    w: &Write<'_>,
-    name: &str,
-    new: &mut Value,
-    old: &Value,
-) -> Result<(), ApiError> {
+fn update_secret(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Result<(), ApiError> {
     if text(new, "type").is_empty() {
         keep(new, old, "type");
     }
@@ -458,11 +452,7 @@ fn delete_or_mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> 
 fn mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Value {
     let mut marked = Value::clone(old);
     if text(&marked, "metadata.deletionTimestamp").is_empty() {
-        objects::set(
-            &mut marked,
-            "metadata.deletionTimestamp",
-            stamp.now.clone(),
-        );
+        objects::set(&mut marked, "metadata.deletionTimestamp", stamp.now.clone());
         objects::set(&mut marked, "metadata.deletionGracePeriodSeconds", 0);
         if key.plural == "namespaces" {
             objects::set(&mut marked, "status.phase", "Terminating");
@@ -502,3 +492,6 @@ fn reap_namespace(store: &mut Store, name: &str) {
         store.remove(&key);
     }
 }
+
+#[cfg(test)]
+mod tests;
