@@ -74,7 +74,7 @@ impl View {
             Form::Partial => table::partial(object),
             Form::Table { .. } => {
                 let metadata = json!({ "resourceVersion": super::objects::text(object, "metadata.resourceVersion") });
-                self.table(&[object.clone()], metadata)
+                self.table(std::slice::from_ref(object), metadata)
             }
         }
     }

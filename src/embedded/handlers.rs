@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 
 use super::answers::{Body, View, json_answer, plain_answer};
 use super::auth::User;
+use super::deletion::{self, Deleted};
 use super::listing;
 use super::query::Query;
 use super::resources::Resource;
 use super::state::Hub;
 use super::status::ApiError;
 use super::target::Target;
-use super::writes::{self, Deleted, Write};
+use super::writes::{self, Write};
 use super::{discovery, events, objects, patch, protobuf, watch};
 
 /// `MaxRequestBodyBytes` of kube-apiserver.
@@ -220,7 +221,7 @@ impl Call<'_> {
         };
         let deleted = self
             .hub
-            .write(|store| writes::delete(store, &write, name, options))?;
+            .write(|store| deletion::delete(store, &write, name, options))?;
         match deleted {
             Deleted::Waiting(object) => Ok(self.show(200, &object)),
             Deleted::Gone(object) => {

@@ -4,6 +4,7 @@ use hyper::Response;
 use serde_json::{Value, json};
 
 use super::answers::{Body, View, json_answer};
+use super::deletion;
 use super::events;
 use super::query::Query;
 use super::selectors::Selector;
@@ -11,7 +12,7 @@ use super::state::Hub;
 use super::status::ApiError;
 use super::store::{Key, Store};
 use super::target::Target;
-use super::writes::{self, Write};
+use super::writes::Write;
 
 /// The selector of a request.
 pub(super) fn selector(target: &Target, query: &Query) -> Result<Selector, ApiError> {
@@ -133,7 +134,7 @@ pub(super) fn delete_all(
             .collect();
         names
             .iter()
-            .try_for_each(|name| writes::delete(store, write, name, options).map(drop))
+            .try_for_each(|name| deletion::delete(store, write, name, options).map(drop))
     })?;
     let status =
         json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" });

@@ -18,12 +18,13 @@
 //! # The files
 //!
 //! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `writes`,
-//! `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
+//! `deletion`, `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
 //! `handlers` turns requests into verbs, `watch` keeps streams open, `state` is what they share.
 
 mod admission;
 mod answers;
 mod auth;
+mod deletion;
 mod discovery;
 mod events;
 mod handlers;

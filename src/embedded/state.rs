@@ -48,8 +48,7 @@ impl Hub {
             token_key,
             stop: CancellationToken::new(),
         };
-        let namespaces =
-            Resource::find("", "v1", "namespaces").ok_or_else(|| ApiError::NoSuchPath)?;
+        let namespaces = Resource::find("", "v1", "namespaces").ok_or(ApiError::NoSuchPath)?;
         let user = User::new("system:apiserver", &["system:masters"]);
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             let write = Write {

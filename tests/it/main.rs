@@ -1,1 +1,11 @@
 //! Integration tests: one binary, real sockets on port 0, on the embedded hub or on a real API server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod embedded_hub;
+mod embedded_kubectl;

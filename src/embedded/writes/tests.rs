@@ -1,6 +1,7 @@
 //! The meaning of writes, on the bare store.
 
 use super::*;
+use crate::embedded::deletion::{Deleted, delete};
 
 fn mk_user() -> User {
     User::new("bob", &["g"])
