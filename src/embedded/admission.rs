@@ -26,29 +26,29 @@ const SIGNER_NAME_LIMIT: usize = 571;
 const TRUE_ONLY: [&str; 3] = ["Approved", "Denied", "Failed"];
 
 const USAGES: [&str; 23] = [
-    "signing",
-    "digital signature",
-    "content commitment",
-    "key encipherment",
-    "key agreement",
-    "data encipherment",
-    "cert sign",
-    "crl sign",
-    "encipher only",
-    "decipher only",
     "any",
-    "server auth",
+    "cert sign",
     "client auth",
     "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
     "email protection",
-    "s/mime",
+    "encipher only",
     "ipsec end system",
     "ipsec tunnel",
     "ipsec user",
-    "timestamping",
-    "ocsp signing",
+    "key agreement",
+    "key encipherment",
     "microsoft sgc",
     "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
 ];
 
 /// Fills what the server alone may say about a new CSR: who asks, and that nobody has answered.
@@ -91,16 +91,21 @@ pub(super) fn validate_create(csr: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     match parse_request(csr) {
         Ok(()) => {}
-        Err(problem) => causes.push(Cause::invalid("spec.request", &problem)),
+        Err(problem) => causes.push(Cause::invalid(
+            "spec.request",
+            text(csr, "spec.request"),
+            &problem,
+        )),
     }
     validate_usages(csr, &mut causes);
     if let Some(problem) = signer_name_problem(text(csr, "spec.signerName")) {
         causes.push(problem);
     }
     let seconds = objects::get(csr, "spec.expirationSeconds").and_then(Value::as_i64);
-    if seconds.is_some_and(|seconds| seconds < MINIMUM_EXPIRATION_SECONDS) {
+    if let Some(seconds) = seconds.filter(|seconds| *seconds < MINIMUM_EXPIRATION_SECONDS) {
         causes.push(Cause::invalid(
             "spec.expirationSeconds",
+            seconds,
             "may not specify a duration less than 600 seconds (10 minutes)",
         ));
     }
@@ -132,7 +137,7 @@ fn validate_usages(csr: &Value, causes: &mut Vec<Cause>) {
     for (i, usage) in usages.iter().enumerate() {
         let field = format!("spec.usages[{i}]");
         if !USAGES.contains(usage) {
-            causes.push(Cause::unsupported(&field, usage));
+            causes.push(Cause::unsupported(&field, usage, &USAGES));
         }
         if usages.iter().take(i).any(|before| before == usage) {
             causes.push(Cause::duplicate(&field, usage));
@@ -148,6 +153,7 @@ fn signer_name_problem(name: &str) -> Option<Cause> {
     if name == "kubernetes.io/legacy-unknown" {
         return Some(Cause::invalid(
             field,
+            name,
             "the legacy signerName is not allowed via this API version",
         ));
     }
@@ -161,6 +167,7 @@ fn signer_name_problem(name: &str) -> Option<Cause> {
     (!fits).then(|| {
         Cause::invalid(
             field,
+            name,
             "must be a fully qualified domain and path of the form 'example.com/signer-name'",
         )
     })
@@ -285,7 +292,11 @@ fn validate_update(new: &Value, old: &Value, approval: bool) -> Vec<Cause> {
             "updates may not modify existing certificate content",
         ));
     } else if let Some(problem) = certificate_problem(after, new) {
-        causes.push(Cause::invalid("status.certificate", &problem));
+        causes.push(Cause::invalid(
+            "status.certificate",
+            "<certificate data>",
+            &problem,
+        ));
     }
     causes
 }
@@ -307,7 +318,7 @@ fn validate_conditions(csr: &Value) -> Vec<Cause> {
         if status.is_empty() {
             causes.push(Cause::required(field("status"), ""));
         } else if !allowed.contains(&status) {
-            causes.push(Cause::unsupported(field("status"), status));
+            causes.push(Cause::unsupported(field("status"), status, allowed));
         }
         if conditions.iter().take(i).any(|c| text(c, "type") == kind) {
             causes.push(Cause::duplicate(field("type"), kind));
@@ -316,6 +327,7 @@ fn validate_conditions(csr: &Value) -> Vec<Cause> {
     if !of_type(csr, "Approved").is_empty() && !of_type(csr, "Denied").is_empty() {
         causes.push(Cause::invalid(
             "status.conditions",
+            "Denied",
             "Approved and Denied conditions are mutually exclusive",
         ));
     }

@@ -28,18 +28,7 @@ pub(super) fn delete(
         .get(&key)
         .cloned()
         .ok_or_else(|| ApiError::not_found(w.resource, name))?;
-    for (precondition, field) in [
-        ("preconditions.uid", "metadata.uid"),
-        ("preconditions.resourceVersion", "metadata.resourceVersion"),
-    ] {
-        let (wanted, found) = (text(options, precondition), text(&old, field));
-        if !wanted.is_empty() && wanted != found {
-            let words = format!(
-                "Precondition failed: {precondition} is {wanted}, in the object it is {found}"
-            );
-            return Err(ApiError::conflict(w.resource, name, words));
-        }
-    }
+    check_preconditions(w, name, options, &old)?;
     if w.dry_run {
         return Ok(Deleted::Gone(Value::clone(&old)));
     }
@@ -47,6 +36,32 @@ pub(super) fn delete(
         return Ok(delete_namespace(store, w, &key, &old));
     }
     Ok(delete_or_mark(store, &w.stamp, &key, &old))
+}
+
+fn check_preconditions(
+    w: &Write<'_>,
+    name: &str,
+    options: &Value,
+    old: &Value,
+) -> Result<(), ApiError> {
+    for (field, what, happened) in [
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ] {
+        let wanted = text(options, &format!("preconditions.{field}"));
+        let found = text(old, &format!("metadata.{field}"));
+        if !wanted.is_empty() && wanted != found {
+            let cause = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {happened}"
+            );
+            return Err(ApiError::Precondition {
+                resource: w.resource,
+                name: name.to_owned(),
+                cause,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn delete_or_mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Deleted {
@@ -62,6 +77,11 @@ fn mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Value {
     if text(&marked, "metadata.deletionTimestamp").is_empty() {
         objects::set(&mut marked, "metadata.deletionTimestamp", stamp.now.clone());
         objects::set(&mut marked, "metadata.deletionGracePeriodSeconds", 0);
+        if let Some(generation) =
+            objects::get(&marked, "metadata.generation").and_then(Value::as_i64)
+        {
+            objects::set(&mut marked, "metadata.generation", generation + 1);
+        }
         if key.plural == "namespaces" {
             objects::set(&mut marked, "status.phase", "Terminating");
         }

@@ -110,8 +110,10 @@ fn page(
             namespace: key.namespace.clone(),
             name: key.name.clone(),
         };
-        metadata = json!({ "resourceVersion": revision.to_string(), "continue": next.token(),
-            "remainingItemCount": remaining });
+        super::objects::set(&mut metadata, "continue", next.token());
+        if selector.is_empty() {
+            super::objects::set(&mut metadata, "remainingItemCount", remaining);
+        }
     }
     (items, metadata)
 }

@@ -13,17 +13,21 @@
 //!   namespace takes its content along at once.
 //! - Server-side apply is a merge; field ownership (`managedFields`) is not kept.
 //! - Later pages of a list show the present, not a snapshot, under the first page's resourceVersion.
+//! - Only CSRs, Secrets, ConfigMaps and Leases are checked for the types of their fields; unknown fields
+//!   are stored. Words of a refusal may differ where its code, reason and field are the same.
+//! - `Impersonate-Extra-…` is ignored.
 //! - Possession of P-521 and other keys that ring does not verify is not checked.
 //!
 //! # The files
 //!
-//! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `writes`,
-//! `deletion`, `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
+//! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `checks`,
+//! `writes`, `deletion`, `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
 //! `handlers` turns requests into verbs, `watch` keeps streams open, `state` is what they share.
 
 mod admission;
 mod answers;
 mod auth;
+mod checks;
 mod deletion;
 mod discovery;
 mod events;

@@ -55,6 +55,11 @@ impl Selector {
         })
     }
 
+    /// Whether everything is selected.
+    pub(super) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
     /// Whether an object, in the form in which it is shown, is selected.
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = objects::get(object, "metadata.labels");

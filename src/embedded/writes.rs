@@ -4,14 +4,12 @@ use serde_json::{Value, json};
 
 use super::admission;
 use super::auth::User;
+use super::checks::{check_fields, check_metadata, check_type, tidy_metadata};
 use super::deletion;
 use super::objects::{self, keep, text};
 use super::resources::Resource;
 use super::status::{ApiError, Cause};
 use super::store::{Key, Store};
-
-/// `TotalAnnotationSizeLimitB` of apimachinery.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// What a write needs from the world outside.
 #[derive(Debug, Clone)]
@@ -53,9 +51,10 @@ pub(super) fn create(
     mut object: Value,
 ) -> Result<Value, ApiError> {
     fill_identity(w, &mut object)?;
+    check_fields(w.resource, &object)?;
     let name = text(&object, "metadata.name").to_owned();
     check_namespace(store, w, &name)?;
-    check_metadata(w, &name, &object)?;
+    check_metadata(w.resource, &name, &object)?;
     let key = w.key(&name);
     if store.get(&key).is_some() {
         return Err(ApiError::AlreadyExists {
@@ -65,6 +64,7 @@ pub(super) fn create(
     }
     fill_metadata(w, &mut object);
     fill_kind(w, &mut object)?;
+    tidy_metadata(&mut object);
     if w.dry_run {
         return Ok(object);
     }
@@ -99,26 +99,6 @@ fn fill_namespace(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The body must be of the kind that the URL names; a body that names none is taken as that kind.
-pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
-    if !object.is_object() {
-        return Err(ApiError::BadRequest("the body is not an object".into()));
-    }
-    for (field, wanted) in [
-        ("apiVersion", resource.api_version()),
-        ("kind", resource.kind.to_owned()),
-    ] {
-        let found = text(object, field);
-        if !found.is_empty() && found != wanted {
-            return Err(ApiError::BadRequest(format!(
-                "the {field} in the data ({found}) does not match the expected {field} ({wanted})"
-            )));
-        }
-        objects::set(object, field, wanted);
-    }
-    Ok(())
-}
-
 /// Admission plugin NamespaceLifecycle.
 fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiError> {
     if !w.resource.namespaced {
@@ -146,42 +126,12 @@ pub(super) fn namespace_key(name: &str) -> Key {
     }
 }
 
-fn check_metadata(w: &Write<'_>, name: &str, object: &Value) -> Result<(), ApiError> {
-    let mut causes = Vec::new();
-    // "We don't care what you call your certificate requests": only what the URL cannot carry.
-    let fits = if w.resource.is_csr() {
-        !name.contains(['/', '%']) && name != "." && name != ".."
-    } else {
-        admission::is_subdomain(name)
-    };
-    if !fits {
-        causes.push(Cause::invalid(
-            "metadata.name",
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
-        ));
-    }
-    let annotations = objects::get(object, "metadata.annotations").and_then(Value::as_object);
-    let size: usize = annotations
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
-        .sum();
-    if size > ANNOTATIONS_LIMIT {
-        causes.push(Cause::too_long(
-            "metadata.annotations",
-            "may not be more than 262144 bytes",
-        ));
-    }
-    ApiError::unless_valid(w.resource, name, causes)
-}
-
 fn fill_metadata(w: &Write<'_>, object: &mut Value) {
     for field in [
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
         "selfLink",
         "managedFields",
-        "generation",
         "resourceVersion",
     ] {
         objects::remove(object, &format!("metadata.{field}"));
@@ -270,15 +220,19 @@ pub(super) fn update(
     let mut new = change(&old)?;
     check_identity(w, name, &new)?;
     check_type(w.resource, &mut new)?;
+    check_fields(w.resource, &new)?;
     check_version(w, name, &new, &old, replace)?;
     prepare_update(w, name, &mut new, &old)?;
-    check_metadata(w, name, &new)?;
+    tidy_metadata(&mut new);
+    check_metadata(w.resource, name, &new)?;
     if new == *old || w.dry_run {
         return Ok(new);
     }
     if is_finished(&new) {
-        let last = deletion::remove(store, &key);
-        return Ok(last.map_or(new, |last| Value::clone(&last)));
+        if let Some(last) = deletion::remove(store, &key) {
+            keep(&mut new, &last, "metadata.resourceVersion");
+        }
+        return Ok(new);
     }
     Ok(Value::clone(&store.put(key, new)))
 }
@@ -309,6 +263,10 @@ fn check_version(
 ) -> Result<(), ApiError> {
     let (uid, current_uid) = (text(new, "metadata.uid"), text(old, "metadata.uid"));
     if !uid.is_empty() && uid != current_uid {
+        if !replace {
+            let cause = Cause::invalid("metadata.uid", uid, "field is immutable");
+            return ApiError::unless_valid(w.resource, name, vec![cause]);
+        }
         let words = format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {current_uid}"
         );
@@ -319,7 +277,8 @@ fn check_version(
         if w.resource.custom && replace {
             let cause = Cause::invalid(
                 "metadata.resourceVersion",
-                "0x0: must be specified for an update",
+                0,
+                "must be specified for an update",
             );
             return ApiError::unless_valid(w.resource, name, vec![cause]);
         }
@@ -374,7 +333,11 @@ fn update_secret(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Res
     fill_secret(new);
     let mut causes = Vec::new();
     if text(new, "type") != text(old, "type") {
-        causes.push(Cause::invalid("type", "field is immutable"));
+        causes.push(Cause::invalid(
+            "type",
+            text(new, "type"),
+            "field is immutable",
+        ));
     }
     ApiError::unless_valid(w.resource, name, causes)
 }

@@ -172,7 +172,10 @@ fn verdicts_exclude_each_other_and_stay() {
         &with_status(json!({ "conditions": [no] })),
         "approval",
     );
-    assert_eq!(problems, ["Unsupported value: \"False\""]);
+    assert_eq!(
+        problems,
+        ["Unsupported value: \"False\": supported values: \"True\""]
+    );
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn a_deletion_keeps_its_preconditions() {
     create(&mut store, &w, mk_object("a")).unwrap();
     for wrong in [json!({ "uid": "u2" }), json!({ "resourceVersion": "1" })] {
         let refused = delete(&mut store, &w, "a", &json!({ "preconditions": wrong }));
-        assert!(matches!(refused, Err(ApiError::Conflict { .. })));
+        assert!(matches!(refused, Err(ApiError::Precondition { .. })));
     }
     let right = json!({ "preconditions": { "uid": "u1", "resourceVersion": "2" } });
     assert!(delete(&mut store, &w, "a", &right).is_ok());
