@@ -3,7 +3,6 @@
 //! Source: k8s.io/kubernetes 1.36, `pkg/apis/certificates/validation/validation.go`,
 //! `pkg/registry/certificates/certificates/strategy.go` and `plugin/pkg/admission/certificates`.
 
-use k8s_openapi::ByteString;
 use ring::signature::{self, UnparsedPublicKey};
 use serde_json::{Value, json};
 use x509_parser::certification_request::X509CertificationRequest;
@@ -27,29 +26,29 @@ const SIGNER_NAME_LIMIT: usize = 571;
 const TRUE_ONLY: [&str; 3] = ["Approved", "Denied", "Failed"];
 
 const USAGES: [&str; 23] = [
-    "signing",
-    "digital signature",
-    "content commitment",
-    "key encipherment",
-    "key agreement",
-    "data encipherment",
-    "cert sign",
-    "crl sign",
-    "encipher only",
-    "decipher only",
     "any",
-    "server auth",
+    "cert sign",
     "client auth",
     "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
     "email protection",
-    "s/mime",
+    "encipher only",
     "ipsec end system",
     "ipsec tunnel",
     "ipsec user",
-    "timestamping",
-    "ocsp signing",
+    "key agreement",
+    "key encipherment",
     "microsoft sgc",
     "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
 ];
 
 /// Fills what the server alone may say about a new CSR: who asks, and that nobody has answered.
@@ -87,16 +86,17 @@ pub(super) fn validate_create(csr: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     match parse_request(csr) {
         Ok(()) => {}
-        Err(problem) => causes.push(Cause::invalid("spec.request", &problem)),
+        Err(problem) => causes.push(Cause::invalid("spec.request", text(csr, "spec.request"), &problem)),
     }
     validate_usages(csr, &mut causes);
     if let Some(problem) = signer_name_problem(text(csr, "spec.signerName")) {
         causes.push(problem);
     }
     let seconds = objects::get(csr, "spec.expirationSeconds").and_then(Value::as_i64);
-    if seconds.is_some_and(|seconds| seconds < MINIMUM_EXPIRATION_SECONDS) {
+    if let Some(seconds) = seconds.filter(|seconds| *seconds < MINIMUM_EXPIRATION_SECONDS) {
         causes.push(Cause::invalid(
             "spec.expirationSeconds",
+            seconds,
             "may not specify a duration less than 600 seconds (10 minutes)",
         ));
     }
@@ -108,7 +108,7 @@ pub(super) fn asks_for_masters(csr: &Value) -> bool {
     if text(csr, "spec.signerName") != "kubernetes.io/kube-apiserver-client" {
         return false;
     }
-    let Some(pem) = first_block(&bytes(csr, "spec.request")) else {
+    let Some(pem) = first_block(csr) else {
         return false;
     };
     let Ok((_, request)) = X509CertificationRequest::from_der(&pem.contents) else {
@@ -126,7 +126,7 @@ fn validate_usages(csr: &Value, causes: &mut Vec<Cause>) {
     for (i, usage) in usages.iter().enumerate() {
         let field = format!("spec.usages[{i}]");
         if !USAGES.contains(usage) {
-            causes.push(Cause::unsupported(&field, usage));
+            causes.push(Cause::unsupported(&field, usage, &USAGES));
         }
         if usages.iter().take(i).any(|before| before == usage) {
             causes.push(Cause::duplicate(&field, usage));
@@ -140,7 +140,7 @@ fn signer_name_problem(name: &str) -> Option<Cause> {
         return Some(Cause::required(field, ""));
     }
     if name == "kubernetes.io/legacy-unknown" {
-        return Some(Cause::invalid(field, "the legacy signerName is not allowed via this API version"));
+        return Some(Cause::invalid(field, name, "the legacy signerName is not allowed via this API version"));
     }
     if name.len() > SIGNER_NAME_LIMIT {
         return Some(Cause::too_long(field, "may not be more than 571 bytes"));
@@ -150,7 +150,7 @@ fn signer_name_problem(name: &str) -> Option<Cause> {
         _ => false,
     };
     (!fits).then(|| {
-        Cause::invalid(field, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
+        Cause::invalid(field, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
     })
 }
 
@@ -168,7 +168,7 @@ pub(super) fn is_subdomain(name: &str) -> bool {
 /// The first PEM block must be a PKCS#10 request whose signature holds; what follows the block is
 /// not looked at, as in the real server.
 fn parse_request(csr: &Value) -> Result<(), String> {
-    let block = first_block(&bytes(csr, "spec.request"))
+    let block = first_block(csr)
         .filter(|block| block.label == "CERTIFICATE REQUEST")
         .ok_or("PEM block type must be CERTIFICATE REQUEST")?;
     let (rest, request) =
@@ -200,14 +200,9 @@ fn small_rsa_holds(request: &X509CertificationRequest<'_>) -> bool {
         .is_ok()
 }
 
-fn first_block(pem: &[u8]) -> Option<Pem> {
-    Pem::iter_from_buffer(pem).next().and_then(Result::ok)
-}
-
-/// The base64 field at a path, decoded; empty when absent or not base64.
-fn bytes(object: &Value, path: &str) -> Vec<u8> {
-    let field = objects::get(object, path).cloned().unwrap_or(Value::Null);
-    serde_json::from_value::<ByteString>(field).map_or_else(|_| Vec::new(), |bytes| bytes.0)
+fn first_block(csr: &Value) -> Option<Pem> {
+    let pem = objects::bytes(csr, "spec.request")?;
+    Pem::iter_from_buffer(&pem).next().and_then(Result::ok)
 }
 
 /// `/status` cannot change Approved and Denied: equal in number, they stay what they were.
@@ -270,7 +265,7 @@ fn validate_update(new: &Value, old: &Value, approval: bool) -> Vec<Cause> {
     if before != after && !before.is_empty() {
         causes.push(Cause::forbidden("status.certificate", "updates may not modify existing certificate content"));
     } else if let Some(problem) = certificate_problem(after, new) {
-        causes.push(Cause::invalid("status.certificate", &problem));
+        causes.push(Cause::invalid("status.certificate", "<certificate data>", &problem));
     }
     causes
 }
@@ -288,14 +283,18 @@ fn validate_conditions(csr: &Value) -> Vec<Cause> {
         if status.is_empty() {
             causes.push(Cause::required(field("status"), ""));
         } else if !allowed.contains(&status) {
-            causes.push(Cause::unsupported(field("status"), status));
+            causes.push(Cause::unsupported(field("status"), status, allowed));
         }
         if conditions.iter().take(i).any(|c| text(c, "type") == kind) {
             causes.push(Cause::duplicate(field("type"), kind));
         }
     }
     if !of_type(csr, "Approved").is_empty() && !of_type(csr, "Denied").is_empty() {
-        causes.push(Cause::invalid("status.conditions", "Approved and Denied conditions are mutually exclusive"));
+        causes.push(Cause::invalid(
+            "status.conditions",
+            "Denied",
+            "Approved and Denied conditions are mutually exclusive",
+        ));
     }
     causes
 }
@@ -308,7 +307,7 @@ fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
     if encoded.is_empty() {
         return None;
     }
-    let pem = bytes(csr, "status.certificate");
+    let pem = objects::bytes(csr, "status.certificate").unwrap_or_default();
     let blocks: Vec<Pem> = Pem::iter_from_buffer(&pem).map_while(Result::ok).collect();
     if blocks.is_empty() {
         return Some("must contain at least one CERTIFICATE PEM block".into());
@@ -321,3 +320,6 @@ fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
         X509Certificate::from_der(&block.contents).err().map(|e| format!("x509: {e}"))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,18 +71,23 @@ impl View {
             Form::Partial => table::partial(object),
             Form::Table { .. } => {
                 let metadata = json!({ "resourceVersion": super::objects::text(object, "metadata.resourceVersion") });
-                self.table(&[object.clone()], metadata)
+                self.table(std::slice::from_ref(object), metadata)
             }
         }
     }
 
     /// A list with this metadata.
-    pub(super) fn many(self, items: Vec<Value>, metadata: Value) -> Value {
+    pub(super) fn many(self, mut items: Vec<Value>, metadata: Value) -> Value {
         let (api_version, kind) = (self.resource.api_version(), self.resource.kind);
         match self.form {
             Form::Table { .. } => self.table(&items, metadata),
-            Form::Whole => json!({ "kind": format!("{kind}List"), "apiVersion": api_version,
-                "metadata": metadata, "items": items }),
+            Form::Whole => {
+                if !self.resource.custom {
+                    items.iter_mut().for_each(untyped);
+                }
+                json!({ "kind": format!("{kind}List"), "apiVersion": api_version,
+                    "metadata": metadata, "items": items })
+            }
             Form::Partial => {
                 let items: Vec<Value> = items.iter().map(table::partial).collect();
                 json!({ "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
@@ -95,5 +100,12 @@ impl View {
         let whole = matches!(self.form, Form::Table { whole: true });
         let now = state::now();
         table::table(self.resource, items.iter(), metadata, whole, now)
+    }
+}
+
+/// Items of a list of built-in objects do not name their type.
+fn untyped(item: &mut Value) {
+    for field in ["apiVersion", "kind"] {
+        super::objects::remove(item, field);
     }
 }

@@ -43,8 +43,8 @@ pub(super) fn caller(headers: &HeaderMap, tokens: &HashMap<String, User>) -> Res
         if groups.is_empty() {
             return Ok(user.clone());
         }
-        let words = "requested groups without impersonating a user";
-        return Err(ApiError::Internal(words.into()));
+        let words = "requested groups without impersonating a user name";
+        return Err(ApiError::BadRequest(words.into()));
     };
     if !user.groups.iter().any(|group| group == MASTERS) {
         let who = &user.name;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Request, Response};
@@ -10,17 +10,21 @@ use serde_json::{Value, json};
 
 use super::answers::{Body, View, json_answer, plain_answer};
 use super::auth::User;
+use super::deletion::{self, Deleted};
 use super::listing;
+use super::patch::PatchError;
 use super::query::Query;
 use super::resources::Resource;
 use super::state::Hub;
-use super::status::ApiError;
+use super::status::{ApiError, Cause};
 use super::target::Target;
-use super::writes::{self, Deleted, Write};
-use super::{discovery, events, objects, patch, protobuf, watch};
+use super::writes::{self, Write};
+use super::{checks, discovery, events, objects, patch, protobuf, watch};
 
 /// `MaxRequestBodyBytes` of kube-apiserver.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
+/// How much of a body that is too large is read before the connection is given up.
+const DISCARD_LIMIT: usize = 16 * 1024 * 1024;
 
 /// Answers one request; refusals are `Status` objects.
 pub(super) async fn serve(hub: Arc<Hub>, request: Request<Incoming>) -> Response<Body> {
@@ -141,7 +145,7 @@ impl Call<'_> {
             return Err(ApiError::MethodNotAllowed);
         }
         let mut body = body;
-        writes::check_type(self.target.resource, &mut body)?;
+        checks::check_type(self.target.resource, &mut body)?;
         let body = events::to_stored(self.target.resource, body);
         let write = self.in_write(false)?;
         let created = self.hub.write(|store| writes::create(store, &write, body))?;
@@ -150,7 +154,7 @@ impl Call<'_> {
 
     fn replace(&self, name: &str, body: Value) -> Result<Response<Body>, ApiError> {
         let mut body = body;
-        writes::check_type(self.target.resource, &mut body)?;
+        checks::check_type(self.target.resource, &mut body)?;
         let body = events::to_stored(self.target.resource, body);
         let write = self.in_write(false)?;
         let updated = self.hub.write(|store| writes::update(store, &write, name, true, |_| Ok(body)))?;
@@ -159,6 +163,10 @@ impl Call<'_> {
 
     fn patch(&self, name: &str, content_type: &str, body: &[u8]) -> Result<Response<Body>, ApiError> {
         let kind = PatchKind::parse(content_type, self.target.resource)?;
+        if matches!(kind, PatchKind::Apply) && self.query.get("fieldManager").is_empty() {
+            let cause = Cause::required("fieldManager", "is required for apply patch");
+            return Err(ApiError::InvalidOption(cause));
+        }
         let patch: Value = match kind {
             PatchKind::Apply => serde_yaml::from_slice(body).map_err(|e| unreadable(&e))?,
             PatchKind::Merge | PatchKind::Json | PatchKind::Strategic => {
@@ -190,7 +198,12 @@ impl Call<'_> {
             PatchKind::Json => patch::json_patch(&mut object, patch),
             PatchKind::Strategic | PatchKind::Apply => patch::strategic(&mut object, patch),
         };
-        outcome.map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        outcome.map_err(|error| match error {
+            PatchError::Inapplicable { .. } => ApiError::Inapplicable,
+            PatchError::NotAnObject | PatchError::Malformed(_) => {
+                ApiError::BadRequest(format!("error decoding patch: {error}"))
+            }
+        })?;
         Ok(events::to_stored(self.target.resource, object))
     }
 
@@ -200,7 +213,7 @@ impl Call<'_> {
         let Some(name) = name else {
             return listing::delete_all(self.hub, &self.target, &self.query, &write, options);
         };
-        let deleted = self.hub.write(|store| writes::delete(store, &write, name, options))?;
+        let deleted = self.hub.write(|store| deletion::delete(store, &write, name, options))?;
         match deleted {
             Deleted::Waiting(object) => Ok(self.show(200, &object)),
             Deleted::Gone(object) => {
@@ -220,7 +233,11 @@ fn review(resource: &Resource, user: &User, mut body: Value) -> Value {
     objects::set(&mut body, "apiVersion", resource.api_version());
     objects::set(&mut body, "kind", resource.kind);
     let status = if resource.kind == "SelfSubjectReview" {
-        json!({ "userInfo": { "username": user.name, "uid": user.uid, "groups": user.groups } })
+        let mut info = json!({ "username": user.name, "groups": user.groups });
+        if !user.uid.is_empty() {
+            objects::set(&mut info, "uid", user.uid.clone());
+        }
+        json!({ "userInfo": info })
     } else {
         json!({ "allowed": true, "reason": "the embedded hub has no RBAC" })
     };
@@ -284,11 +301,26 @@ fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
     ApiError::BadRequest(format!("the object provided is unrecognized: {error}"))
 }
 
+/// The body, if it is not too large. A larger one is read on for a while, because a client that still
+/// sends does not see an answer on a connection that is closed under it.
 async fn collect(request: Request<Incoming>) -> Result<Vec<u8>, ApiError> {
-    let limited = Limited::new(request.into_body(), BODY_LIMIT);
-    match limited.collect().await {
-        Ok(body) => Ok(body.to_bytes().to_vec()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge(BODY_LIMIT)),
-        Err(error) => Err(ApiError::BadRequest(format!("the body could not be read: {error}"))),
+    let mut body = request.into_body();
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ApiError::BadRequest(format!("the body could not be read: {error}")))?;
+        let Some(data) = frame.data_ref() else {
+            continue; // trailers
+        };
+        length += data.len();
+        if length > DISCARD_LIMIT {
+            break;
+        }
+        if length <= BODY_LIMIT {
+            bytes.extend_from_slice(data);
+        }
     }
+    if length > BODY_LIMIT {
+        return Err(ApiError::TooLarge(BODY_LIMIT));
+    }
+    Ok(bytes)
 }

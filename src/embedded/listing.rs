@@ -4,6 +4,7 @@ use hyper::Response;
 use serde_json::{Value, json};
 
 use super::answers::{Body, View, json_answer};
+use super::deletion;
 use super::events;
 use super::query::Query;
 use super::selectors::Selector;
@@ -11,7 +12,7 @@ use super::state::Hub;
 use super::status::ApiError;
 use super::store::{Key, Store};
 use super::target::Target;
-use super::writes::{self, Write};
+use super::writes::Write;
 
 /// The selector of a request.
 pub(super) fn selector(target: &Target, query: &Query) -> Result<Selector, ApiError> {
@@ -83,8 +84,10 @@ fn page(store: &Store, target: &Target, selector: &Selector, limit: usize, from:
     let mut metadata = json!({ "resourceVersion": revision.to_string() });
     if let (Some(key), true) = (last, remaining > 0) {
         let next = Page { revision, namespace: key.namespace.clone(), name: key.name.clone() };
-        metadata = json!({ "resourceVersion": revision.to_string(), "continue": next.token(),
-            "remainingItemCount": remaining });
+        super::objects::set(&mut metadata, "continue", next.token());
+        if selector.is_empty() {
+            super::objects::set(&mut metadata, "remainingItemCount", remaining);
+        }
     }
     (items, metadata)
 }
@@ -103,7 +106,7 @@ pub(super) fn delete_all(
     let selector = selector(target, query)?;
     hub.write(|store| {
         let names: Vec<String> = selected(store, target, &selector).map(|(key, _)| key.name.clone()).collect();
-        names.iter().try_for_each(|name| writes::delete(store, write, name, options).map(drop))
+        names.iter().try_for_each(|name| deletion::delete(store, write, name, options).map(drop))
     })?;
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" });
     Ok(json_answer(200, &status))

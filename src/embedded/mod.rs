@@ -13,17 +13,22 @@
 //!   namespace takes its content along at once.
 //! - Server-side apply is a merge; field ownership (`managedFields`) is not kept.
 //! - Later pages of a list show the present, not a snapshot, under the first page's resourceVersion.
+//! - Only CSRs, Secrets, ConfigMaps and Leases are checked for the types of their fields; unknown fields
+//!   are stored. Words of a refusal may differ where its code, reason and field are the same.
+//! - `Impersonate-Extra-…` is ignored.
 //! - Possession of P-521 and other keys that ring does not verify is not checked.
 //!
 //! # The files
 //!
-//! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `writes`,
-//! `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
+//! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `checks`,
+//! `writes`, `deletion`, `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
 //! `handlers` turns requests into verbs, `watch` keeps streams open, `state` is what they share.
 
 mod admission;
 mod answers;
 mod auth;
+mod checks;
+mod deletion;
 mod discovery;
 mod events;
 mod handlers;
@@ -46,9 +51,7 @@ mod writes;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use k8s_openapi::ByteString;
-use kube::config::Kubeconfig;
-use serde_json::json;
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -57,7 +60,7 @@ use auth::User;
 use server::Command;
 use state::Hub;
 
-/// Why an embedded hub did not start, or made no kubeconfig.
+/// Why an embedded hub did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     /// The stand-in has no RBAC, so it is for this machine alone.
@@ -125,25 +128,31 @@ impl EmbeddedHub {
         self.ca_pem.clone()
     }
 
-    /// A kubeconfig for a user in these groups, with a bearer token made now. As in Kubernetes, the
+    /// A kubeconfig for a user in these groups, with a bearer token of its own. As in Kubernetes, the
     /// server adds `system:authenticated`; `system:masters` may impersonate.
-    ///
-    /// # Errors
-    /// If the system has no random numbers.
-    pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<Kubeconfig, EmbeddedError> {
-        let internal = |error: &dyn std::fmt::Display| EmbeddedError::Internal(error.to_string());
-        let token = self.hub.admit(User::new(user, groups));
-        let token = token.map_err(|error| internal(&error))?;
-        let ca = json!(ByteString(self.ca_pem.clone().into_bytes()));
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "embedded",
-            "clusters": [{ "name": "embedded", "cluster": {
-                "server": self.url(), "certificate-authority-data": ca,
-            } }],
-            "users": [{ "name": user, "user": { "token": token } }],
-            "contexts": [{ "name": "embedded", "context": { "cluster": "embedded", "user": user } }],
-        });
-        serde_json::from_value(config).map_err(|error| internal(&error))
+    #[must_use]
+    pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
+        let name = || "embedded".to_owned();
+        let cluster = Cluster {
+            server: Some(self.url()),
+            certificate_authority_data: Some(objects::base64(self.ca_pem.as_bytes())),
+            ..Cluster::default()
+        };
+        let auth_info = AuthInfo { token: Some(self.hub.admit(User::new(user, groups)).into()), ..AuthInfo::default() };
+        let context = Context { cluster: name(), user: Some(user.to_owned()), ..Context::default() };
+        Kubeconfig {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Config".to_owned()),
+            current_context: Some(name()),
+            clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
+            auth_infos: vec![NamedAuthInfo {
+                name: user.to_owned(),
+                auth_info: Some(auth_info),
+                ..NamedAuthInfo::default()
+            }],
+            contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
+            ..Kubeconfig::default()
+        }
     }
 
     /// The API server goes away: open connections are closed and new ones too, the port stays taken,

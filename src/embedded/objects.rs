@@ -1,5 +1,6 @@
 //! Reading and writing fields of JSON objects by dotted path.
 
+use k8s_openapi::ByteString;
 use serde_json::{Map, Value};
 
 /// The value at a dotted path.
@@ -59,6 +60,21 @@ pub(super) fn keep(to: &mut Value, from: &Value, path: &str) {
 /// The mutable value at a dotted path.
 pub(super) fn get_mut<'a>(object: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.').try_fold(object, |value, field| value.get_mut(field))
+}
+
+/// Base64, as JSON carries bytes.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    match serde_json::json!(ByteString(bytes.to_vec())) {
+        Value::String(text) => text,
+        other => other.to_string(), // ByteString is a string in JSON
+    }
+}
+
+/// The base64 field at a path, decoded; `None` when absent or not base64.
+pub(super) fn bytes(object: &Value, path: &str) -> Option<Vec<u8>> {
+    let field = get(object, path)?.clone();
+    let bytes: ByteString = serde_json::from_value(field).ok()?;
+    Some(bytes.0)
 }
 
 /// The condition of a type in `status.conditions`.

@@ -24,14 +24,15 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
         *target = patch.clone();
         return;
     };
-    let target = as_map(target);
-    for (field, value) in patch {
-        if value.is_null() {
-            target.remove(field);
-        } else {
-            merge(target.entry(field).or_insert(Value::Null), value);
+    edit(target, |target| {
+        for (field, value) in patch {
+            if value.is_null() {
+                target.remove(field);
+            } else {
+                merge(target.entry(field).or_insert(Value::Null), value);
+            }
         }
-    }
+    });
 }
 
 /// Merge with lists that have keys, and the directives that kubectl writes.
@@ -44,15 +45,16 @@ pub(super) fn strategic(target: &mut Value, patch: &Value) -> Result<(), PatchEr
         *target = Value::Object(without_directives(patch));
         return Ok(());
     }
-    let target = as_map(target);
-    for (field, value) in patch {
-        if let Some(list) = field.strip_prefix("$deleteFromPrimitiveList/") {
-            remove_primitives(target, list, value);
-        } else if !field.starts_with('$') {
-            strategic_field(target, field, value)?;
+    edit(target, |target| {
+        for (field, value) in patch {
+            if let Some(list) = field.strip_prefix("$deleteFromPrimitiveList/") {
+                remove_primitives(target, list, value);
+            } else if !field.starts_with('$') {
+                strategic_field(target, field, value)?;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn strategic_field(target: &mut Map<String, Value>, field: &str, value: &Value) -> Result<(), PatchError> {
@@ -116,14 +118,15 @@ fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
         .collect()
 }
 
-fn as_map(value: &mut Value) -> &mut Map<String, Value> {
-    if !value.is_object() {
-        *value = Value::Object(Map::new());
-    }
-    match value {
+/// Changes a value as an object; anything else becomes an empty object first.
+fn edit<R>(value: &mut Value, change: impl FnOnce(&mut Map<String, Value>) -> R) -> R {
+    let mut map = match value.take() {
         Value::Object(map) => map,
-        _ => unreachable!("just made an object"),
-    }
+        _ => Map::new(),
+    };
+    let result = change(&mut map);
+    *value = Value::Object(map);
+    result
 }
 
 /// RFC 6902: all operations or none.

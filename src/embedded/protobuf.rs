@@ -9,7 +9,10 @@
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
+mod kinds;
+
 use super::objects;
+use kinds::{Field, KINDS, Type};
 
 /// A protobuf body that cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,140 +28,6 @@ pub(super) enum ProtobufError {
 const PREFIX: &[u8] = b"k8s\0";
 /// Messages nest five deep in what we read; anything deeper is not ours.
 const DEPTH_LIMIT: usize = 16;
-
-/// The type of a field, and how JSON shows it.
-#[derive(Clone, Copy)]
-enum Type {
-    Text,
-    Number,
-    Bool,
-    Bytes,
-    Time,
-    Message(&'static [Field]),
-    Texts,
-    Messages(&'static [Field]),
-    TextMap,
-    BytesMap,
-    /// A map to lists of strings (`ExtraValue`).
-    ListMap,
-}
-
-/// Field number, JSON name, type.
-type Field = (u64, &'static str, Type);
-
-const OWNER: &[Field] = &[
-    (1, "kind", Type::Text),
-    (3, "name", Type::Text),
-    (4, "uid", Type::Text),
-    (5, "apiVersion", Type::Text),
-    (6, "controller", Type::Bool),
-    (7, "blockOwnerDeletion", Type::Bool),
-];
-
-const META: &[Field] = &[
-    (1, "name", Type::Text),
-    (2, "generateName", Type::Text),
-    (3, "namespace", Type::Text),
-    (5, "uid", Type::Text),
-    (6, "resourceVersion", Type::Text),
-    (7, "generation", Type::Number),
-    (8, "creationTimestamp", Type::Time),
-    (9, "deletionTimestamp", Type::Time),
-    (11, "labels", Type::TextMap),
-    (12, "annotations", Type::TextMap),
-    (13, "ownerReferences", Type::Messages(OWNER)),
-    (14, "finalizers", Type::Texts),
-];
-
-const CSR_SPEC: &[Field] = &[
-    (1, "request", Type::Bytes),
-    (2, "username", Type::Text),
-    (3, "uid", Type::Text),
-    (4, "groups", Type::Texts),
-    (5, "usages", Type::Texts),
-    (6, "extra", Type::ListMap),
-    (7, "signerName", Type::Text),
-    (8, "expirationSeconds", Type::Number),
-];
-
-const CSR_CONDITION: &[Field] = &[
-    (1, "type", Type::Text),
-    (2, "reason", Type::Text),
-    (3, "message", Type::Text),
-    (4, "lastUpdateTime", Type::Time),
-    (5, "lastTransitionTime", Type::Time),
-    (6, "status", Type::Text),
-];
-
-const ATTRIBUTES: &[Field] = &[
-    (1, "namespace", Type::Text),
-    (2, "verb", Type::Text),
-    (3, "group", Type::Text),
-    (4, "version", Type::Text),
-    (5, "resource", Type::Text),
-    (6, "subresource", Type::Text),
-    (7, "name", Type::Text),
-];
-
-/// The kinds that are read.
-const KINDS: &[(&str, &[Field])] = &[
-    (
-        "Namespace",
-        &[
-            (1, "metadata", Type::Message(META)),
-            (2, "spec", Type::Message(&[(1, "finalizers", Type::Texts)])),
-            (3, "status", Type::Message(&[(1, "phase", Type::Text)])),
-        ],
-    ),
-    (
-        "Secret",
-        &[
-            (1, "metadata", Type::Message(META)),
-            (2, "data", Type::BytesMap),
-            (3, "type", Type::Text),
-            (4, "stringData", Type::TextMap),
-            (5, "immutable", Type::Bool),
-        ],
-    ),
-    (
-        "ConfigMap",
-        &[
-            (1, "metadata", Type::Message(META)),
-            (2, "data", Type::TextMap),
-            (3, "binaryData", Type::BytesMap),
-            (4, "immutable", Type::Bool),
-        ],
-    ),
-    ("ServiceAccount", &[(1, "metadata", Type::Message(META)), (4, "automountServiceAccountToken", Type::Bool)]),
-    (
-        "CertificateSigningRequest",
-        &[
-            (1, "metadata", Type::Message(META)),
-            (2, "spec", Type::Message(CSR_SPEC)),
-            (
-                3,
-                "status",
-                Type::Message(&[(1, "conditions", Type::Messages(CSR_CONDITION)), (2, "certificate", Type::Bytes)]),
-            ),
-        ],
-    ),
-    ("SelfSubjectReview", &[(1, "metadata", Type::Message(META))]),
-    (
-        "SelfSubjectAccessReview",
-        &[
-            (1, "metadata", Type::Message(META)),
-            (2, "spec", Type::Message(&[(1, "resourceAttributes", Type::Message(ATTRIBUTES))])),
-        ],
-    ),
-    (
-        "DeleteOptions",
-        &[
-            (2, "preconditions", Type::Message(&[(1, "uid", Type::Text), (2, "resourceVersion", Type::Text)])),
-            (4, "propagationPolicy", Type::Text),
-            (5, "dryRun", Type::Texts),
-        ],
-    ),
-];
 
 /// `runtime.Unknown`; `raw` is taken apart separately.
 const UNKNOWN: &[Field] = &[(1, "typeMeta", Type::Message(&[(1, "apiVersion", Type::Text), (2, "kind", Type::Text)]))];
@@ -345,5 +214,51 @@ impl<'a> Iterator for Reader<'a> {
             self.0 = &[];
         }
         Some(field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A length-delimited field.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(bytes.len()).unwrap();
+        [&[number << 3 | 2, length], bytes].concat()
+    }
+
+    fn mk_body(kind: &str, raw: &[u8]) -> Vec<u8> {
+        let type_meta = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        [PREFIX.to_vec(), field(1, &type_meta), field(2, raw)].concat()
+    }
+
+    #[test]
+    fn a_secret_is_read() {
+        let pair = [field(1, b"k"), field(2, b"v")].concat();
+        let time = field(8, &[1 << 3, 0x80, 0x94, 0xeb, 0xdc, 0x03]);
+        let meta = [field(1, b"s"), field(5, b""), time, field(11, &pair)].concat();
+        let raw = [field(1, &meta), field(2, &pair), field(3, b"Opaque"), vec![5 << 3, 1]].concat();
+        assert_eq!(
+            decode(&mk_body("Secret", &raw)).unwrap(),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
+                "data": { "k": "dg==" },
+                "metadata": { "name": "s", "labels": { "k": "v" },
+                    "creationTimestamp": "2001-09-09T01:46:40Z" },
+            })
+        );
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_or_a_shorter_object_and_never_a_panic() {
+        let meta = [field(1, b"s"), field(14, b"f"), field(14, b"g")].concat();
+        let body = mk_body("Secret", &field(1, &meta));
+        for length in 0..body.len() {
+            let _ = decode(&body[..length]); // both outcomes are right
+        }
+        assert_eq!(decode(b"{}"), Err(ProtobufError::Prefix));
+        assert_eq!(decode(&body[..body.len() - 1]), Err(ProtobufError::Malformed));
+        let other = decode(&mk_body("Deployment", b""));
+        assert_eq!(other, Err(ProtobufError::Kind("Deployment".into())));
     }
 }

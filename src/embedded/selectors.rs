@@ -49,6 +49,11 @@ impl Selector {
         })
     }
 
+    /// Whether everything is selected.
+    pub(super) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
     /// Whether an object, in the form in which it is shown, is selected.
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = objects::get(object, "metadata.labels");
@@ -73,7 +78,9 @@ impl FieldRule {
         let found = match objects::get(object, &self.path) {
             Some(Value::String(text)) => *text == self.value,
             Some(Value::Null) | None => self.value.is_empty(),
-            Some(other) => other.to_string() == self.value,
+            Some(Value::Bool(flag)) => self.value == if *flag { "true" } else { "false" },
+            Some(Value::Number(number)) => self.value.parse().is_ok_and(|n: i64| number.as_i64() == Some(n)),
+            Some(Value::Array(_) | Value::Object(_)) => false,
         };
         found == self.equal
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
 use tokio::sync::watch;
@@ -18,6 +19,8 @@ use super::writes::{self, Stamp, Write};
 /// The alphabet of apimachinery's `rand.String`: no vowels, nothing that looks like another.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
+const NO_RANDOM: &str = "the system has no random numbers";
+
 /// Shared by every connection of one embedded hub.
 #[derive(Debug)]
 pub(super) struct Hub {
@@ -25,6 +28,8 @@ pub(super) struct Hub {
     tokens: RwLock<HashMap<String, User>>,
     revision: watch::Sender<u64>,
     random: SystemRandom,
+    /// Random; bearer tokens are derived from it.
+    token_key: hmac::Key,
     /// Ends the watches when the hub is dropped.
     pub(super) stop: CancellationToken,
 }
@@ -32,14 +37,18 @@ pub(super) struct Hub {
 impl Hub {
     /// A hub with the namespaces that every cluster has.
     pub(super) fn new() -> Result<Self, ApiError> {
+        let random = SystemRandom::new();
+        let token_key =
+            hmac::Key::generate(hmac::HMAC_SHA256, &random).map_err(|_| ApiError::Internal(NO_RANDOM.into()))?;
         let hub = Self {
             store: Mutex::default(),
             tokens: RwLock::default(),
             revision: watch::Sender::new(0),
-            random: SystemRandom::new(),
+            random,
+            token_key,
             stop: CancellationToken::new(),
         };
-        let namespaces = Resource::find("", "v1", "namespaces").ok_or_else(|| ApiError::NoSuchPath)?;
+        let namespaces = Resource::find("", "v1", "namespaces").ok_or(ApiError::NoSuchPath)?;
         let user = User::new("system:apiserver", &["system:masters"]);
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             let write = Write {
@@ -86,12 +95,13 @@ impl Hub {
         super::auth::caller(headers, &tokens)
     }
 
-    /// Makes a bearer token for a user.
-    pub(super) fn admit(&self, user: User) -> Result<String, ApiError> {
-        let token: String = self.random_bytes::<24>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    /// Makes a bearer token for a user: unguessable, and another one for every call.
+    pub(super) fn admit(&self, user: User) -> String {
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let tag = hmac::sign(&self.token_key, &tokens.len().to_be_bytes());
+        let token: String = tag.as_ref().iter().map(|b| format!("{b:02x}")).collect();
         tokens.insert(token.clone(), user);
-        Ok(token)
+        token
     }
 
     /// The time and the random parts for one write.
@@ -116,7 +126,7 @@ impl Hub {
 
     fn random_bytes<const N: usize>(&self) -> Result<[u8; N], ApiError> {
         let mut bytes = [0_u8; N];
-        self.random.fill(&mut bytes).map_err(|_| ApiError::Internal("the system has no random numbers".into()))?;
+        self.random.fill(&mut bytes).map_err(|_| ApiError::Internal(NO_RANDOM.into()))?;
         Ok(bytes)
     }
 

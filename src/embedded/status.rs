@@ -20,12 +20,16 @@ impl Cause {
         Self::new(field, "FieldValueRequired", "Required value", detail)
     }
 
-    pub(super) fn invalid(field: impl Into<String>, detail: &str) -> Self {
-        Self::new(field, "FieldValueInvalid", "Invalid value", detail)
+    /// `value` is what was sent; messages quote it.
+    pub(super) fn invalid(field: impl Into<String>, value: impl Into<Value>, detail: &str) -> Self {
+        let value: Value = value.into();
+        let detail = format!("{value}: {detail}");
+        Self::new(field, "FieldValueInvalid", "Invalid value", &detail)
     }
 
-    pub(super) fn unsupported(field: impl Into<String>, value: &str) -> Self {
-        let detail = format!("{value:?}");
+    pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let detail = format!("{value:?}: supported values: {}", supported.join(", "));
         Self::new(field, "FieldValueNotSupported", "Unsupported value", &detail)
     }
 
@@ -71,6 +75,15 @@ pub(super) enum ApiError {
     Expired { requested: u64, oldest: u64 },
     #[error("{} \"{name}\" is invalid: {}", resource.qualified_kind(), list(causes))]
     Invalid { resource: &'static Resource, name: String, causes: Vec<Cause> },
+    /// A patch that is well-formed and cannot be applied to this object.
+    #[error("the server rejected our request due to an error in our request")]
+    Inapplicable,
+    /// An option of the request itself, as `PatchOptions` is validated.
+    #[error("PatchOptions.meta.k8s.io \"\" is invalid: {}: {}", .0.field, .0.message)]
+    InvalidOption(Cause),
+    /// A deletion whose precondition does not hold.
+    #[error("Operation cannot be fulfilled on {} \"{name}\": {cause}", resource.qualified_kind())]
+    Precondition { resource: &'static Resource, name: String, cause: String },
     #[error("Request entity too large: limit is {0}")]
     TooLarge(usize),
     #[error("the body of the request was in an unknown format - accepted media types include: {accepted}")]
@@ -121,11 +134,11 @@ impl ApiError {
             Self::NotFound { .. } | Self::NoSuchPath => (404, "NotFound"),
             Self::MethodNotAllowed => (405, "MethodNotAllowed"),
             Self::AlreadyExists { .. } => (409, "AlreadyExists"),
-            Self::Conflict { .. } => (409, "Conflict"),
+            Self::Conflict { .. } | Self::Precondition { .. } => (409, "Conflict"),
             Self::Expired { .. } => (410, "Expired"),
             Self::TooLarge(_) => (413, "RequestEntityTooLarge"),
             Self::UnsupportedMediaType { .. } => (415, "UnsupportedMediaType"),
-            Self::Invalid { .. } => (422, "Invalid"),
+            Self::Invalid { .. } | Self::Inapplicable | Self::InvalidOption(_) => (422, "Invalid"),
             Self::Internal(_) => (500, "InternalError"),
         }
     }
@@ -152,25 +165,38 @@ impl ApiError {
         match self {
             Self::NotFound { resource, name }
             | Self::AlreadyExists { resource, name }
-            | Self::Conflict { resource, name, .. } => {
-                Some(json!({ "name": name, "group": resource.group, "kind": resource.plural }))
-            }
-            Self::Invalid { resource, name, causes } => {
-                let causes: Vec<Value> = causes
-                    .iter()
-                    .map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field }))
-                    .collect();
-                Some(json!({ "name": name, "group": resource.group, "kind": resource.kind, "causes": causes }))
-            }
+            | Self::Conflict { resource, name, .. } => Some(details(resource.group, resource.plural, name, &[])),
+            Self::Precondition { resource, name, .. } => Some(details(resource.group, resource.kind, name, &[])),
+            Self::Invalid { resource, name, causes } => Some(details(resource.group, resource.kind, name, causes)),
+            Self::InvalidOption(cause) => Some(details("meta.k8s.io", "PatchOptions", "", std::slice::from_ref(cause))),
             Self::BadRequest(_)
             | Self::Unauthorized
             | Self::Forbidden(_)
             | Self::NoSuchPath
             | Self::MethodNotAllowed
             | Self::Expired { .. }
+            | Self::Inapplicable
             | Self::TooLarge(_)
             | Self::UnsupportedMediaType { .. }
             | Self::Internal(_) => None,
         }
     }
+}
+
+/// `status.details`; what is empty is left out.
+fn details(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Value {
+    let causes: Vec<Value> =
+        causes.iter().map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field })).collect();
+    let mut details = json!({ "kind": kind });
+    if let Some(map) = details.as_object_mut() {
+        for (field, value) in [("group", group), ("name", name)] {
+            if !value.is_empty() {
+                map.insert(field.into(), value.into());
+            }
+        }
+        if !causes.is_empty() {
+            map.insert("causes".into(), causes.into());
+        }
+    }
+    details
 }

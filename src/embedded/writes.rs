@@ -1,17 +1,15 @@
-//! What create, update and delete mean: metadata, conflicts, subresources, finalizers. Pure: the
-//! time and the random parts come in a [`Stamp`].
+//! What create and update mean: metadata, conflicts, subresources. Pure: the time and the random parts come in a [`Stamp`].
 
 use serde_json::{Value, json};
 
 use super::admission;
 use super::auth::User;
+use super::checks::{check_fields, check_metadata, check_type, tidy_metadata};
+use super::deletion;
 use super::objects::{self, keep, text};
 use super::resources::Resource;
 use super::status::{ApiError, Cause};
-use super::store::{Key, Object, Store};
-
-/// `TotalAnnotationSizeLimitB` of apimachinery.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+use super::store::{Key, Store};
 
 /// What a write needs from the world outside.
 #[derive(Debug, Clone)]
@@ -37,7 +35,7 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    fn key(&self, name: &str) -> Key {
+    pub(super) fn key(&self, name: &str) -> Key {
         Key { plural: self.resource.plural, namespace: self.namespace.to_owned(), name: name.to_owned() }
     }
 }
@@ -45,15 +43,17 @@ impl Write<'_> {
 /// Creates an object and returns it as stored.
 pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Result<Value, ApiError> {
     fill_identity(w, &mut object)?;
+    check_fields(w.resource, &object)?;
     let name = text(&object, "metadata.name").to_owned();
     check_namespace(store, w, &name)?;
-    check_metadata(w, &name, &object)?;
+    check_metadata(w.resource, &name, &object)?;
     let key = w.key(&name);
     if store.get(&key).is_some() {
         return Err(ApiError::AlreadyExists { resource: w.resource, name });
     }
     fill_metadata(w, &mut object);
     fill_kind(w, &mut object)?;
+    tidy_metadata(&mut object);
     if w.dry_run {
         return Ok(object);
     }
@@ -87,23 +87,6 @@ fn fill_namespace(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The body must be of the kind that the URL names; a body that names none is taken as that kind.
-pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
-    if !object.is_object() {
-        return Err(ApiError::BadRequest("the body is not an object".into()));
-    }
-    for (field, wanted) in [("apiVersion", resource.api_version()), ("kind", resource.kind.to_owned())] {
-        let found = text(object, field);
-        if !found.is_empty() && found != wanted {
-            return Err(ApiError::BadRequest(format!(
-                "the {field} in the data ({found}) does not match the expected {field} ({wanted})"
-            )));
-        }
-        objects::set(object, field, wanted);
-    }
-    Ok(())
-}
-
 /// Admission plugin NamespaceLifecycle.
 fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiError> {
     if !w.resource.namespaced {
@@ -122,42 +105,12 @@ fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiEr
     )))
 }
 
-fn namespace_key(name: &str) -> Key {
+pub(super) fn namespace_key(name: &str) -> Key {
     Key { plural: "namespaces", namespace: String::new(), name: name.to_owned() }
 }
 
-fn check_metadata(w: &Write<'_>, name: &str, object: &Value) -> Result<(), ApiError> {
-    let mut causes = Vec::new();
-    // "We don't care what you call your certificate requests": only what the URL cannot carry.
-    let fits = if w.resource.is_csr() {
-        !name.contains(['/', '%']) && name != "." && name != ".."
-    } else {
-        admission::is_subdomain(name)
-    };
-    if !fits {
-        causes.push(Cause::invalid(
-            "metadata.name",
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
-        ));
-    }
-    let annotations = objects::get(object, "metadata.annotations").and_then(Value::as_object);
-    let size: usize =
-        annotations.into_iter().flatten().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
-    if size > ANNOTATIONS_LIMIT {
-        causes.push(Cause::too_long("metadata.annotations", "may not be more than 262144 bytes"));
-    }
-    ApiError::unless_valid(w.resource, name, causes)
-}
-
 fn fill_metadata(w: &Write<'_>, object: &mut Value) {
-    for field in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "managedFields",
-        "generation",
-        "resourceVersion",
-    ] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "resourceVersion"] {
         objects::remove(object, &format!("metadata.{field}"));
     }
     objects::set(object, "metadata.uid", w.stamp.uid.clone());
@@ -220,8 +173,8 @@ fn fill_secret(object: &mut Value) {
         return; // just made one
     };
     for (key, value) in strings {
-        let bytes = value.as_str().unwrap_or("").as_bytes().to_vec();
-        data.insert(key, json!(k8s_openapi::ByteString(bytes)));
+        let text = value.as_str().unwrap_or("");
+        data.insert(key, objects::base64(text.as_bytes()).into());
     }
 }
 
@@ -241,15 +194,19 @@ pub(super) fn update(
     let mut new = change(&old)?;
     check_identity(w, name, &new)?;
     check_type(w.resource, &mut new)?;
+    check_fields(w.resource, &new)?;
     check_version(w, name, &new, &old, replace)?;
     prepare_update(w, name, &mut new, &old)?;
-    check_metadata(w, name, &new)?;
+    tidy_metadata(&mut new);
+    check_metadata(w.resource, name, &new)?;
     if new == *old || w.dry_run {
         return Ok(new);
     }
     if is_finished(&new) {
-        let last = remove(store, &key);
-        return Ok(last.map_or(new, |last| Value::clone(&last)));
+        if let Some(last) = deletion::remove(store, &key) {
+            keep(&mut new, &last, "metadata.resourceVersion");
+        }
+        return Ok(new);
     }
     Ok(Value::clone(&store.put(key, new)))
 }
@@ -274,13 +231,17 @@ fn check_identity(w: &Write<'_>, name: &str, new: &Value) -> Result<(), ApiError
 fn check_version(w: &Write<'_>, name: &str, new: &Value, old: &Value, replace: bool) -> Result<(), ApiError> {
     let (uid, current_uid) = (text(new, "metadata.uid"), text(old, "metadata.uid"));
     if !uid.is_empty() && uid != current_uid {
+        if !replace {
+            let cause = Cause::invalid("metadata.uid", uid, "field is immutable");
+            return ApiError::unless_valid(w.resource, name, vec![cause]);
+        }
         let words = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {current_uid}");
         return Err(ApiError::conflict(w.resource, name, words));
     }
     let version = text(new, "metadata.resourceVersion");
     if version.is_empty() {
         if w.resource.custom && replace {
-            let cause = Cause::invalid("metadata.resourceVersion", "0x0: must be specified for an update");
+            let cause = Cause::invalid("metadata.resourceVersion", 0, "must be specified for an update");
             return ApiError::unless_valid(w.resource, name, vec![cause]);
         }
         return Ok(());
@@ -334,7 +295,7 @@ fn update_secret(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Res
     fill_secret(new);
     let mut causes = Vec::new();
     if text(new, "type") != text(old, "type") {
-        causes.push(Cause::invalid("type", "field is immutable"));
+        causes.push(Cause::invalid("type", text(new, "type"), "field is immutable"));
     }
     ApiError::unless_valid(w.resource, name, causes)
 }
@@ -359,83 +320,5 @@ fn is_finished(object: &Value) -> bool {
         && text(object, "status.phase") != "Terminating"
 }
 
-/// What a deletion did.
-#[derive(Debug)]
-pub(super) enum Deleted {
-    /// Gone; its last state.
-    Gone(Value),
-    /// Waits for its finalizers (a namespace: for its content).
-    Waiting(Value),
-}
-
-/// Deletes an object, or marks it while it has finalizers.
-pub(super) fn delete(store: &mut Store, w: &Write<'_>, name: &str, options: &Value) -> Result<Deleted, ApiError> {
-    let key = w.key(name);
-    let old = store.get(&key).cloned().ok_or_else(|| ApiError::not_found(w.resource, name))?;
-    for (precondition, field) in
-        [("preconditions.uid", "metadata.uid"), ("preconditions.resourceVersion", "metadata.resourceVersion")]
-    {
-        let (wanted, found) = (text(options, precondition), text(&old, field));
-        if !wanted.is_empty() && wanted != found {
-            let words = format!("Precondition failed: {precondition} is {wanted}, in the object it is {found}");
-            return Err(ApiError::conflict(w.resource, name, words));
-        }
-    }
-    if w.dry_run {
-        return Ok(Deleted::Gone(Value::clone(&old)));
-    }
-    if w.resource.plural == "namespaces" {
-        return Ok(delete_namespace(store, w, &key, &old));
-    }
-    Ok(delete_or_mark(store, &w.stamp, &key, &old))
-}
-
-fn delete_or_mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Deleted {
-    if objects::list(old, "metadata.finalizers").is_empty() {
-        let last = remove(store, key);
-        return Deleted::Gone(Value::clone(&last.unwrap_or_else(|| Object::clone(old))));
-    }
-    Deleted::Waiting(mark(store, stamp, key, old))
-}
-
-fn mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Value {
-    let mut marked = Value::clone(old);
-    if text(&marked, "metadata.deletionTimestamp").is_empty() {
-        objects::set(&mut marked, "metadata.deletionTimestamp", stamp.now.clone());
-        objects::set(&mut marked, "metadata.deletionGracePeriodSeconds", 0);
-        if key.plural == "namespaces" {
-            objects::set(&mut marked, "status.phase", "Terminating");
-        }
-        marked = Value::clone(&store.put(key.clone(), marked));
-    }
-    marked
-}
-
-/// Does at once what the namespace controller does: the content goes, then the namespace.
-fn delete_namespace(store: &mut Store, w: &Write<'_>, key: &Key, old: &Object) -> Deleted {
-    let marked = mark(store, &w.stamp, key, old);
-    for content in store.keys_in(&key.name) {
-        if let Some(object) = store.get(&content).cloned() {
-            delete_or_mark(store, &w.stamp, &content, &object);
-        }
-    }
-    reap_namespace(store, &key.name);
-    Deleted::Waiting(marked)
-}
-
-fn remove(store: &mut Store, key: &Key) -> Option<Object> {
-    let last = store.remove(key);
-    if !key.namespace.is_empty() {
-        reap_namespace(store, &key.namespace);
-    }
-    last
-}
-
-/// Removes a terminating namespace once it is empty.
-fn reap_namespace(store: &mut Store, name: &str) {
-    let key = namespace_key(name);
-    let terminating = store.get(&key).is_some_and(|ns| text(ns, "status.phase") == "Terminating");
-    if terminating && store.keys_in(name).is_empty() {
-        store.remove(&key);
-    }
-}
+#[cfg(test)]
+mod tests;

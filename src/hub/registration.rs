@@ -39,10 +39,16 @@ pub async fn keep(
     loop {
         tokio::select! {
             object = seen.recv() => match object {
-                Some(object) => writer.write(&object, &signers.borrow().clone()).await,
+                Some(object) => {
+                    let served = signers.borrow().clone();
+                    writer.write(&object, &served).await;
+                }
                 None => return,
             },
-            Some(object) = again.recv() => writer.write_fresh(&object, &signers.borrow().clone()).await,
+            Some(object) = again.recv() => {
+                let served = signers.borrow().clone();
+                writer.write_fresh(&object, &served).await;
+            }
             changed = signers.changed() => {
                 if changed.is_err() {
                     return;

@@ -404,12 +404,7 @@ impl Supervisor {
     }
 
     /// The task reports whether it was stopped; one that ends by itself ends the hub.
-    fn spawn_until(
-        &mut self,
-        stop: CancellationToken,
-        name: String,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) {
+    fn spawn_until(&mut self, stop: CancellationToken, name: String, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(async move {
             let stopped = stop.run_until_cancelled_owned(task).await.is_none();
             (name, stopped)

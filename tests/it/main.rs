@@ -1,7 +1,15 @@
 //! Integration tests: one binary, real sockets on port 0, on the embedded hub or on a real API server.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod deploy;
+mod embedded_hub;
+mod embedded_kubectl;
 mod ocm_types;
 mod real_parts;
 mod support;

@@ -1,0 +1,103 @@
+//! What every object must satisfy, whatever its kind means. Pure.
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::Value;
+
+use super::admission;
+use super::objects::{self, text};
+use super::resources::Resource;
+use super::status::{ApiError, Cause};
+
+/// `TotalAnnotationSizeLimitB` of apimachinery.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// `MaxSecretSize` of the API, for Secrets and ConfigMaps: what all values may have together.
+const DATA_LIMIT: usize = 1024 * 1024;
+
+/// The body must be of the kind that the URL names; a body that names none is taken as that kind.
+pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
+    if !object.is_object() {
+        return Err(ApiError::BadRequest("the body is not an object".into()));
+    }
+    for (field, wanted) in [("apiVersion", resource.api_version()), ("kind", resource.kind.to_owned())] {
+        let found = text(object, field);
+        if !found.is_empty() && found != wanted {
+            return Err(ApiError::BadRequest(format!(
+                "the {field} in the data ({found}) does not match the expected {field} ({wanted})"
+            )));
+        }
+        objects::set(object, field, wanted);
+    }
+    Ok(())
+}
+
+/// The fields of the kinds that matter most must have their types: numbers, base64, maps of strings.
+pub(super) fn check_fields(resource: &Resource, object: &Value) -> Result<(), ApiError> {
+    let object = object.clone();
+    let checked = match resource.kind {
+        "CertificateSigningRequest" => serde_json::from_value::<CertificateSigningRequest>(object).map(drop),
+        "Secret" => serde_json::from_value::<Secret>(object).map(drop),
+        "ConfigMap" => serde_json::from_value::<ConfigMap>(object).map(drop),
+        "Lease" => serde_json::from_value::<Lease>(object).map(drop),
+        _ => Ok(()),
+    };
+    checked.map_err(|error| {
+        let (kind, version) = (resource.kind, resource.version);
+        ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+    })
+}
+
+/// The name, the size of the annotations, and the size of a Secret or ConfigMap.
+pub(super) fn check_metadata(resource: &'static Resource, name: &str, object: &Value) -> Result<(), ApiError> {
+    let mut causes = Vec::new();
+    // "We don't care what you call your certificate requests": only what the URL cannot carry.
+    let fits = if resource.is_csr() {
+        !name.contains(['/', '%']) && name != "." && name != ".."
+    } else {
+        admission::is_subdomain(name)
+    };
+    if !fits {
+        causes.push(Cause::invalid(
+            "metadata.name",
+            name,
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        ));
+    }
+    let annotations = objects::get(object, "metadata.annotations").and_then(Value::as_object);
+    let size: usize =
+        annotations.into_iter().flatten().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > ANNOTATIONS_LIMIT {
+        causes.push(Cause::too_long("metadata.annotations", "may not be more than 262144 bytes"));
+    }
+    if matches!(resource.plural, "secrets" | "configmaps") && data_size(object) > DATA_LIMIT {
+        causes.push(Cause::too_long("data", "may not be more than 1048576 bytes"));
+    }
+    ApiError::unless_valid(resource, name, causes)
+}
+
+/// Bytes in `data`, as stored: base64 in a Secret counts three bytes for four characters.
+fn data_size(object: &Value) -> usize {
+    let base64 = text(object, "kind") == "Secret";
+    let data = objects::get(object, "data").and_then(Value::as_object);
+    data.into_iter()
+        .flatten()
+        .filter_map(|(_, value)| value.as_str())
+        .map(|value| if base64 { value.trim_end_matches('=').len() * 3 / 4 } else { value.len() })
+        .sum()
+}
+
+/// ObjectMeta is typed in Kubernetes, and leaves out what is empty.
+pub(super) fn tidy_metadata(object: &mut Value) {
+    let Some(metadata) = objects::get_mut(object, "metadata").and_then(Value::as_object_mut) else {
+        return; // every object has it by now
+    };
+    metadata.retain(|_, value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    });
+}
