@@ -10,6 +10,7 @@
 mod deploy;
 mod embedded_hub;
 mod embedded_kubectl;
+mod hub;
 mod ocm_types;
 mod real_parts;
 mod support;

@@ -1,0 +1,235 @@
+//! What becomes of requests.
+
+use std::time::Duration;
+
+use addon_signer::ca::bundle::{Bundle, Purpose};
+use addon_signer::csr::build::Wish;
+use addon_signer::rate::Rate;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::PostParams;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, submit};
+use crate::support::hub::{
+    Options, RunningHub, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
+};
+use crate::support::objects::managed_cluster_addons;
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+
+#[tokio::test]
+async fn an_accepted_clusters_addon_gets_its_certificate() {
+    let (hub, admin, running) = mk_ready().await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let csr = wait_csr(&admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
+    let (reason, _) = condition(&csr, "Approved").unwrap();
+    assert_eq!(reason, "PolicyAllows");
+    let leaf = CertificateDer::from_pem_slice(certificate(&csr).unwrap().as_bytes()).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let published = maps.get("telemetry-client-ca").await.unwrap().data.unwrap();
+    let bundle = Bundle::from_pem(published["ca.crt"].as_bytes()).unwrap();
+    assert!(bundle.verify(&leaf, Purpose::Client, running.clock.now()).is_ok());
+    let trust = &csr.metadata.annotations.as_ref().unwrap()["addon-signer.io/trust-bundle"];
+    let serving = maps.get("addon-signer-trust").await.unwrap().data.unwrap();
+    assert_eq!(*trust, serving["ca.crt"], "the serving anchors come with the certificate");
+    assert!(running.metrics.render().unwrap().contains("certificates_issued_total{signer=\"telemetry\"} 1"));
+}
+
+#[tokio::test]
+async fn a_good_request_costs_two_writes() {
+    let (hub, admin, _running) = mk_ready().await;
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let created = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &created, "issued", certificate).await;
+    tokio::time::sleep(MOMENT).await;
+    let csr = api.get(&created).await.unwrap();
+    let managed = csr.metadata.managed_fields.unwrap_or_default();
+    if hub.is_real() {
+        let writes: Vec<_> = managed.iter().filter_map(|entry| entry.subresource.as_deref()).collect();
+        assert_eq!(writes.len(), 2, "{writes:?}");
+    }
+    assert_eq!(csr.status.unwrap().conditions.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_hostile_request_is_denied_with_its_reason_and_deleted_after_the_retention() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    accept_cluster(&admin, "spoke12").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    create_signer(&admin, "telemetry", telemetry()).await;
+    let options = Options { retention: Duration::from_secs(3), ..Options::default() };
+    let _running = RunningHub::start_with(&hub, options).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    // The cluster spoke12 asks for spoke1's identity.
+    let name = submit(&hub, "spoke12", &mk_csr("spoke1", "telemetry")).await;
+    let (reason, message) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+    assert_eq!(reason, "SubjectOfAnotherCluster");
+    assert_eq!(message, "The subject names the cluster spoke1, the requester belongs to spoke12.");
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    wait_until(Duration::from_secs(20), "the refused request to be deleted", async || {
+        api.get_opt(&name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_approved_request_that_policy_refuses_fails() {
+    let (hub, admin, _running) = mk_ready().await;
+    // Approved by an administrator before the hub could deny it: created with the approval withheld from the hub by an
+    // addon that is not installed yet would be denied at once, so the hub is asked about another addon's name.
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let mut csr = mk_csr("spoke1", "telemetry");
+    csr.spec.signer_name = "example.com/other".to_owned();
+    let name = submit(&hub, "spoke1", &csr).await;
+    let mut approved = api.get(&name).await.unwrap();
+    approved.status.get_or_insert_default().conditions = Some(vec![approval()]);
+    api.replace_subresource("approval", &name, &PostParams::default(), &approved).await.unwrap();
+    // Only now is there a signer for it, and it serves another addon.
+    create_signer(&admin, "other", serde_json::json!({"signerName": "example.com/other", "addOns": ["other"]})).await;
+    if hub.is_real() {
+        // The administrator has not granted this signer name: nothing can be written, and nothing is signed.
+        tokio::time::sleep(MOMENT).await;
+        assert!(certificate(&api.get(&name).await.unwrap()).is_none());
+        grant_other(&hub).await;
+    }
+    let (reason, _) = wait_csr(&admin, &name, "failed", |csr| condition(csr, "Failed")).await;
+    assert_eq!(reason, "AddOnNotOfSigner");
+    assert!(certificate(&api.get(&name).await.unwrap()).is_none());
+}
+
+async fn grant_other(hub: &TestHub) {
+    let mut rights = crate::deploy::manifests("example");
+    rights.retain(|object| object["kind"] != "AddOnSigner");
+    for object in &mut rights {
+        object["metadata"]["name"] = "addon-signer-other".into();
+        if object["kind"] == "ClusterRole" {
+            object["rules"][0]["resourceNames"][0] = "example.com/other".into();
+        } else {
+            object["roleRef"]["name"] = "addon-signer-other".into();
+        }
+    }
+    crate::deploy::on_api_server::apply(&hub.admin().await, &rights).await;
+}
+
+fn approval() -> CertificateSigningRequestCondition {
+    CertificateSigningRequestCondition {
+        type_: "Approved".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("Test".to_owned()),
+        ..CertificateSigningRequestCondition::default()
+    }
+}
+
+#[tokio::test]
+async fn external_approval_is_waited_for_and_then_signed() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let mut spec = telemetry();
+    spec["approval"] = "External".into();
+    create_signer(&admin, "telemetry", spec).await;
+    let _running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    tokio::time::sleep(MOMENT).await;
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let mut csr = api.get(&name).await.unwrap();
+    assert!(csr.status.as_ref().is_none_or(|status| status.conditions.is_none()));
+    csr.status.get_or_insert_default().conditions = Some(vec![approval()]);
+    api.replace_subresource("approval", &name, &PostParams::default(), &csr).await.unwrap();
+    wait_csr(&admin, &name, "issued", certificate).await;
+}
+
+#[tokio::test]
+async fn over_its_rate_an_identity_waits_and_is_told() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    create_signer(&admin, "telemetry", telemetry()).await;
+    let rate = Rate { burst: 1, interval: Duration::from_secs(5) };
+    let _running = RunningHub::start_with(&hub, Options { rate, ..Options::default() }).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let first = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &first, "issued", certificate).await;
+    let second = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let (reason, message) = wait_csr(&admin, &second, "limited", |csr| condition(csr, "RateLimited")).await;
+    assert_eq!(reason, "TooManyRequests");
+    assert!(message.contains("waits"));
+    let csr = wait_csr(&admin, &second, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
+    assert!(condition(&csr, "RateLimited").is_none(), "said only as long as it is true");
+}
+
+#[tokio::test]
+async fn an_addon_without_standing_is_denied_on_fresh_evidence() {
+    let (hub, admin, _running) = mk_ready().await;
+    accept_cluster(&admin, "spoke2").await;
+    let name = submit(&hub, "spoke2", &mk_csr("spoke2", "telemetry")).await;
+    let (reason, message) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+    assert_eq!(reason, "AddOnNotInstalled");
+    assert_eq!(message, "The addon is not installed on that cluster (no ManagedClusterAddOn).");
+    managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+    assert_eq!(reason, "AddOnNotInstalled");
+}
+
+#[tokio::test]
+async fn registrations_are_written_beside_those_of_others() {
+    let (_hub, admin, _running) = mk_ready().await;
+    let object = wait_until(Duration::from_secs(20), "the registration", async || {
+        let object = addon(&admin, "spoke1", "telemetry").await;
+        object.data.pointer("/status/registrations/0").is_some().then_some(object)
+    })
+    .await;
+    let entry = &object.data["status"]["registrations"][0];
+    assert_eq!(entry["signerName"], "example.com/telemetry");
+    assert_eq!(
+        entry["subject"]["user"],
+        "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry"
+    );
+    // Another controller overwrites the list with its own entry: ours comes back, its stays.
+    let addons = managed_cluster_addons(&admin, "spoke1").await;
+    let foreign = serde_json::json!({"status": {"registrations": [
+        {"signerName": "other.example.com/x", "subject": {"user": "somebody"}}]}});
+    addons.patch_status("telemetry", &Default::default(), &kube::api::Patch::Merge(&foreign)).await.unwrap();
+    wait_until(Duration::from_secs(20), "both registrations", async || {
+        let object = addon(&admin, "spoke1", "telemetry").await;
+        let names: Vec<_> =
+            object.data["status"]["registrations"].as_array()?.iter().map(|e| e["signerName"].clone()).collect();
+        (names == ["other.example.com/x", "example.com/telemetry"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_api_server_may_go_away_and_come_back() {
+    let (hub, admin, _running) = mk_ready().await;
+    hub.pause().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    hub.resume().await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+}
+
+#[tokio::test]
+async fn the_request_of_the_real_agent_is_signed_as_it_is() {
+    let (hub, admin, _running) = mk_ready().await;
+    let mut csr = mk_csr("spoke1", "telemetry");
+    csr.spec.request = ByteString(include_bytes!("../../../certs/requests/good/ocm-agent-v1.3.pem").to_vec());
+    let name = submit(&hub, "spoke1", &csr).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    let wish = Wish { common_name: "admin".to_owned(), ..Wish::default() };
+    let name = submit(&hub, "spoke1", &mk_csr_of("spoke1", "telemetry", &wish)).await;
+    let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+    assert_eq!(reason, "CommonNameNotConvention");
+}

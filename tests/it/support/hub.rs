@@ -1,0 +1,181 @@
+//! Our hub, running in the test's process against a test hub's API server, with exactly the rights of deploy/.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use addon_signer::api::AddOnSigner;
+use addon_signer::clock::Clock;
+use addon_signer::hub::supervisor::{self, HubError, HubLinks, HubSettings};
+use addon_signer::policy::ServingRules;
+use addon_signer::rate::Rate;
+use addon_signer::registry::SharedRegistry;
+use addon_signer::telemetry::Metrics;
+use addon_signer::trust::Trust;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{DynamicObject, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{TestHub, objects, wait_until};
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER, apply};
+
+/// Long enough for a loaded machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A hub without its gateway: what it tells the gateway to trust counts as trusted at once, unless it is held.
+pub(crate) struct RunningHub {
+    pub(crate) trust: watch::Receiver<Arc<Trust>>,
+    pub(crate) applied: watch::Sender<Arc<Trust>>,
+    pub(crate) registry: SharedRegistry,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+    task: JoinHandle<Result<(), HubError>>,
+    pipe: JoinHandle<()>,
+}
+
+/// How a test wants its hub.
+pub(crate) struct Options {
+    pub(crate) retention: Duration,
+    pub(crate) rate: Rate,
+    pub(crate) grpc_proxy: Option<String>,
+    /// Whether the gateway follows at once.
+    pub(crate) follow: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let rate = Rate { burst: 1_000, interval: Duration::from_secs(1) };
+        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true }
+    }
+}
+
+/// Applies deploy/ as an administrator does: all of it on a real API server, the namespace on the stand-in.
+pub(crate) async fn deploy(hub: &TestHub) {
+    let admin = hub.admin().await;
+    if hub.is_real() {
+        apply(&admin, &manifests(".")).await;
+        let rights = manifests("example").into_iter().filter(|object| object["kind"] != "AddOnSigner");
+        apply(&admin, &rights.collect::<Vec<_>>()).await;
+    } else {
+        objects::create_namespace(&admin, "addon-signer").await;
+    }
+}
+
+impl RunningHub {
+    pub(crate) async fn start(hub: &TestHub) -> Self {
+        Self::start_with(hub, Options::default()).await
+    }
+
+    pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
+        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new());
+        let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
+        let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
+        let links = HubLinks {
+            client,
+            clock: clock.clone(),
+            registry: registry.clone(),
+            trust: trust_sender,
+            applied: applied_receiver,
+            metrics: metrics.clone(),
+        };
+        let settings = HubSettings {
+            namespace: "addon-signer".to_owned(),
+            grpc_proxy: options.grpc_proxy,
+            retention: options.retention,
+            rate: options.rate,
+            serving: ServingRules {
+                account: HUB_USER.to_owned(),
+                dns_names: BTreeSet::from(["gateway.example".to_owned()]),
+                ip_addresses: BTreeSet::new(),
+                duration: Duration::from_secs(86_400),
+            },
+        };
+        let task = tokio::spawn(supervisor::run(links, settings));
+        let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
+        let pipe = tokio::spawn(async move {
+            while follow && source.changed().await.is_ok() {
+                target.send_replace(source.borrow_and_update().clone());
+            }
+        });
+        Self { trust, applied, registry, clock, metrics, task, pipe }
+    }
+
+    /// The gateway puts into effect what it was told.
+    pub(crate) fn follow_once(&self) {
+        self.applied.send_replace(self.trust.borrow().clone());
+    }
+
+    /// How the hub ended, if it did.
+    pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
+        (&mut self.task).await.unwrap()
+    }
+}
+
+impl Drop for RunningHub {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.pipe.abort();
+    }
+}
+
+/// Creates an AddOnSigner from its spec.
+pub(crate) async fn create_signer(admin: &Client, name: &str, spec: Value) -> AddOnSigner {
+    let api: Api<AddOnSigner> = Api::all(admin.clone());
+    let object = json!({
+        "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner", "metadata": {"name": name}, "spec": spec,
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+/// The signer of most tests.
+pub(crate) fn telemetry() -> Value {
+    json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]})
+}
+
+/// Waits until the signer's condition `Ready` has this status; returns its reason and message.
+pub(crate) async fn wait_ready(admin: &Client, name: &str, status: &str) -> (String, String) {
+    let api: Api<AddOnSigner> = Api::all(admin.clone());
+    wait_until(PATIENCE, &format!("AddOnSigner {name} to be Ready={status}"), async || {
+        let conditions = api.get_opt(name).await.ok()??.status?.conditions;
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
+        (ready.status == status && ready.reason != "Starting").then_some((ready.reason, ready.message))
+    })
+    .await
+}
+
+/// Waits until `pick` finds something on the request.
+pub(crate) async fn wait_csr<T>(
+    admin: &Client,
+    name: &str,
+    what: &str,
+    pick: impl Fn(&CertificateSigningRequest) -> Option<T>,
+) -> T {
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    wait_until(PATIENCE, &format!("{name} to be {what}"), async || {
+        api.get_opt(name).await.ok().flatten().as_ref().and_then(&pick)
+    })
+    .await
+}
+
+/// The certificate of a request, as PEM.
+pub(crate) fn certificate(csr: &CertificateSigningRequest) -> Option<String> {
+    let bytes = csr.status.as_ref()?.certificate.as_ref()?;
+    Some(String::from_utf8(bytes.0.clone()).unwrap())
+}
+
+/// Reason and message of a condition.
+pub(crate) fn condition(csr: &CertificateSigningRequest, kind: &str) -> Option<(String, String)> {
+    let conditions = csr.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
+}
+
+/// The addon as the API server holds it.
+pub(crate) async fn addon(admin: &Client, cluster: &str, name: &str) -> DynamicObject {
+    objects::managed_cluster_addons(admin, cluster).await.get(name).await.unwrap()
+}
