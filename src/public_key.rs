@@ -135,14 +135,14 @@ fn rsa_kind(key: &[u8]) -> Result<KeyKind, PublicKeyError> {
 }
 
 /// Primes below 752, as Boulder's `goodkey` tests them.
-const SMALL_PRIMES: [u32; 132] = small_primes();
+const SMALL_PRIMES: [u32; 133] = small_primes();
 
 /// The primes of Infineon's faulty generator for which the residue of a modulus is always a power of 65537
 /// (Nemec et al., "The Return of Coppersmith's Attack", 2017): the fingerprint uses those below 168.
 const ROCA_PRIMES: [u32; 17] = [11, 13, 17, 19, 37, 53, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157];
 
-const fn small_primes() -> [u32; 132] {
-    let mut primes = [0; 132];
+const fn small_primes() -> [u32; 133] {
+    let mut primes = [0; 133];
     let (mut count, mut candidate) = (0, 2);
     while count < primes.len() {
         let mut divisor = 2;
