@@ -16,6 +16,9 @@ use x509_parser::prelude::FromDer;
 use crate::asn1;
 use crate::public_key::{KeyKind, PublicKeyError};
 
+#[cfg(test)]
+mod tests;
+
 /// The largest request we look at, in bytes of PEM. An RSA-4096 request with every name we allow has 3 KiB.
 pub const MAX_PEM_BYTES: usize = 16 * 1024;
 
@@ -252,6 +255,9 @@ fn read_attributes(info: &asn1::RequestInfo<'_>) -> Result<RequestedExtensions, 
     for attribute in info.attributes.iter() {
         if attribute.oid != asn1::EXTENSION_REQUEST {
             return Err(CsrError::UnknownAttribute(attribute.oid.to_string()));
+        }
+        if attribute.values.is_empty() {
+            return Err(CsrError::Malformed("the extension request has no value".to_owned())); // RFC 2986: SIZE (1..MAX)
         }
         for value in attribute.values.iter() {
             if requested.is_some() {

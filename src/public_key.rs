@@ -195,3 +195,38 @@ pub(crate) fn encode_public_key(kind: KeyKind, raw: &[u8]) -> Result<Vec<u8>, Pu
     let info = asn1::PublicKeyInfo { algorithm: asn1::Algorithm { oid, parameters }, key };
     info.to_der().map_err(|_| PublicKeyError::Malformed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_primes_are_those_below_752() {
+        assert_eq!(SMALL_PRIMES[..10], [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]);
+        assert_eq!(SMALL_PRIMES[132], 751);
+    }
+
+    #[test]
+    fn remainders_are_those_of_the_whole_number() {
+        assert_eq!(remainder(&[], 7), 0);
+        assert_eq!(remainder(&[1, 0, 1], 65_521), 65_537 - 65_521);
+        assert_eq!(remainder(&[0xff; 256], 3), 0);
+        assert_eq!(remainder(&[0xff; 256], 257), 0);
+        assert_eq!(remainder(&[&[0xff; 256][..], &[4]].concat(), 257), 4);
+    }
+
+    #[test]
+    fn powers_of_65537_are_recognised() {
+        // 65537 = 10 mod 11, whose powers are 1 and 10.
+        let powers: Vec<u32> = (0..11).filter(|residue| is_power_of_65537(*residue, 11)).collect();
+        assert_eq!(powers, [1, 10]);
+    }
+
+    #[test]
+    fn names_of_kinds_are_read_back() {
+        for kind in KeyKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!("ecdsa-p256".parse::<KeyKind>().is_err());
+    }
+}

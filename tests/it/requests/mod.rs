@@ -13,6 +13,7 @@ mod checks;
 mod file;
 mod fixture;
 mod pkcs10;
+mod seeds;
 mod tlv;
 
 pub(crate) use file::corpus;

@@ -81,3 +81,27 @@ fn body(piece: &[u8]) -> &[u8] {
         long => &piece[2 + usize::from(long & 0x7f)..],
     }
 }
+
+/// The pieces inside a piece, whole, if all lengths are definite.
+pub(crate) fn children(piece: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut rest = split(piece)?.1;
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (header, content) = split(rest)?;
+        let (child, tail) = rest.split_at(header + content.len());
+        found.push(child);
+        rest = tail;
+    }
+    Some(found)
+}
+
+/// The length of the header of the first piece, and its content.
+fn split(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (header, length) = match *bytes.get(1)? {
+        short @ 0..=0x7f => (2, usize::from(short)),
+        0x81 => (3, usize::from(*bytes.get(2)?)),
+        0x82 => (4, usize::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?))),
+        _ => return None,
+    };
+    Some((header, bytes.get(header..)?.get(..length)?))
+}

@@ -187,7 +187,7 @@ fn duplicates() -> Vec<Case> {
             "extension-request",
             "DuplicateExtensionRequest",
             "two extension requests, CA:TRUE in the second",
-            &[extension_request(&[names()]), extension_request(&[constraints.clone()])],
+            &[extension_request(&[names()]), extension_request(std::slice::from_ref(&constraints))],
         ),
         case(
             "extension-list",

@@ -71,7 +71,7 @@ fn extensions() -> Vec<Case> {
     let not_a_ca = extension("2.5.29.19", &sequence::<Vec<u8>>(&[]));
     vec![
         good("no-attributes", "no attribute at all", Request::attributes(&[]).pem()),
-        case("no-names", "an extension request without names", &[purpose.clone()]),
+        case("no-names", "an extension request without names", std::slice::from_ref(&purpose)),
         case("client-auth", "clientAuth inside the request", &[names(), purpose]),
         case(
             "key-usage",
