@@ -3,9 +3,10 @@
 use super::{Case, Fixture, good};
 use crate::requests::fixture::GRPC_PROXY;
 use crate::requests::pkcs10::{
-    ADDON_GROUP, CLUSTER_GROUP, CN, DNS_NAME, Key, O, OU, Request, USER, alt_names, dns, extension, rdn, text, typed,
+    ADDON_GROUP, CLUSTER_GROUP, CN, DNS_NAME, Key, O, OU, Request, SUBJECT_ALT_NAME, USER, alt_names, dns, extension,
+    rdn, text, typed,
 };
-use crate::requests::tlv::{PRINTABLE_STRING, oid, sequence};
+use crate::requests::tlv::{OCTET_STRING, PRINTABLE_STRING, oid, sequence, tlv};
 
 const OCM_REQUEST: &[u8] = include_bytes!("../../../../certs/requests/good/ocm-agent-v1.3.pem");
 const CSR_USER: &str = "open-cluster-management.io/csr-user";
@@ -68,6 +69,8 @@ fn extensions() -> Vec<Case> {
         |name: &str, comment: &str, extensions: &[Vec<u8>]| good(name, comment, Request::extensions(extensions).pem());
     let names = || alt_names(&[dns(DNS_NAME)]);
     let purpose = extension("2.5.29.37", &sequence(&[oid("1.3.6.1.5.5.7.3.2")]));
+    let value = tlv(OCTET_STRING, &[&sequence(&[dns(DNS_NAME)])]);
+    let flagged = |critical: u8| sequence(&[oid(SUBJECT_ALT_NAME), vec![1, 1, critical], value.clone()]);
     let not_a_ca = extension("2.5.29.19", &sequence::<Vec<u8>>(&[]));
     vec![
         good("no-attributes", "no attribute at all", Request::attributes(&[]).pem()),
@@ -79,6 +82,8 @@ fn extensions() -> Vec<Case> {
             &[names(), extension("2.5.29.15", &[3, 2, 5, 0xa0])],
         ),
         case("ca-false", "CA:FALSE", &[names(), not_a_ca]),
+        case("critical-names", "the names are critical", &[flagged(0xff)]),
+        case("not-critical-names", "FALSE written out where DER leaves it out; nothing of it is copied", &[flagged(0)]),
     ]
 }
 

@@ -35,6 +35,7 @@ fn forms() -> Vec<Case> {
         case("empty", "an empty common name", ""),
         case("free-text", "not the convention's form", "telemetry"),
         case("registration-agent", "the registration agent's own name", "system:open-cluster-management:spoke1:a1"),
+        case("fleet-wide", "one identity for all clusters", "system:open-cluster-management:addon:telemetry"),
         case("administrator", "a name that other software trusts", "system:admin"),
         case("nul", "a NUL and more behind the right name", &format!("{USER}\0.example.com")),
         case("newline", "a newline at the end", &format!("{USER}\n")),
@@ -143,6 +144,7 @@ fn other_attributes() -> Vec<Case> {
     };
     vec![
         unit("not-configured", "an organizational unit, none is configured", "edge"),
+        unit("ca-hash", "the hash of a CA, to force a new request", "8f2b0c"),
         unit("other", "another organizational unit than the configured one", "core").with(Fixture::UnitEdge),
         case("serial-number", "serialNumber", text("2.5.4.5", "1234")),
         case("country", "countryName", typed("2.5.4.6", PRINTABLE_STRING, b"DE")),
