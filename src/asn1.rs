@@ -34,6 +34,7 @@ oids! {
     CLIENT_AUTH = "1.3.6.1.5.5.7.3.2";
     COMMON_NAME = "2.5.4.3";
     ORGANIZATION = "2.5.4.10";
+    ORGANIZATIONAL_UNIT = "2.5.4.11";
 }
 
 /// AlgorithmIdentifier, RFC 5280 section 4.1.1.2.

@@ -6,8 +6,8 @@
 
 use std::net::IpAddr;
 
-use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier};
-use der::{Decode, Encode};
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, PrintableStringRef, Utf8StringRef};
+use der::{Decode, Encode, Tag};
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -17,6 +17,8 @@ use crate::asn1;
 use crate::public_key::{KeyKind, PublicKeyError};
 
 pub mod build;
+#[cfg(test)]
+mod tests;
 
 /// The largest request we look at, in bytes of PEM. An RSA-4096 request with every name we allow has 3 KiB.
 pub const MAX_PEM_BYTES: usize = 16 * 1024;
@@ -137,18 +139,18 @@ impl CertificateRequest {
             return Err(CsrError::Version(info.version));
         }
         let subject_der = info.subject.to_der()?;
-        asn1::Name::from_der(&subject_der)?;
+        let name = read_name(&subject_der)?;
         let public_key_der = info.public_key.to_der()?;
         let key_kind = KeyKind::of_public_key(&public_key_der)?;
         let extensions = read_attributes(&info)?;
-        check_signature_algorithm(&signed.algorithm.oid)?;
+        check_signature(&signed)?;
         let (rest, request) =
             X509CertificationRequest::from_der(bytes).map_err(|error| CsrError::Malformed(error.to_string()))?;
         if !rest.is_empty() {
             return Err(CsrError::Malformed("bytes are left over after the request".to_owned()));
         }
         request.verify_signature().map_err(|_| CsrError::Possession)?;
-        let subject = read_subject(&request)?;
+        let subject = read_subject(&name)?;
         Ok(Self { subject, subject_der, public_key_der, key_kind, extensions })
     }
 
@@ -190,31 +192,63 @@ fn single_block(pem: &[u8]) -> Result<Vec<u8>, CsrError> {
     Ok(der.as_ref().to_vec())
 }
 
-fn check_signature_algorithm(oid: &ObjectIdentifier) -> Result<(), CsrError> {
-    // x509-parser would verify SHA-1 too.
-    let known =
-        [asn1::ECDSA_SHA256, asn1::ECDSA_SHA384, asn1::RSA_SHA256, asn1::RSA_SHA384, asn1::RSA_SHA512, asn1::ED25519];
-    if known.contains(oid) { Ok(()) } else { Err(CsrError::SignatureAlgorithm(oid.to_string())) }
+/// Known algorithm, its parameters as RFC 5758, 8410 and 4055 have them, and whole bytes: all of it is outside of what
+/// the signature covers, and x509-parser looks at none of it (it would verify SHA-1 too).
+fn check_signature(signed: &asn1::Signed<'_>) -> Result<(), CsrError> {
+    let malformed = |what: &str| Err(CsrError::Malformed(what.to_owned()));
+    let bare = signed.algorithm.parameters.is_none();
+    let parameters_fit = match signed.algorithm.oid {
+        asn1::ECDSA_SHA256 | asn1::ECDSA_SHA384 | asn1::ED25519 => bare,
+        asn1::RSA_SHA256 | asn1::RSA_SHA384 | asn1::RSA_SHA512 => {
+            bare || signed.algorithm.parameters.is_some_and(|parameters| parameters.is_null())
+        }
+        other => return Err(CsrError::SignatureAlgorithm(other.to_string())),
+    };
+    if !parameters_fit {
+        return malformed("the signature's algorithm has parameters that do not belong there");
+    }
+    if signed.signature.as_bytes().is_none() {
+        malformed("the signature is not a whole number of bytes")
+    } else {
+        Ok(())
+    }
 }
 
-fn read_subject(request: &X509CertificationRequest<'_>) -> Result<Subject, CsrError> {
+/// The subject's bytes become the certificate's, so they must be DER themselves: `der` reads a SET in any order and
+/// an empty one, which RFC 5280 (SIZE 1..MAX) does not have.
+fn read_name(bytes: &[u8]) -> Result<asn1::Name<'_>, CsrError> {
+    let name = asn1::Name::from_der(bytes)?;
+    if name.iter().any(|relative| relative.is_empty()) || name.to_der()? != bytes {
+        return Err(CsrError::Malformed("the subject is not in DER".to_owned()));
+    }
+    Ok(name)
+}
+
+fn read_subject(name: &asn1::Name<'_>) -> Result<Subject, CsrError> {
     let mut subject = Subject::default();
-    for attribute in request.certification_request_info.subject.iter_attributes() {
-        let oid = attribute.attr_type().to_id_string();
-        let list = match oid.as_str() {
-            "2.5.4.3" => &mut subject.common_names,
-            "2.5.4.10" => &mut subject.organizations,
-            "2.5.4.11" => &mut subject.organizational_units,
-            _ => {
-                subject.others.push(oid);
+    for attribute in name.iter().flat_map(|relative| relative.iter()) {
+        let list = match attribute.oid {
+            asn1::COMMON_NAME => &mut subject.common_names,
+            asn1::ORGANIZATION => &mut subject.organizations,
+            asn1::ORGANIZATIONAL_UNIT => &mut subject.organizational_units,
+            other => {
+                subject.others.push(other.to_string());
                 continue;
             }
         };
-        // UTF8String and PrintableString, RFC 5280 section 4.1.2.4; the older types have ambiguous alphabets.
-        let text = matches!(attribute.attr_value().tag().0, 12 | 19).then(|| attribute.as_str().ok()).flatten();
-        list.push(text.ok_or(CsrError::SubjectText(oid))?.to_owned());
+        let text = read_text(&attribute.value).ok_or_else(|| CsrError::SubjectText(attribute.oid.to_string()))?;
+        list.push(text.to_owned());
     }
     Ok(subject)
+}
+
+/// UTF8String and PrintableString, RFC 5280 section 4.1.2.4, alphabets checked; the older types have ambiguous ones.
+fn read_text<'a>(value: &AnyRef<'a>) -> Option<&'a str> {
+    match der::Tagged::tag(value) {
+        Tag::Utf8String => value.decode_as::<Utf8StringRef<'a>>().ok().map(|text| text.as_str()),
+        Tag::PrintableString => value.decode_as::<PrintableStringRef<'a>>().ok().map(|text| text.as_str()),
+        _ => None,
+    }
 }
 
 fn read_attributes(info: &asn1::RequestInfo<'_>) -> Result<RequestedExtensions, CsrError> {
@@ -222,6 +256,9 @@ fn read_attributes(info: &asn1::RequestInfo<'_>) -> Result<RequestedExtensions, 
     for attribute in info.attributes.iter() {
         if attribute.oid != asn1::EXTENSION_REQUEST {
             return Err(CsrError::UnknownAttribute(attribute.oid.to_string()));
+        }
+        if attribute.values.is_empty() {
+            return Err(CsrError::Malformed("the extension request has no value".to_owned())); // RFC 2986: SIZE (1..MAX)
         }
         for value in attribute.values.iter() {
             if requested.is_some() {
@@ -256,8 +293,11 @@ fn read_extension(requested: &mut RequestedExtensions, extension: &asn1::Extensi
             Ok(())
         }
         asn1::EXTENDED_KEY_USAGE => {
-            let oids = Vec::<ObjectIdentifier>::from_der(value)
-                .map_err(|_| CsrError::MalformedExtension("extended key usage"))?;
+            let malformed = || CsrError::MalformedExtension("extended key usage");
+            let oids = Vec::<ObjectIdentifier>::from_der(value).map_err(|_| malformed())?;
+            if oids.is_empty() {
+                return Err(malformed()); // RFC 5280: SIZE (1..MAX)
+            }
             requested.extended_key_usages = oids.iter().map(ToString::to_string).collect();
             Ok(())
         }
@@ -313,7 +353,9 @@ fn read_alt_names(requested: &mut RequestedExtensions, value: &[u8]) -> Result<(
     }
     for name in names {
         let tag = der::Tagged::tag(&name);
-        if tag.class() != der::Class::ContextSpecific {
+        // Only names that are structures are constructed: 4 in RFC 5280 is a CHOICE, 0, 3 and 5 are sequences.
+        let structure = matches!(tag.number().value(), 0 | 3 | 4 | 5);
+        if tag.class() != der::Class::ContextSpecific || tag.is_constructed() != structure {
             return Err(malformed());
         }
         match (tag.number().value(), name.value()) {

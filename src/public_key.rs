@@ -135,14 +135,14 @@ fn rsa_kind(key: &[u8]) -> Result<KeyKind, PublicKeyError> {
 }
 
 /// Primes below 752, as Boulder's `goodkey` tests them.
-const SMALL_PRIMES: [u32; 132] = small_primes();
+const SMALL_PRIMES: [u32; 133] = small_primes();
 
 /// The primes of Infineon's faulty generator for which the residue of a modulus is always a power of 65537
 /// (Nemec et al., "The Return of Coppersmith's Attack", 2017): the fingerprint uses those below 168.
 const ROCA_PRIMES: [u32; 17] = [11, 13, 17, 19, 37, 53, 61, 71, 73, 79, 97, 103, 107, 109, 127, 151, 157];
 
-const fn small_primes() -> [u32; 132] {
-    let mut primes = [0; 132];
+const fn small_primes() -> [u32; 133] {
+    let mut primes = [0; 133];
     let (mut count, mut candidate) = (0, 2);
     while count < primes.len() {
         let mut divisor = 2;
@@ -194,4 +194,39 @@ pub(crate) fn encode_public_key(kind: KeyKind, raw: &[u8]) -> Result<Vec<u8>, Pu
     let parameters = curve.as_ref().map(der::asn1::AnyRef::from);
     let info = asn1::PublicKeyInfo { algorithm: asn1::Algorithm { oid, parameters }, key };
     info.to_der().map_err(|_| PublicKeyError::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_primes_are_those_below_752() {
+        assert_eq!(SMALL_PRIMES[..10], [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]);
+        assert_eq!(SMALL_PRIMES[132], 751);
+    }
+
+    #[test]
+    fn remainders_are_those_of_the_whole_number() {
+        assert_eq!(remainder(&[], 7), 0);
+        assert_eq!(remainder(&[1, 0, 1], 65_521), 65_537 - 65_521);
+        assert_eq!(remainder(&[0xff; 256], 3), 0);
+        assert_eq!(remainder(&[0xff; 256], 257), 0);
+        assert_eq!(remainder(&[&[0xff; 256][..], &[4]].concat(), 257), 4);
+    }
+
+    #[test]
+    fn powers_of_65537_are_recognised() {
+        // 65537 = 10 mod 11, whose powers are 1 and 10.
+        let powers: Vec<u32> = (0..11).filter(|residue| is_power_of_65537(*residue, 11)).collect();
+        assert_eq!(powers, [1, 10]);
+    }
+
+    #[test]
+    fn names_of_kinds_are_read_back() {
+        for kind in KeyKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!("ecdsa-p256".parse::<KeyKind>().is_err());
+    }
 }

@@ -13,5 +13,6 @@ mod embedded_kubectl;
 mod hub;
 mod ocm_types;
 mod real_parts;
+mod requests;
 mod support;
 mod test_hub;

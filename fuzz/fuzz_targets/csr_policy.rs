@@ -1,0 +1,15 @@
+//! Bytes as `spec.request`, and as the DER inside it. Possession must be proven, so approvals come from the seeds.
+#![no_main]
+
+use addon_signer::csr::CertificateRequest;
+use addon_signer_fuzz::{pem, submit};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    submit(data);
+    if let Ok(request) = CertificateRequest::from_der(data) {
+        let appears = |part: &[u8]| data.windows(part.len()).any(|window| window == part);
+        assert!(appears(request.public_key_der()) && appears(request.subject_der()));
+        submit(&pem(data));
+    }
+});

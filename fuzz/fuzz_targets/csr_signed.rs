@@ -1,0 +1,42 @@
+//! A subject and attributes from the fuzzer, put into a request with a key of ours and rightly signed: what a hostile
+//! agent can do. The input is the length of the subject in two bytes, the subject, the attributes.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use addon_signer::csr::CertificateRequest;
+use addon_signer_fuzz::{pem, submit};
+use libfuzzer_sys::fuzz_target;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+
+static KEY: LazyLock<Ed25519KeyPair> = LazyLock::new(|| Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed"));
+const ED25519: [u8; 7] = [0x30, 5, 6, 3, 0x2b, 0x65, 0x70];
+
+fuzz_target!(|data: &[u8]| {
+    let Some((length, rest)) = data.split_first_chunk::<2>() else { return };
+    let Some((subject, attributes)) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length))) else { return };
+    let public_key = tlv(0x30, &[&ED25519, &bits(KEY.public_key().as_ref())]);
+    let content = tlv(0x30, &[&[2, 1, 0], subject, &public_key, attributes]);
+    let der = tlv(0x30, &[&content, &ED25519, &bits(KEY.sign(&content).as_ref())]);
+    if let Ok(request) = CertificateRequest::from_der(&der) {
+        assert_eq!(request.public_key_der(), public_key);
+        assert_eq!(request.subject_der(), subject);
+        submit(&pem(&der));
+    }
+});
+
+fn bits(content: &[u8]) -> Vec<u8> {
+    tlv(3, &[&[0], content])
+}
+
+fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = content.len().to_be_bytes();
+    let header = match content.len() {
+        short @ 0..=0x7f => vec![tag, short as u8],
+        0x80..=0xff => vec![tag, 0x81, length[7]],
+        0x100..=0xffff => vec![tag, 0x82, length[6], length[7]],
+        _ => vec![tag, 0x83, length[5], length[6], length[7]],
+    };
+    [header, content].concat()
+}

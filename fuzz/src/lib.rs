@@ -1,0 +1,84 @@
+//! What the targets share: one hub, one signer, and what must hold of everything that policy approves.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use addon_signer::csr::CertificateRequest;
+use addon_signer::identity::Convention;
+use addon_signer::policy::{Profile, SignerRules, Submission, evaluate};
+use addon_signer::public_key::KeyKind;
+use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use x509_parser::prelude::{FromDer, X509Name};
+
+const MAX_DURATION: Duration = Duration::from_secs(604_800);
+
+/// Submits a request as the agent of spoke1 and holds an approval to the convention.
+pub fn submit(request: &[u8]) {
+    let rules = rules();
+    let groups = ["system:open-cluster-management:spoke1"];
+    let usages = ["digital signature", "key encipherment", "client auth"];
+    let submission = Submission {
+        username: "system:open-cluster-management:spoke1:a1".to_owned(),
+        groups: groups.map(str::to_owned).to_vec(),
+        usages: usages.map(str::to_owned).to_vec(),
+        request: request.to_vec(),
+        ..Submission::default()
+    };
+    let Ok(approved) = evaluate(&rules, &submission, &registry()) else { return };
+    let parsed = CertificateRequest::from_pem(request).expect("approved, so it can be read");
+    assert_eq!(approved.public_key_der(), parsed.public_key_der());
+    assert_eq!(approved.subject_der(), parsed.subject_der());
+    assert!(approved.lifetime() <= MAX_DURATION);
+    let Profile::Client { identity, dns_names } = approved.profile() else { panic!("a client certificate") };
+    assert_eq!(identity.cluster.as_str(), "spoke1");
+    assert_eq!(*dns_names, ["telemetry.addon.open-cluster-management.io"]);
+    let user = rules.convention.user(identity);
+    assert_eq!(rules.convention.identify(&user).as_ref(), Ok(identity));
+    check_subject(approved.subject_der(), &user, &rules.convention.groups(&identity.cluster, &identity.addon));
+}
+
+/// Another parser reads the subject that will be in the certificate: one CN, and groups of the convention.
+fn check_subject(der: &[u8], user: &str, groups: &[String]) {
+    let (rest, name) = X509Name::from_der(der).expect("a name");
+    assert!(rest.is_empty());
+    let common_names: Vec<_> = name.iter_common_name().map(|cn| cn.as_str().expect("text")).collect();
+    assert_eq!(common_names, [user]);
+    let organizations: Vec<_> = name.iter_organization().map(|o| o.as_str().expect("text")).collect();
+    assert!(organizations.iter().all(|o| *o == "system:authenticated" || groups.iter().any(|group| group == o)));
+    assert_eq!(name.iter_attributes().count(), common_names.len() + organizations.len());
+}
+
+/// One PEM block.
+pub fn pem(der: &[u8]) -> Vec<u8> {
+    let body = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
+}
+
+fn rules() -> SignerRules {
+    SignerRules {
+        signer_name: "example.com/telemetry".to_owned(),
+        addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
+        convention: Convention::default(),
+        organizational_units: BTreeSet::new(),
+        keys: KeyKind::ALL.into_iter().collect(),
+        duration: Duration::from_secs(86_400),
+        max_duration: MAX_DURATION,
+        grpc_proxy: None,
+    }
+}
+
+fn registry() -> Registry {
+    let mut registry = Registry::default();
+    registry.replace_clusters(HashMap::new());
+    registry.replace_addons(HashMap::new());
+    // Every cluster of the corpus is accepted, so that only the subject keeps one from another's certificate.
+    for cluster in ["spoke1", "spoke2", "spoke", "spoke12"] {
+        let accepted = ClusterFacts { accepted: true, deleting: false };
+        registry.set_cluster(cluster.parse().expect("a name"), Some(accepted));
+        let telemetry = "telemetry".parse().expect("a name");
+        registry.set_addon(cluster.parse().expect("a name"), telemetry, Some(AddOnFacts::Installed));
+    }
+    registry
+}

@@ -1,0 +1,58 @@
+//! Rule 1: who asks.
+
+use super::{Case, Fixture, refused_around};
+use crate::requests::fixture::GRPC_PROXY;
+use crate::requests::pkcs10::USER;
+
+const GROUP: &str = "system:open-cluster-management:spoke1";
+const CSR_USER: &str = "open-cluster-management.io/csr-user";
+
+pub(super) fn cases() -> Vec<Case> {
+    [users(), groups(), proxied()].concat()
+}
+
+fn users() -> Vec<Case> {
+    let by = |name: &str, comment: &str, user: &str| {
+        refused_around(&format!("rule1-requester-{name}"), "RequesterNotACluster", comment).by(user, &[GROUP])
+    };
+    vec![
+        by("administrator", "a person with every right is not an agent", "kubernetes-admin"),
+        by("addon-agent", "an addon's own certificate asks for the next one", USER),
+        by("service-account", "a service account of the hub", "system:serviceaccount:spoke1:default"),
+        by("without-agent-id", "the agent id is missing", "system:open-cluster-management:spoke1"),
+        by("empty-agent-id", "the agent id is empty", "system:open-cluster-management:spoke1:"),
+        by("extra-part", "one part too many", "system:open-cluster-management:spoke1:a1:x"),
+        by("longer-prefix", "text before the convention", "xsystem:open-cluster-management:spoke1:a1"),
+        by("upper-case", "a cluster name in capitals", "system:open-cluster-management:SPOKE1:a1"),
+        by("empty-cluster", "the cluster is empty", "system:open-cluster-management::a1"),
+        by("bootstrap", "the bootstrap account of a cluster that wants to join", "system:bootstrap:abcdef"),
+    ]
+}
+
+fn groups() -> Vec<Case> {
+    let with = |name: &str, comment: &str, groups: &[&str]| {
+        refused_around(&format!("rule1-group-{name}"), "RequesterNotInClusterGroup", comment)
+            .by("system:open-cluster-management:spoke1:a1", groups)
+    };
+    vec![
+        with("missing", "not in its cluster's group", &["system:open-cluster-management:managed-clusters"]),
+        with("of-shorter-cluster", "in the group of spoke, a prefix", &["system:open-cluster-management:spoke"]),
+        with("of-longer-cluster", "in the group of spoke12", &["system:open-cluster-management:spoke12"]),
+        with("masters", "in the administrators' group instead", &["system:masters"]),
+    ]
+}
+
+fn proxied() -> Vec<Case> {
+    let by_proxy = |name: &str, reason: &str, comment: &str| {
+        refused_around(&format!("rule1-proxy-{name}"), reason, comment).by(GRPC_PROXY, &["system:serviceaccounts"])
+    };
+    vec![
+        by_proxy("not-configured", "RequesterNotACluster", "a gRPC proxy that the configuration does not name")
+            .annotation(CSR_USER, "system:open-cluster-management:spoke1:a1"),
+        by_proxy("without-user", "ProxiedUserMissing", "the proxy does not say for whom it asks")
+            .with(Fixture::GrpcProxy),
+        by_proxy("names-addon-agent", "RequesterNotACluster", "the proxied user is not a registration agent")
+            .annotation(CSR_USER, USER)
+            .with(Fixture::GrpcProxy),
+    ]
+}

@@ -1,0 +1,108 @@
+//! What a case is evaluated against: the rules of two signers, and what the hub knows of cluster and addon.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use addon_signer::identity::Convention;
+use addon_signer::policy::{ServingRules, SignerRules};
+use addon_signer::public_key::KeyKind;
+use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+use serde::{Deserialize, Serialize};
+
+/// The only account that may name another user.
+pub(crate) const GRPC_PROXY: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
+/// The gateway's account.
+pub(crate) const GATEWAY: &str = "system:serviceaccount:addon-signer:addon-signer";
+/// The gateway's DNS name.
+pub(crate) const GATEWAY_DNS: &str = "gateway.addon-signer.example.com";
+/// The gateway's address.
+pub(crate) const GATEWAY_IP: [u8; 4] = [192, 0, 2, 10];
+
+/// The state of the hub and of the signer's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Fixture {
+    /// Cluster spoke1 is accepted, the addon telemetry is installed on it, the signer has its defaults.
+    Installed,
+    /// There is no ManagedCluster spoke1.
+    ClusterUnknown,
+    /// `hubAcceptsClient` of spoke1 is false.
+    ClusterNotAccepted,
+    /// The ManagedCluster spoke1 is going away.
+    ClusterDeleting,
+    /// There is no ManagedClusterAddOn telemetry in spoke1.
+    AddonNotInstalled,
+    /// That ManagedClusterAddOn is going away.
+    AddonDeleting,
+    /// It has the annotation `addon-signer.io/suspended: "true"`.
+    AddonSuspended,
+    /// It cannot be read.
+    AddonUnreadable,
+    /// The hub has not read clusters and addons yet.
+    NotReady,
+    /// Like `installed`, and the signer allows ECDSA-P256 keys only.
+    EcdsaP256Only,
+    /// Like `installed`, and the configuration names the organizational unit `edge`.
+    UnitEdge,
+    /// Like `installed`, and the configuration names the gRPC proxy's account.
+    GrpcProxy,
+}
+
+impl Fixture {
+    /// The signer example.com/telemetry.
+    pub(crate) fn rules(self) -> SignerRules {
+        let mut rules = SignerRules {
+            signer_name: "example.com/telemetry".to_owned(),
+            addons: BTreeSet::from(["telemetry".parse().unwrap()]),
+            convention: Convention::default(),
+            organizational_units: BTreeSet::new(),
+            keys: KeyKind::ALL.into_iter().collect(),
+            duration: Duration::from_secs(86_400),
+            max_duration: Duration::from_secs(604_800),
+            grpc_proxy: None,
+        };
+        match self {
+            Self::EcdsaP256Only => rules.keys = BTreeSet::from([KeyKind::EcdsaP256]),
+            Self::UnitEdge => rules.organizational_units = BTreeSet::from(["edge".to_owned()]),
+            Self::GrpcProxy => rules.grpc_proxy = Some(GRPC_PROXY.to_owned()),
+            _ => {}
+        }
+        rules
+    }
+
+    /// The signer addon-signer.io/gateway-serving.
+    pub(crate) fn serving_rules() -> ServingRules {
+        ServingRules {
+            account: GATEWAY.to_owned(),
+            dns_names: BTreeSet::from([GATEWAY_DNS.to_owned()]),
+            ip_addresses: BTreeSet::from([GATEWAY_IP.into()]),
+            duration: Duration::from_secs(86_400),
+        }
+    }
+
+    /// What the hub knows.
+    pub(crate) fn registry(self) -> Registry {
+        let mut registry = Registry::default();
+        if self == Self::NotReady {
+            return registry;
+        }
+        registry.replace_clusters(HashMap::new());
+        registry.replace_addons(HashMap::new());
+        let cluster = match self {
+            Self::ClusterUnknown => None,
+            Self::ClusterNotAccepted => Some(ClusterFacts { accepted: false, deleting: false }),
+            Self::ClusterDeleting => Some(ClusterFacts { accepted: true, deleting: true }),
+            _ => Some(ClusterFacts { accepted: true, deleting: false }),
+        };
+        let addon = match self {
+            Self::AddonNotInstalled => None,
+            Self::AddonDeleting => Some(AddOnFacts::Deleting),
+            Self::AddonSuspended => Some(AddOnFacts::Suspended),
+            Self::AddonUnreadable => Some(AddOnFacts::Unreadable),
+            _ => Some(AddOnFacts::Installed),
+        };
+        registry.set_cluster("spoke1".parse().unwrap(), cluster);
+        registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), addon);
+        registry
+    }
+}

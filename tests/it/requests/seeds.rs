@@ -1,0 +1,71 @@
+//! The corpus as seeds of the fuzz targets: `EXPORT_SEEDS=1 cargo test --test it seeds` writes `fuzz/corpus`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use addon_signer::identity::{DEFAULT_GROUPS, DEFAULT_USER};
+use k8s_openapi::ByteString;
+
+use super::tlv::children;
+use super::{Case, corpus};
+
+#[test]
+fn every_fuzz_target_has_seeds() {
+    let scratch = tempfile::tempdir().unwrap();
+    let asked = std::env::var_os("EXPORT_SEEDS").is_some();
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    let root = if asked { checkout } else { scratch.path().to_path_buf() };
+    let cases = corpus();
+    let requests = cases.iter().map(|case| (case.name.clone(), case.request.clone()));
+    let ders = cases.iter().filter_map(|case| Some((format!("{}.der", case.name), der(case)?)));
+    let parts = cases.iter().filter_map(|case| Some((case.name.clone(), subject_and_attributes(&der(case)?)?)));
+    let names = identities(&cases).into_iter().enumerate().map(|(index, text)| (index.to_string(), text.into_bytes()));
+    for (target, at_least, seeds) in [
+        ("csr_policy", 400, requests.chain(ders).collect::<Vec<_>>()),
+        ("csr_signed", 200, parts.collect()),
+        ("identity", 50, names.collect()),
+    ] {
+        assert!(seeds.len() >= at_least, "{target} has {} seeds", seeds.len());
+        write(&root.join(target), &seeds);
+    }
+}
+
+fn write(directory: &PathBuf, seeds: &[(String, Vec<u8>)]) {
+    fs::create_dir_all(directory).unwrap();
+    for (name, bytes) in seeds {
+        fs::write(directory.join(name), bytes).unwrap();
+    }
+}
+
+/// What is in the case's PEM block, if anything is.
+fn der(case: &Case) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(&case.request).ok()?;
+    let body: String = text.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
+    let decoded: ByteString = serde_json::from_value(body.into()).ok()?;
+    (!decoded.0.is_empty()).then_some(decoded.0)
+}
+
+/// What the target `csr_signed` puts around a key of its own.
+fn subject_and_attributes(der: &[u8]) -> Option<Vec<u8>> {
+    let content = *children(der)?.first()?;
+    let parts = children(content)?;
+    let (subject, attributes) = (parts.get(1)?, parts.get(3)?);
+    let length = u16::try_from(subject.len()).ok()?.to_be_bytes();
+    Some([&length, *subject, *attributes].concat())
+}
+
+/// What the target `identity` reads: a user template, a group template, cluster, addon, agent and a common name.
+fn identities(cases: &[Case]) -> Vec<String> {
+    let templates =
+        [DEFAULT_USER, "{agent}@{addon}@{cluster}", "{addon}:{cluster}.clusters.example", "{cluster}-{addon}"];
+    let user = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
+    let names = cases.iter().map(|case| case.username.as_str()).chain([user, "a@b@c", "b:c.clusters.example"]);
+    let mut texts: Vec<String> = names
+        .flat_map(|name| {
+            templates.map(|user| format!("{user}\n{}\nspoke1\ntelemetry\ntelemetry\n{name}", DEFAULT_GROUPS[0]))
+        })
+        .collect();
+    texts.sort();
+    texts.dedup();
+    texts
+}
