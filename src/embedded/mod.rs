@@ -1,1 +1,174 @@
-//! An in-process stand-in for a hub's Kubernetes API.
+//! An in-process stand-in for a hub's Kubernetes API, for `addon-signer demo` and the fast tests.
+//!
+//! It speaks enough of the API over HTTPS for the `kube` client and for kubectl: discovery, create,
+//! get, list in pages, watch with bookmarks, replace, the patch formats, delete with finalizers, the
+//! `status` and `approval` subresources, selectors, tables, and kube-apiserver's rules for
+//! CertificateSigningRequests. Where it differs from a real server, it is wrong; these differences are
+//! known and left:
+//!
+//! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
+//! - No CRD machinery: the custom resources of the table are always there, without schema, defaults,
+//!   CEL rules or pruning. A CustomResourceDefinition is stored as a plain object.
+//! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. A deleted
+//!   namespace takes its content along at once.
+//! - Server-side apply is a merge; field ownership (`managedFields`) is not kept.
+//! - Later pages of a list show the present, not a snapshot, under the first page's resourceVersion.
+//! - Possession of P-521 and other keys that ring does not verify is not checked.
+//!
+//! # The files
+//!
+//! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `writes`,
+//! `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
+//! `handlers` turns requests into verbs, `watch` keeps streams open, `state` is what they share.
+
+mod admission;
+mod answers;
+mod auth;
+mod discovery;
+mod events;
+mod handlers;
+mod listing;
+mod objects;
+mod patch;
+mod protobuf;
+mod query;
+mod resources;
+mod selectors;
+mod server;
+mod state;
+mod status;
+mod store;
+mod table;
+mod target;
+mod watch;
+mod writes;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use kube::config::Kubeconfig;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use auth::User;
+use server::Command;
+use state::Hub;
+
+/// Why an embedded hub did not start, or made no kubeconfig.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// The stand-in has no RBAC, so it is for this machine alone.
+    #[error("the embedded hub listens on loopback only, not on {0}; use 127.0.0.1 or [::1] with a port, or port 0")]
+    NotLoopback(SocketAddr),
+    /// The address is in use or not there.
+    #[error("the embedded hub cannot listen on {address}: {source}; choose another address or port 0")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Its own certificates could not be made.
+    #[error("the embedded hub's certificate could not be made: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// Its TLS configuration was refused.
+    #[error("the embedded hub's TLS configuration is wrong: {0}")]
+    Tls(#[from] rustls::Error),
+    /// Something that does not happen on a working system: no random numbers.
+    #[error("the embedded hub failed inside: {0}")]
+    Internal(String),
+}
+
+/// A running stand-in. Dropping it closes every connection and frees the port; the objects are gone.
+#[derive(Debug)]
+pub struct EmbeddedHub {
+    address: SocketAddr,
+    ca_pem: String,
+    hub: Arc<Hub>,
+    commands: mpsc::Sender<Command>,
+    task: JoinHandle<()>,
+}
+
+impl EmbeddedHub {
+    /// Starts a hub on a loopback address; port 0 picks a free one. It has the namespaces `default`,
+    /// `kube-system`, `kube-public` and `kube-node-lease` and nothing else.
+    ///
+    /// # Errors
+    /// If the address is not loopback or cannot be listened on.
+    pub async fn start(listen: SocketAddr) -> Result<Self, EmbeddedError> {
+        if !listen.ip().is_loopback() {
+            return Err(EmbeddedError::NotLoopback(listen));
+        }
+        let listening = |source| EmbeddedError::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(listening)?;
+        let address = listener.local_addr().map_err(listening)?;
+        let (ca_pem, tls) = server::tls(address)?;
+        let hub = Hub::new().map_err(|error| EmbeddedError::Internal(error.to_string()))?;
+        let hub = Arc::new(hub);
+        let (commands, received) = mpsc::channel(1);
+        let task = tokio::spawn(server::run(listener, tls, Arc::clone(&hub), received));
+        Ok(Self { address, ca_pem, hub, commands, task })
+    }
+
+    /// `https://` and the address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The certificate of the CA that signed the server's certificate, in PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> String {
+        self.ca_pem.clone()
+    }
+
+    /// A kubeconfig for a user in these groups, with a bearer token made now. As in Kubernetes, the
+    /// server adds `system:authenticated`; `system:masters` may impersonate.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<Kubeconfig, EmbeddedError> {
+        let internal = |error: &dyn std::fmt::Display| EmbeddedError::Internal(error.to_string());
+        let token = self.hub.admit(User::new(user, groups));
+        let token = token.map_err(|error| internal(&error))?;
+        let ca = json!(ByteString(self.ca_pem.clone().into_bytes()));
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "embedded",
+            "clusters": [{ "name": "embedded", "cluster": {
+                "server": self.url(), "certificate-authority-data": ca,
+            } }],
+            "users": [{ "name": user, "user": { "token": token } }],
+            "contexts": [{ "name": "embedded", "context": { "cluster": "embedded", "user": user } }],
+        });
+        serde_json::from_value(config).map_err(|error| internal(&error))
+    }
+
+    /// The API server goes away: open connections are closed and new ones too, the port stays taken,
+    /// and the objects stay. Returns when it is done.
+    pub async fn pause(&self) {
+        self.command(false).await;
+    }
+
+    /// The API server comes back with the objects that it had.
+    pub async fn resume(&self) {
+        self.command(true).await;
+    }
+
+    async fn command(&self, serve: bool) {
+        let (done, finished) = oneshot::channel();
+        if self.commands.send(Command { serve, done }).await.is_ok() {
+            // An error means that the accept loop ended, which only a dropped runtime does.
+            let _ = finished.await;
+        }
+    }
+}
+
+impl Drop for EmbeddedHub {
+    fn drop(&mut self) {
+        self.hub.stop.cancel();
+        self.task.abort();
+    }
+}

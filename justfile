@@ -1,0 +1,45 @@
+# `just` lists the recipes; each is a step of .ci/run.
+
+# List the recipes.
+default:
+    @just --list
+
+# Everything that CI runs.
+ci:
+    .ci/run
+
+# Format the code.
+fmt:
+    cargo fmt --all
+
+# Tests on the embedded hub.
+test:
+    .ci/run test
+
+# Lints, warnings are errors.
+clippy:
+    .ci/run clippy
+
+# API documentation, warnings are errors.
+doc:
+    .ci/run doc
+
+# Banned crates, licences, sources.
+deny:
+    .ci/run deny
+
+# Build etcd, kube-apiserver and OCM's agent; print the directory for KUBEBUILDER_ASSETS.
+real-parts:
+    tests/real/build.sh
+
+# Integration tests on the real parts.
+test-real:
+    .ci/run real
+
+# The whole story in one process.
+demo:
+    .ci/run demo
+
+# Ten seconds of every fuzz target.
+fuzz:
+    .ci/run fuzz

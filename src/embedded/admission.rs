@@ -1,0 +1,323 @@
+//! The rules that kube-apiserver has for CertificateSigningRequests. Pure.
+//!
+//! Source: k8s.io/kubernetes 1.36, `pkg/apis/certificates/validation/validation.go`,
+//! `pkg/registry/certificates/certificates/strategy.go` and `plugin/pkg/admission/certificates`.
+
+use k8s_openapi::ByteString;
+use ring::signature::{self, UnparsedPublicKey};
+use serde_json::{Value, json};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::error::X509Error;
+use x509_parser::oid_registry::{OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA512WITHRSA};
+use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::auth::User;
+use super::objects::{self, keep, list, text, texts};
+use super::status::Cause;
+
+/// `MinimumExpirationSeconds` of the API's documentation: ten minutes.
+const MINIMUM_EXPIRATION_SECONDS: i64 = 600;
+
+/// domain (253) + `/` + path of as many characters as a name may have (317):
+/// `ValidateSignerName` in `pkg/apis/core/validation`.
+const SIGNER_NAME_LIMIT: usize = 571;
+
+/// Conditions that mean something only when true.
+const TRUE_ONLY: [&str; 3] = ["Approved", "Denied", "Failed"];
+
+const USAGES: [&str; 23] = [
+    "signing",
+    "digital signature",
+    "content commitment",
+    "key encipherment",
+    "key agreement",
+    "data encipherment",
+    "cert sign",
+    "crl sign",
+    "encipher only",
+    "decipher only",
+    "any",
+    "server auth",
+    "client auth",
+    "code signing",
+    "email protection",
+    "s/mime",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "timestamping",
+    "ocsp signing",
+    "microsoft sgc",
+    "netscape sgc",
+];
+
+/// Fills what the server alone may say about a new CSR: who asks, and that nobody has answered.
+pub(super) fn prepare_create(csr: &mut Value, user: &User) {
+    for field in ["username", "uid", "groups", "extra"] {
+        objects::remove(csr, &format!("spec.{field}"));
+    }
+    objects::set(csr, "spec.username", user.name.clone());
+    if !user.uid.is_empty() {
+        objects::set(csr, "spec.uid", user.uid.clone());
+    }
+    objects::set(csr, "spec.groups", json!(user.groups));
+    objects::set(csr, "status", json!({}));
+}
+
+/// Undoes what a write to this subresource may not touch, and dates the conditions.
+pub(super) fn prepare_update(new: &mut Value, old: &Value, subresource: Option<&str>, now: &str) -> Vec<Cause> {
+    keep(new, old, "spec");
+    match subresource {
+        None => keep(new, old, "status"),
+        Some("approval") => {
+            keep(new, old, "status.certificate");
+            date_conditions(new, old, now);
+        }
+        Some(_) => {
+            keep_verdicts(new, old);
+            date_conditions(new, old, now);
+        }
+    }
+    validate_update(new, old, subresource == Some("approval"))
+}
+
+/// The rules of a new CSR.
+pub(super) fn validate_create(csr: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    match parse_request(csr) {
+        Ok(()) => {}
+        Err(problem) => causes.push(Cause::invalid("spec.request", &problem)),
+    }
+    validate_usages(csr, &mut causes);
+    if let Some(problem) = signer_name_problem(text(csr, "spec.signerName")) {
+        causes.push(problem);
+    }
+    let seconds = objects::get(csr, "spec.expirationSeconds").and_then(Value::as_i64);
+    if seconds.is_some_and(|seconds| seconds < MINIMUM_EXPIRATION_SECONDS) {
+        causes.push(Cause::invalid(
+            "spec.expirationSeconds",
+            "may not specify a duration less than 600 seconds (10 minutes)",
+        ));
+    }
+    causes
+}
+
+/// Admission plugin CertificateSubjectRestriction: nobody asks for `system:masters`.
+pub(super) fn asks_for_masters(csr: &Value) -> bool {
+    if text(csr, "spec.signerName") != "kubernetes.io/kube-apiserver-client" {
+        return false;
+    }
+    let Some(pem) = first_block(&bytes(csr, "spec.request")) else {
+        return false;
+    };
+    let Ok((_, request)) = X509CertificationRequest::from_der(&pem.contents) else {
+        return false;
+    };
+    let subject = &request.certification_request_info.subject;
+    subject.iter_organization().any(|o| o.as_str().is_ok_and(|o| o == "system:masters"))
+}
+
+fn validate_usages(csr: &Value, causes: &mut Vec<Cause>) {
+    let usages: Vec<&str> = texts(csr, "spec.usages").collect();
+    if usages.is_empty() {
+        causes.push(Cause::required("spec.usages", ""));
+    }
+    for (i, usage) in usages.iter().enumerate() {
+        let field = format!("spec.usages[{i}]");
+        if !USAGES.contains(usage) {
+            causes.push(Cause::unsupported(&field, usage));
+        }
+        if usages.iter().take(i).any(|before| before == usage) {
+            causes.push(Cause::duplicate(&field, usage));
+        }
+    }
+}
+
+fn signer_name_problem(name: &str) -> Option<Cause> {
+    let field = "spec.signerName";
+    if name.is_empty() {
+        return Some(Cause::required(field, ""));
+    }
+    if name == "kubernetes.io/legacy-unknown" {
+        return Some(Cause::invalid(field, "the legacy signerName is not allowed via this API version"));
+    }
+    if name.len() > SIGNER_NAME_LIMIT {
+        return Some(Cause::too_long(field, "may not be more than 571 bytes"));
+    }
+    let fits = match name.split('/').collect::<Vec<_>>().as_slice() {
+        [domain, path] => domain.contains('.') && is_subdomain(domain) && is_subdomain(path),
+        _ => false,
+    };
+    (!fits).then(|| {
+        Cause::invalid(field, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
+    })
+}
+
+/// RFC 1123 subdomain, at most 253 characters.
+pub(super) fn is_subdomain(name: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+/// The first PEM block must be a PKCS#10 request whose signature holds; what follows the block is
+/// not looked at, as in the real server.
+fn parse_request(csr: &Value) -> Result<(), String> {
+    let block = first_block(&bytes(csr, "spec.request"))
+        .filter(|block| block.label == "CERTIFICATE REQUEST")
+        .ok_or("PEM block type must be CERTIFICATE REQUEST")?;
+    let (rest, request) =
+        X509CertificationRequest::from_der(&block.contents).map_err(|error| format!("asn1: {error}"))?;
+    if !rest.is_empty() {
+        return Err("asn1: syntax error: trailing data".into());
+    }
+    match request.verify_signature() {
+        // P-521 and other kinds that ring does not know: kube-apiserver takes them.
+        Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => Ok(()),
+        Err(_) if small_rsa_holds(&request) => Ok(()),
+        Err(_) => Err("x509: signature verification error".into()),
+    }
+}
+
+/// RSA keys below 2048 bits, which kube-apiserver takes and x509-parser does not verify.
+fn small_rsa_holds(request: &X509CertificationRequest<'_>) -> bool {
+    let oid = &request.signature_algorithm.algorithm;
+    let algorithm = if *oid == OID_PKCS1_SHA256WITHRSA {
+        &signature::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY
+    } else if *oid == OID_PKCS1_SHA512WITHRSA {
+        &signature::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY
+    } else {
+        return false;
+    };
+    let info = &request.certification_request_info;
+    UnparsedPublicKey::new(algorithm, &info.subject_pki.subject_public_key.data)
+        .verify(info.raw, &request.signature_value.data)
+        .is_ok()
+}
+
+fn first_block(pem: &[u8]) -> Option<Pem> {
+    Pem::iter_from_buffer(pem).next().and_then(Result::ok)
+}
+
+/// The base64 field at a path, decoded; empty when absent or not base64.
+fn bytes(object: &Value, path: &str) -> Vec<u8> {
+    let field = objects::get(object, path).cloned().unwrap_or(Value::Null);
+    serde_json::from_value::<ByteString>(field).map_or_else(|_| Vec::new(), |bytes| bytes.0)
+}
+
+/// `/status` cannot change Approved and Denied: equal in number, they stay what they were.
+fn keep_verdicts(new: &mut Value, old: &Value) {
+    for verdict in ["Approved", "Denied"] {
+        if of_type(new, verdict).len() != of_type(old, verdict).len() {
+            continue; // validation refuses it
+        }
+        let Some(before) = objects::condition(old, verdict) else {
+            continue;
+        };
+        let Some(Value::Array(conditions)) = objects::get_mut(new, "status.conditions") else {
+            continue;
+        };
+        for condition in conditions.iter_mut().filter(|c| text(c, "type") == verdict) {
+            condition.clone_from(before);
+        }
+    }
+}
+
+/// Sets `lastUpdateTime` and `lastTransitionTime` where the writer left them out.
+fn date_conditions(new: &mut Value, old: &Value, now: &str) {
+    let Some(Value::Array(conditions)) = objects::get_mut(new, "status.conditions") else {
+        return;
+    };
+    for condition in conditions {
+        if text(condition, "lastUpdateTime").is_empty() {
+            objects::set(condition, "lastUpdateTime", now);
+        }
+        if text(condition, "lastTransitionTime").is_empty() {
+            let since = objects::condition(old, text(condition, "type"))
+                .filter(|before| text(before, "status") == text(condition, "status"))
+                .map(|before| text(before, "lastTransitionTime"))
+                .filter(|since| !since.is_empty())
+                .unwrap_or(now)
+                .to_owned();
+            objects::set(condition, "lastTransitionTime", since);
+        }
+    }
+}
+
+fn validate_update(new: &Value, old: &Value, approval: bool) -> Vec<Cause> {
+    let mut causes = validate_conditions(new);
+    let field = "status.conditions";
+    for kind in TRUE_ONLY {
+        let (before, after) = (of_type(old, kind), of_type(new, kind));
+        let refusal = if after.len() < before.len() {
+            "remove"
+        } else if approval || kind == "Failed" || after == before {
+            continue;
+        } else if after.len() > before.len() {
+            "add"
+        } else {
+            "modify"
+        };
+        let words = format!("updates may not {refusal} a condition of type {kind:?}");
+        causes.push(Cause::forbidden(field, &words));
+    }
+    let (before, after) = (text(old, "status.certificate"), text(new, "status.certificate"));
+    if before != after && !before.is_empty() {
+        causes.push(Cause::forbidden("status.certificate", "updates may not modify existing certificate content"));
+    } else if let Some(problem) = certificate_problem(after, new) {
+        causes.push(Cause::invalid("status.certificate", &problem));
+    }
+    causes
+}
+
+fn validate_conditions(csr: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let conditions = list(csr, "status.conditions");
+    for (i, condition) in conditions.iter().enumerate() {
+        let field = |name: &str| format!("status.conditions[{i}].{name}");
+        let (kind, status) = (text(condition, "type"), text(condition, "status"));
+        if kind.is_empty() {
+            causes.push(Cause::required(field("type"), ""));
+        }
+        let allowed: &[&str] = if TRUE_ONLY.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        if status.is_empty() {
+            causes.push(Cause::required(field("status"), ""));
+        } else if !allowed.contains(&status) {
+            causes.push(Cause::unsupported(field("status"), status));
+        }
+        if conditions.iter().take(i).any(|c| text(c, "type") == kind) {
+            causes.push(Cause::duplicate(field("type"), kind));
+        }
+    }
+    if !of_type(csr, "Approved").is_empty() && !of_type(csr, "Denied").is_empty() {
+        causes.push(Cause::invalid("status.conditions", "Approved and Denied conditions are mutually exclusive"));
+    }
+    causes
+}
+
+fn of_type<'a>(csr: &'a Value, kind: &str) -> Vec<&'a Value> {
+    list(csr, "status.conditions").iter().filter(|condition| text(condition, "type") == kind).collect()
+}
+
+fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
+    if encoded.is_empty() {
+        return None;
+    }
+    let pem = bytes(csr, "status.certificate");
+    let blocks: Vec<Pem> = Pem::iter_from_buffer(&pem).map_while(Result::ok).collect();
+    if blocks.is_empty() {
+        return Some("must contain at least one CERTIFICATE PEM block".into());
+    }
+    blocks.iter().find_map(|block| {
+        if block.label != "CERTIFICATE" {
+            let label = &block.label;
+            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {label:?}"));
+        }
+        X509Certificate::from_der(&block.contents).err().map(|e| format!("x509: {e}"))
+    })
+}

@@ -1,0 +1,162 @@
+//! What the server says about itself: groups, resources, version, and as much OpenAPI as kubectl asks.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::resources::{RESOURCES, Resource};
+
+/// The version whose rules the stand-in follows.
+const GIT_VERSION: &str = "v1.36.1+addon-signer-embedded";
+
+/// The answer for `/version`.
+pub(super) fn version() -> Value {
+    json!({ "major": "1", "minor": "36", "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64" })
+}
+
+/// The content type of aggregated discovery, by which clients tell it from the older form.
+pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Whether the client prefers aggregated discovery, and this path has it.
+pub(super) fn is_aggregated(path: &str, accept: &str) -> bool {
+    matches!(path, "/api" | "/apis") && accept.contains("g=apidiscovery.k8s.io;v=v2;")
+}
+
+/// Aggregated discovery of `/api` or `/apis`.
+pub(super) fn aggregated(path: &str) -> Value {
+    let items: Vec<Value> = groups()
+        .into_iter()
+        .filter(|(group, _)| group.is_empty() == (path == "/api"))
+        .map(|(group, version)| {
+            let resources: Vec<Value> = of_group(group).map(aggregated_resource).collect();
+            json!({ "metadata": { "name": group, "creationTimestamp": null },
+                "versions": [{ "version": version, "resources": resources, "freshness": "Current" }] })
+        })
+        .collect();
+    json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items })
+}
+
+fn aggregated_resource(r: &Resource) -> Value {
+    let kind = json!({ "group": r.group, "version": r.version, "kind": r.kind });
+    let subresources: Vec<Value> = r
+        .subresources
+        .iter()
+        .map(|sub| json!({ "subresource": sub, "responseKind": kind, "verbs": SUBRESOURCE_VERBS }))
+        .collect();
+    json!({ "resource": r.plural, "responseKind": kind, "scope": if r.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": r.singular, "verbs": r.verbs(), "shortNames": r.short, "subresources": subresources })
+}
+
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// The answer for a discovery or OpenAPI path; `None` for any other.
+pub(super) fn answer(path: &str) -> Option<Value> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match parts.as_slice() {
+        ["api"] => Some(json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })),
+        ["apis"] => Some(group_list()),
+        ["api", "v1"] => resource_list("", "v1"),
+        ["apis", group] => groups()
+            .into_iter()
+            .find(|(name, _)| name == group && !name.is_empty())
+            .map(|(name, version)| merged(group_entry(name, version), "APIGroup")),
+        ["apis", group, version] => resource_list(group, version),
+        ["openapi", "v3"] => Some(openapi_index()),
+        ["openapi", "v3", "api", "v1"] => openapi("", "v1"),
+        ["openapi", "v3", "apis", group, version] => openapi(group, version),
+        _ => None,
+    }
+}
+
+fn groups() -> BTreeSet<(&'static str, &'static str)> {
+    RESOURCES.iter().map(|r| (r.group, r.version)).collect()
+}
+
+fn of_group(group: &str) -> impl Iterator<Item = &'static Resource> {
+    RESOURCES.iter().filter(move |r| r.group == group)
+}
+
+fn group_list() -> Value {
+    let groups: Vec<Value> = groups()
+        .into_iter()
+        .filter(|(group, _)| !group.is_empty())
+        .map(|(group, version)| group_entry(group, version))
+        .collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+fn group_entry(group: &str, version: &str) -> Value {
+    let version = json!({ "groupVersion": format!("{group}/{version}"), "version": version });
+    json!({ "name": group, "versions": [version], "preferredVersion": version })
+}
+
+fn merged(mut object: Value, kind: &str) -> Value {
+    if let Some(map) = object.as_object_mut() {
+        map.insert("kind".into(), kind.into());
+        map.insert("apiVersion".into(), "v1".into());
+    }
+    object
+}
+
+fn resource_list(group: &str, version: &str) -> Option<Value> {
+    let mut resources = Vec::new();
+    for r in of_group(group).filter(|r| r.version == version) {
+        resources.push(json!({ "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
+            "kind": r.kind, "verbs": r.verbs(), "shortNames": r.short }));
+        for sub in r.subresources {
+            resources.push(json!({ "name": format!("{}/{sub}", r.plural), "singularName": "",
+                "namespaced": r.namespaced, "kind": r.kind, "verbs": SUBRESOURCE_VERBS }));
+        }
+    }
+    let api_version = of_group(group).find(|r| r.version == version)?.api_version();
+    Some(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources }))
+}
+
+fn openapi_index() -> Value {
+    let mut paths = Map::new();
+    for (group, version) in groups() {
+        let path = base(group, version);
+        let url = json!({ "serverRelativeURL": format!("/openapi/v3/{path}?hash=0") });
+        paths.insert(path, url);
+    }
+    json!({ "paths": paths })
+}
+
+fn base(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// kubectl looks for one thing before it sends an object without checking it itself: that `PATCH` of
+/// the kind takes `fieldValidation` (cli-runtime `query_param_verifier_v3.go`). No schemas are given.
+fn openapi(group: &str, version: &str) -> Option<Value> {
+    let mut paths = Map::new();
+    for r in of_group(group).filter(|r| r.version == version && !r.review) {
+        let kind = json!({ "group": r.group, "version": r.version, "kind": r.kind });
+        let parameter = json!({ "name": "fieldValidation", "in": "query", "schema": { "type": "string" } });
+        let patch = json!({ "parameters": [parameter], "responses": {},
+            "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": kind });
+        let scope = if r.namespaced { "/namespaces/{namespace}" } else { "" };
+        let path = format!("/{}{scope}/{}/{{name}}", base(group, version), r.plural);
+        paths.insert(path, json!({ "patch": patch }));
+    }
+    of_group(group).find(|r| r.version == version)?;
+    let info = json!({ "title": "addon-signer embedded hub", "version": GIT_VERSION });
+    Some(json!({ "openapi": "3.0.0", "info": info, "paths": paths, "components": { "schemas": {} } }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_is_discovered_both_ways() {
+        for (group, version) in groups() {
+            let path = format!("/{}", base(group, version));
+            assert!(answer(&path).is_some(), "{path}");
+            assert!(answer(&format!("/openapi/v3{path}")).is_some(), "{path}");
+        }
+        assert!(answer("/apis/nobody.example").is_none());
+        assert_eq!(aggregated("/api")["items"].as_array().unwrap().len(), 1);
+    }
+}

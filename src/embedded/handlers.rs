@@ -1,0 +1,294 @@
+//! From an HTTP request to a verb on a resource, and back.
+
+use std::sync::Arc;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Method, Request, Response};
+use serde_json::{Value, json};
+
+use super::answers::{Body, View, json_answer, plain_answer};
+use super::auth::User;
+use super::listing;
+use super::query::Query;
+use super::resources::Resource;
+use super::state::Hub;
+use super::status::ApiError;
+use super::target::Target;
+use super::writes::{self, Deleted, Write};
+use super::{discovery, events, objects, patch, protobuf, watch};
+
+/// `MaxRequestBodyBytes` of kube-apiserver.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// Answers one request; refusals are `Status` objects.
+pub(super) async fn serve(hub: Arc<Hub>, request: Request<Incoming>) -> Response<Body> {
+    match answer(&hub, request).await {
+        Ok(response) => response,
+        Err(error) => json_answer(error.code(), &error.status()),
+    }
+}
+
+async fn answer(hub: &Arc<Hub>, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+    let path = request.uri().path().to_owned();
+    match path.as_str() {
+        "/healthz" | "/livez" | "/readyz" => return Ok(plain_answer("ok")),
+        "/version" => return Ok(json_answer(200, &discovery::version())),
+        _ => {}
+    }
+    let user = hub.caller(request.headers())?;
+    let accept = header(&request, ACCEPT.as_str());
+    if discovery::is_aggregated(&path, &accept) {
+        let mut response = json_answer(200, &discovery::aggregated(&path));
+        let kind = hyper::header::HeaderValue::from_static(discovery::AGGREGATED);
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        return Ok(response);
+    }
+    if let Some(document) = discovery::answer(&path) {
+        return Ok(json_answer(200, &document));
+    }
+    let target = Target::parse(&path)?;
+    let query = Query::parse(request.uri())?;
+    let view = View::new(target.resource, &accept, &query);
+    let call = Call { hub, target, user, query, view };
+    call.dispatch(request).await
+}
+
+fn header(request: &Request<Incoming>, name: &str) -> String {
+    let value = request.headers().get(name).and_then(|v| v.to_str().ok());
+    value.unwrap_or("").to_owned()
+}
+
+/// One authenticated request for a resource.
+struct Call<'a> {
+    hub: &'a Arc<Hub>,
+    target: Target,
+    user: User,
+    query: Query,
+    view: View,
+}
+
+impl Call<'_> {
+    async fn dispatch(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+        let method = request.method().clone();
+        let content_type = header(&request, CONTENT_TYPE.as_str());
+        let name = self.target.name.as_deref();
+        match (method, name) {
+            (Method::GET, _) if self.target.resource.review => Err(ApiError::MethodNotAllowed),
+            (Method::GET, Some(name)) => self.get(name),
+            (Method::GET, None) if self.query.flag("watch") => {
+                watch::start(self.hub, &self.target, &self.query, self.view)
+            }
+            (Method::GET, None) => listing::list(self.hub, &self.target, &self.query, self.view),
+            (Method::POST, None) => {
+                let body = read(request, &content_type).await?;
+                self.create(body)
+            }
+            (Method::PUT, Some(name)) => {
+                let body = read(request, &content_type).await?;
+                self.replace(name, body)
+            }
+            (Method::PATCH, Some(name)) => {
+                let body = collect(request).await?;
+                self.patch(name, &content_type, &body)
+            }
+            (Method::DELETE, name) if self.target.subresource.is_none() => {
+                let options = read_options(request, &content_type).await?;
+                self.delete(name, &options)
+            }
+            _ => Err(ApiError::MethodNotAllowed),
+        }
+    }
+
+    /// The resource under which objects are stored; both versions of events share one.
+    fn stored(&self) -> &'static Resource {
+        let resource = self.target.resource;
+        if resource.is_converted_event() {
+            return Resource::find("", "v1", "events").unwrap_or(resource);
+        }
+        resource
+    }
+
+    fn in_write(&self, dry_run: bool) -> Result<Write<'_>, ApiError> {
+        Ok(Write {
+            resource: self.stored(),
+            subresource: self.target.subresource.as_deref(),
+            namespace: self.target.namespace.as_deref().unwrap_or(""),
+            user: &self.user,
+            stamp: self.hub.stamp()?,
+            dry_run: dry_run || self.query.get("dryRun") == "All",
+        })
+    }
+
+    fn show(&self, code: u16, stored: &Value) -> Response<Body> {
+        let shown = events::to_shown(self.target.resource, stored);
+        json_answer(code, &self.view.one(&shown))
+    }
+
+    fn get(&self, name: &str) -> Result<Response<Body>, ApiError> {
+        let key = self.target.key(name);
+        let found = self.hub.read(|store| store.get(&key).cloned());
+        let object = found.ok_or_else(|| ApiError::not_found(self.target.resource, name))?;
+        Ok(self.show(200, &object))
+    }
+
+    fn create(&self, body: Value) -> Result<Response<Body>, ApiError> {
+        if self.target.resource.review {
+            return Ok(json_answer(201, &review(self.target.resource, &self.user, body)));
+        }
+        if self.target.resource.namespaced && self.target.namespace.is_none() {
+            return Err(ApiError::MethodNotAllowed);
+        }
+        let mut body = body;
+        writes::check_type(self.target.resource, &mut body)?;
+        let body = events::to_stored(self.target.resource, body);
+        let write = self.in_write(false)?;
+        let created = self.hub.write(|store| writes::create(store, &write, body))?;
+        Ok(self.show(201, &created))
+    }
+
+    fn replace(&self, name: &str, body: Value) -> Result<Response<Body>, ApiError> {
+        let mut body = body;
+        writes::check_type(self.target.resource, &mut body)?;
+        let body = events::to_stored(self.target.resource, body);
+        let write = self.in_write(false)?;
+        let updated = self.hub.write(|store| writes::update(store, &write, name, true, |_| Ok(body)))?;
+        Ok(self.show(200, &updated))
+    }
+
+    fn patch(&self, name: &str, content_type: &str, body: &[u8]) -> Result<Response<Body>, ApiError> {
+        let kind = PatchKind::parse(content_type, self.target.resource)?;
+        let patch: Value = match kind {
+            PatchKind::Apply => serde_yaml::from_slice(body).map_err(|e| unreadable(&e))?,
+            PatchKind::Merge | PatchKind::Json | PatchKind::Strategic => {
+                serde_json::from_slice(body).map_err(|e| unreadable(&e))?
+            }
+        };
+        let write = self.in_write(false)?;
+        let applied = matches!(kind, PatchKind::Apply);
+        let exists = |store: &super::store::Store| store.get(&self.target.key(name)).is_some();
+        let (code, object) = self.hub.write(|store| {
+            if applied && self.target.subresource.is_none() && !exists(store) {
+                let mut object = events::to_stored(self.target.resource, patch);
+                objects::set(&mut object, "metadata.name", name);
+                return writes::create(store, &write, object).map(|object| (201, object));
+            }
+            let change = |old: &Value| self.patched(old, kind, &patch);
+            writes::update(store, &write, name, false, change).map(|object| (200, object))
+        })?;
+        Ok(self.show(code, &object))
+    }
+
+    fn patched(&self, old: &Value, kind: PatchKind, patch: &Value) -> Result<Value, ApiError> {
+        let mut object = events::to_shown(self.target.resource, old);
+        let outcome = match kind {
+            PatchKind::Merge => {
+                patch::merge(&mut object, patch);
+                Ok(())
+            }
+            PatchKind::Json => patch::json_patch(&mut object, patch),
+            PatchKind::Strategic | PatchKind::Apply => patch::strategic(&mut object, patch),
+        };
+        outcome.map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        Ok(events::to_stored(self.target.resource, object))
+    }
+
+    fn delete(&self, name: Option<&str>, options: &Value) -> Result<Response<Body>, ApiError> {
+        let dry_run = objects::texts(options, "dryRun").any(|value| value == "All");
+        let write = self.in_write(dry_run)?;
+        let Some(name) = name else {
+            return listing::delete_all(self.hub, &self.target, &self.query, &write, options);
+        };
+        let deleted = self.hub.write(|store| writes::delete(store, &write, name, options))?;
+        match deleted {
+            Deleted::Waiting(object) => Ok(self.show(200, &object)),
+            Deleted::Gone(object) => {
+                let resource = self.target.resource;
+                let details = json!({ "name": name, "group": resource.group, "kind": resource.plural,
+                    "uid": objects::text(&object, "metadata.uid") });
+                let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {},
+                    "status": "Success", "details": details });
+                Ok(json_answer(200, &status))
+            }
+        }
+    }
+}
+
+/// Answers the questions that callers ask about themselves. There is no RBAC: everything is allowed.
+fn review(resource: &Resource, user: &User, mut body: Value) -> Value {
+    objects::set(&mut body, "apiVersion", resource.api_version());
+    objects::set(&mut body, "kind", resource.kind);
+    let status = if resource.kind == "SelfSubjectReview" {
+        json!({ "userInfo": { "username": user.name, "uid": user.uid, "groups": user.groups } })
+    } else {
+        json!({ "allowed": true, "reason": "the embedded hub has no RBAC" })
+    };
+    objects::set(&mut body, "status", status);
+    body
+}
+
+#[derive(Debug, Clone, Copy)]
+enum PatchKind {
+    Merge,
+    Json,
+    Strategic,
+    Apply,
+}
+
+impl PatchKind {
+    fn parse(content_type: &str, resource: &Resource) -> Result<Self, ApiError> {
+        match media_type(content_type) {
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            "application/strategic-merge-patch+json" if !resource.custom => Ok(Self::Strategic),
+            _ => Err(ApiError::UnsupportedMediaType {
+                accepted: "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            }),
+        }
+    }
+}
+
+fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or("").trim()
+}
+
+async fn read(request: Request<Incoming>, content_type: &str) -> Result<Value, ApiError> {
+    let body = collect(request).await?;
+    parse(&body, content_type)
+}
+
+async fn read_options(request: Request<Incoming>, content_type: &str) -> Result<Value, ApiError> {
+    let body = collect(request).await?;
+    if body.is_empty() {
+        return Ok(json!({}));
+    }
+    parse(&body, content_type)
+}
+
+fn parse(body: &[u8], content_type: &str) -> Result<Value, ApiError> {
+    match media_type(content_type) {
+        "" | "application/json" => serde_json::from_slice(body).map_err(|e| unreadable(&e)),
+        "application/yaml" => serde_yaml::from_slice(body).map_err(|e| unreadable(&e)),
+        "application/vnd.kubernetes.protobuf" => {
+            protobuf::decode(body).map_err(|e| ApiError::BadRequest(e.to_string()))
+        }
+        _ => Err(ApiError::UnsupportedMediaType {
+            accepted: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        }),
+    }
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::BadRequest(format!("the object provided is unrecognized: {error}"))
+}
+
+async fn collect(request: Request<Incoming>) -> Result<Vec<u8>, ApiError> {
+    let limited = Limited::new(request.into_body(), BODY_LIMIT);
+    match limited.collect().await {
+        Ok(body) => Ok(body.to_bytes().to_vec()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge(BODY_LIMIT)),
+        Err(error) => Err(ApiError::BadRequest(format!("the body could not be read: {error}"))),
+    }
+}

@@ -1,0 +1,307 @@
+//! What the stand-in serves, as data: one row per resource, no code per kind.
+
+/// What a column of `kubectl get` shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cell {
+    /// The scalar at a dotted path; empty when absent.
+    Path(&'static str),
+    /// How many entries the map or list at a dotted path has.
+    Count(&'static str),
+    /// The status of the condition of this type.
+    Condition(&'static str),
+    /// The words that kube-apiserver prints for a CSR: `Approved,Issued`.
+    CsrState,
+    /// Time since the timestamp at a dotted path.
+    Since(&'static str),
+    /// Time since an event was last seen.
+    LastSeen,
+    /// Kind and name of an event's object.
+    Involved,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) plural: &'static str,
+    pub(super) singular: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) namespaced: bool,
+    pub(super) short: &'static [&'static str],
+    pub(super) subresources: &'static [&'static str],
+    /// Served from a CustomResourceDefinition in a real cluster: no strategic merge, `PUT` needs a
+    /// resourceVersion, `/status` keeps metadata, `metadata.generation` counts changes of the spec.
+    pub(super) custom: bool,
+    /// Answers questions and stores nothing: only `create`.
+    pub(super) review: bool,
+    /// Field selectors beside `metadata.name` and `metadata.namespace`.
+    pub(super) fields: &'static [&'static str],
+    pub(super) columns: &'static [(&'static str, Cell)],
+}
+
+const AGE: (&str, Cell) = ("Age", Cell::Since("metadata.creationTimestamp"));
+
+const BUILT_IN: Resource = Resource {
+    group: "",
+    version: "v1",
+    plural: "",
+    singular: "",
+    kind: "",
+    namespaced: true,
+    short: &[],
+    subresources: &[],
+    custom: false,
+    review: false,
+    fields: &[],
+    columns: &[AGE],
+};
+
+const CUSTOM: Resource = Resource { custom: true, subresources: &["status"], ..BUILT_IN };
+
+/// The certificate signing requests; their rules are in `admission`.
+pub(super) const CSR_PLURAL: &str = "certificatesigningrequests";
+
+/// Every resource, in the order in which discovery lists them.
+pub(super) static RESOURCES: &[Resource] = &[
+    Resource {
+        plural: "namespaces",
+        singular: "namespace",
+        kind: "Namespace",
+        namespaced: false,
+        short: &["ns"],
+        subresources: &["status"],
+        fields: &["status.phase"],
+        columns: &[("Status", Cell::Path("status.phase")), AGE],
+        ..BUILT_IN
+    },
+    Resource {
+        plural: "secrets",
+        singular: "secret",
+        kind: "Secret",
+        fields: &["type"],
+        columns: &[("Type", Cell::Path("type")), ("Data", Cell::Count("data")), AGE],
+        ..BUILT_IN
+    },
+    Resource {
+        plural: "configmaps",
+        singular: "configmap",
+        kind: "ConfigMap",
+        short: &["cm"],
+        columns: &[("Data", Cell::Count("data")), AGE],
+        ..BUILT_IN
+    },
+    Resource {
+        plural: "serviceaccounts",
+        singular: "serviceaccount",
+        kind: "ServiceAccount",
+        short: &["sa"],
+        ..BUILT_IN
+    },
+    Resource {
+        plural: "pods",
+        singular: "pod",
+        kind: "Pod",
+        short: &["po"],
+        subresources: &["status"],
+        fields: &["spec.nodeName", "status.phase"],
+        columns: &[("Status", Cell::Path("status.phase")), AGE],
+        ..BUILT_IN
+    },
+    Resource {
+        fields: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "type",
+        ],
+        ..EVENT
+    },
+    Resource {
+        group: "events.k8s.io",
+        fields: &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "reason",
+            "reportingController",
+            "type",
+        ],
+        ..EVENT
+    },
+    Resource {
+        group: "certificates.k8s.io",
+        plural: CSR_PLURAL,
+        singular: "certificatesigningrequest",
+        kind: "CertificateSigningRequest",
+        namespaced: false,
+        short: &["csr"],
+        subresources: &["approval", "status"],
+        fields: &["spec.signerName"],
+        columns: &[
+            AGE,
+            ("SignerName", Cell::Path("spec.signerName")),
+            ("Requestor", Cell::Path("spec.username")),
+            ("RequestedDuration", Cell::Path("spec.expirationSeconds")),
+            ("Condition", Cell::CsrState),
+        ],
+        ..BUILT_IN
+    },
+    Resource {
+        group: "coordination.k8s.io",
+        plural: "leases",
+        singular: "lease",
+        kind: "Lease",
+        columns: &[("Holder", Cell::Path("spec.holderIdentity")), AGE],
+        ..BUILT_IN
+    },
+    Resource {
+        group: "apiextensions.k8s.io",
+        plural: "customresourcedefinitions",
+        singular: "customresourcedefinition",
+        kind: "CustomResourceDefinition",
+        namespaced: false,
+        short: &["crd", "crds"],
+        subresources: &["status"],
+        ..BUILT_IN
+    },
+    Resource {
+        group: "cluster.open-cluster-management.io",
+        plural: "managedclusters",
+        singular: "managedcluster",
+        kind: "ManagedCluster",
+        namespaced: false,
+        short: &["mcl", "mcls"],
+        columns: &[
+            ("Hub Accepted", Cell::Path("spec.hubAcceptsClient")),
+            ("Joined", Cell::Condition("ManagedClusterJoined")),
+            ("Available", Cell::Condition("ManagedClusterConditionAvailable")),
+            AGE,
+        ],
+        ..CUSTOM
+    },
+    Resource {
+        group: "addon.open-cluster-management.io",
+        version: "v1alpha1",
+        plural: "managedclusteraddons",
+        singular: "managedclusteraddon",
+        kind: "ManagedClusterAddOn",
+        short: &["mca", "mcas"],
+        columns: &[
+            ("Available", Cell::Condition("Available")),
+            ("Registered", Cell::Condition("RegistrationApplied")),
+            AGE,
+        ],
+        ..CUSTOM
+    },
+    Resource {
+        group: "addon-signer.io",
+        version: "v1alpha1",
+        plural: "addonsigners",
+        singular: "addonsigner",
+        kind: "AddOnSigner",
+        namespaced: false,
+        short: &["ads"],
+        columns: &[("Signer", Cell::Path("spec.signerName")), ("Ready", Cell::Condition("Ready")), AGE],
+        ..CUSTOM
+    },
+    Resource {
+        group: "authentication.k8s.io",
+        plural: "selfsubjectreviews",
+        singular: "selfsubjectreview",
+        kind: "SelfSubjectReview",
+        ..REVIEW
+    },
+    Resource {
+        group: "authorization.k8s.io",
+        plural: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        kind: "SelfSubjectAccessReview",
+        ..REVIEW
+    },
+];
+
+const REVIEW: Resource = Resource { namespaced: false, review: true, ..BUILT_IN };
+
+const EVENT: Resource = Resource {
+    plural: "events",
+    singular: "event",
+    kind: "Event",
+    short: &["ev"],
+    columns: &[
+        ("Last Seen", Cell::LastSeen),
+        ("Type", Cell::Path("type")),
+        ("Reason", Cell::Path("reason")),
+        ("Object", Cell::Involved),
+        ("Message", Cell::Path("message")),
+    ],
+    ..BUILT_IN
+};
+
+/// The fields of an event that its two API versions call differently, `v1` name first
+/// (k8s.io/kubernetes `pkg/apis/events/v1/conversion.go`). Events are kept in the form of `v1`.
+pub(super) const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+impl Resource {
+    /// Looks up a resource by its place in the URL.
+    pub(super) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
+        RESOURCES.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
+    }
+
+    /// `v1` or `group/v1`.
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `secrets` or `leases.coordination.k8s.io`, as messages name a resource.
+    pub(super) fn qualified(&self) -> String {
+        join(self.plural, self.group)
+    }
+
+    /// `Secret` or `Lease.coordination.k8s.io`, as messages name a kind.
+    pub(super) fn qualified_kind(&self) -> String {
+        join(self.kind, self.group)
+    }
+
+    /// Whether this is the CSR resource.
+    pub(super) fn is_csr(&self) -> bool {
+        self.plural == CSR_PLURAL
+    }
+
+    /// Whether `/status` exists, which makes main-resource writes keep the status.
+    pub(super) fn has_status(&self) -> bool {
+        self.subresources.contains(&"status")
+    }
+
+    /// Whether objects are shown in a form other than the stored one.
+    pub(super) fn is_converted_event(&self) -> bool {
+        self.group == "events.k8s.io"
+    }
+
+    /// What may be done, as discovery prints it.
+    pub(super) fn verbs(&self) -> &'static [&'static str] {
+        if self.review {
+            return &["create"];
+        }
+        &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    }
+}
+
+fn join(name: &str, group: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}

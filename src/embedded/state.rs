@@ -1,0 +1,138 @@
+//! What all connections share: the objects, who may call, and the signal that wakes the watches.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::auth::User;
+use super::objects;
+use super::resources::Resource;
+use super::status::ApiError;
+use super::store::Store;
+use super::writes::{self, Stamp, Write};
+
+/// The alphabet of apimachinery's `rand.String`: no vowels, nothing that looks like another.
+const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Shared by every connection of one embedded hub.
+#[derive(Debug)]
+pub(super) struct Hub {
+    store: Mutex<Store>,
+    tokens: RwLock<HashMap<String, User>>,
+    revision: watch::Sender<u64>,
+    random: SystemRandom,
+    /// Ends the watches when the hub is dropped.
+    pub(super) stop: CancellationToken,
+}
+
+impl Hub {
+    /// A hub with the namespaces that every cluster has.
+    pub(super) fn new() -> Result<Self, ApiError> {
+        let hub = Self {
+            store: Mutex::default(),
+            tokens: RwLock::default(),
+            revision: watch::Sender::new(0),
+            random: SystemRandom::new(),
+            stop: CancellationToken::new(),
+        };
+        let namespaces = Resource::find("", "v1", "namespaces").ok_or_else(|| ApiError::NoSuchPath)?;
+        let user = User::new("system:apiserver", &["system:masters"]);
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            let write = Write {
+                resource: namespaces,
+                subresource: None,
+                namespace: "",
+                user: &user,
+                stamp: hub.stamp()?,
+                dry_run: false,
+            };
+            let namespace = json!({ "metadata": { "name": name } });
+            hub.write(|store| writes::create(store, &write, namespace))?;
+        }
+        Ok(hub)
+    }
+
+    /// Looks at the objects.
+    pub(super) fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
+        look(&self.lock())
+    }
+
+    /// Changes the objects, all in one step, and wakes the watches.
+    pub(super) fn write<R>(&self, change: impl FnOnce(&mut Store) -> R) -> R {
+        let mut store = self.lock();
+        let result = change(&mut store);
+        let revision = store.revision();
+        drop(store);
+        self.revision.send_if_modified(|seen| {
+            let newer = revision > *seen;
+            *seen = revision.max(*seen);
+            newer
+        });
+        result
+    }
+
+    /// Changes whenever something was written.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// Who is calling, by the request's headers.
+    pub(super) fn caller(&self, headers: &hyper::HeaderMap) -> Result<User, ApiError> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        super::auth::caller(headers, &tokens)
+    }
+
+    /// Makes a bearer token for a user.
+    pub(super) fn admit(&self, user: User) -> Result<String, ApiError> {
+        let token: String = self.random_bytes::<24>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        tokens.insert(token.clone(), user);
+        Ok(token)
+    }
+
+    /// The time and the random parts for one write.
+    pub(super) fn stamp(&self) -> Result<Stamp, ApiError> {
+        let suffix = self.random_bytes::<5>()?;
+        let letters = suffix.iter().filter_map(|byte| {
+            let place = usize::from(*byte) % SUFFIX_ALPHABET.len();
+            SUFFIX_ALPHABET.get(place).map(|letter| char::from(*letter))
+        });
+        Ok(Stamp { now: objects::timestamp(now()), uid: self.uid()?, suffix: letters.collect() })
+    }
+
+    /// A random UUID (RFC 9562, version 4).
+    fn uid(&self) -> Result<String, ApiError> {
+        let number = u128::from_be_bytes(self.random_bytes()?);
+        let version = number & !(0xf_u128 << 76) | 0x4_u128 << 76;
+        let variant = version & !(0x3_u128 << 62) | 0x2_u128 << 62;
+        let hex = format!("{variant:032x}");
+        let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+        Ok(format!("{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)))
+    }
+
+    fn random_bytes<const N: usize>(&self) -> Result<[u8; N], ApiError> {
+        let mut bytes = [0_u8; N];
+        self.random.fill(&mut bytes).map_err(|_| ApiError::Internal("the system has no random numbers".into()))?;
+        Ok(bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        // A panic under the lock is a bug of the stand-in; the objects are whole between writes.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Seconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an API server stamps objects with its own clock; the core never sees it"
+)]
+pub(super) fn now() -> i64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}

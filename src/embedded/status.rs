@@ -1,0 +1,176 @@
+//! What the API answers when it refuses: one variant per `reason` of a Kubernetes `Status`.
+
+use serde_json::{Value, json};
+
+use super::resources::Resource;
+
+/// One broken rule of a 422 answer (`status.details.causes[]`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    /// Dotted path of the field, as `field.Path` of apimachinery prints it.
+    pub(super) field: String,
+    /// Machine-readable reason, such as `FieldValueInvalid`.
+    pub(super) reason: &'static str,
+    /// What is wrong, with the reason's own words first.
+    pub(super) message: String,
+}
+
+impl Cause {
+    pub(super) fn required(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, "FieldValueRequired", "Required value", detail)
+    }
+
+    pub(super) fn invalid(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, "FieldValueInvalid", "Invalid value", detail)
+    }
+
+    pub(super) fn unsupported(field: impl Into<String>, value: &str) -> Self {
+        let detail = format!("{value:?}");
+        Self::new(field, "FieldValueNotSupported", "Unsupported value", &detail)
+    }
+
+    pub(super) fn duplicate(field: impl Into<String>, value: &str) -> Self {
+        let detail = format!("{value:?}");
+        Self::new(field, "FieldValueDuplicate", "Duplicate value", &detail)
+    }
+
+    pub(super) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, "FieldValueForbidden", "Forbidden", detail)
+    }
+
+    pub(super) fn too_long(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, "FieldValueTooLong", "Too long", detail)
+    }
+
+    fn new(field: impl Into<String>, reason: &'static str, words: &'static str, detail: &str) -> Self {
+        let message = if detail.is_empty() { words.to_owned() } else { format!("{words}: {detail}") };
+        Self { field: field.into(), reason, message }
+    }
+}
+
+/// A refused request, with the words that kube-apiserver uses.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiError {
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("Unauthorized")]
+    Unauthorized,
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{} \"{name}\" not found", resource.qualified())]
+    NotFound { resource: &'static Resource, name: String },
+    #[error("the server could not find the requested resource")]
+    NoSuchPath,
+    #[error("the server does not allow this method on the requested resource")]
+    MethodNotAllowed,
+    #[error("{} \"{name}\" already exists", resource.qualified())]
+    AlreadyExists { resource: &'static Resource, name: String },
+    #[error("Operation cannot be fulfilled on {} \"{name}\": {cause}", resource.qualified())]
+    Conflict { resource: &'static Resource, name: String, cause: String },
+    #[error("too old resource version: {requested} ({oldest})")]
+    Expired { requested: u64, oldest: u64 },
+    #[error("{} \"{name}\" is invalid: {}", resource.qualified_kind(), list(causes))]
+    Invalid { resource: &'static Resource, name: String, causes: Vec<Cause> },
+    #[error("Request entity too large: limit is {0}")]
+    TooLarge(usize),
+    #[error("the body of the request was in an unknown format - accepted media types include: {accepted}")]
+    UnsupportedMediaType { accepted: &'static str },
+    #[error("{0}")]
+    Internal(String),
+}
+
+fn list(causes: &[Cause]) -> String {
+    let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+    match lines.as_slice() {
+        [one] => one.clone(),
+        _ => format!("[{}]", lines.join(", ")),
+    }
+}
+
+impl ApiError {
+    /// A stale `resourceVersion`, in the words that clients look for.
+    pub(super) fn stale(resource: &'static Resource, name: &str) -> Self {
+        Self::conflict(
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub(super) fn conflict(resource: &'static Resource, name: &str, cause: impl Into<String>) -> Self {
+        Self::Conflict { resource, name: name.to_owned(), cause: cause.into() }
+    }
+
+    pub(super) fn not_found(resource: &'static Resource, name: &str) -> Self {
+        Self::NotFound { resource, name: name.to_owned() }
+    }
+
+    /// Fails with 422 if any rule was broken.
+    pub(super) fn unless_valid(resource: &'static Resource, name: &str, causes: Vec<Cause>) -> Result<(), Self> {
+        if causes.is_empty() {
+            return Ok(());
+        }
+        Err(Self::Invalid { resource, name: name.to_owned(), causes })
+    }
+
+    fn code_and_reason(&self) -> (u16, &'static str) {
+        match self {
+            Self::BadRequest(_) => (400, "BadRequest"),
+            Self::Unauthorized => (401, "Unauthorized"),
+            Self::Forbidden(_) => (403, "Forbidden"),
+            Self::NotFound { .. } | Self::NoSuchPath => (404, "NotFound"),
+            Self::MethodNotAllowed => (405, "MethodNotAllowed"),
+            Self::AlreadyExists { .. } => (409, "AlreadyExists"),
+            Self::Conflict { .. } => (409, "Conflict"),
+            Self::Expired { .. } => (410, "Expired"),
+            Self::TooLarge(_) => (413, "RequestEntityTooLarge"),
+            Self::UnsupportedMediaType { .. } => (415, "UnsupportedMediaType"),
+            Self::Invalid { .. } => (422, "Invalid"),
+            Self::Internal(_) => (500, "InternalError"),
+        }
+    }
+
+    /// The HTTP status code.
+    pub(super) fn code(&self) -> u16 {
+        self.code_and_reason().0
+    }
+
+    /// The `v1.Status` object of the answer.
+    pub(super) fn status(&self) -> Value {
+        let (code, reason) = self.code_and_reason();
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.to_string(), "reason": reason, "code": code,
+        });
+        if let (Some(details), Some(map)) = (self.details(), status.as_object_mut()) {
+            map.insert("details".into(), details);
+        }
+        status
+    }
+
+    fn details(&self) -> Option<Value> {
+        match self {
+            Self::NotFound { resource, name }
+            | Self::AlreadyExists { resource, name }
+            | Self::Conflict { resource, name, .. } => {
+                Some(json!({ "name": name, "group": resource.group, "kind": resource.plural }))
+            }
+            Self::Invalid { resource, name, causes } => {
+                let causes: Vec<Value> = causes
+                    .iter()
+                    .map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field }))
+                    .collect();
+                Some(json!({ "name": name, "group": resource.group, "kind": resource.kind, "causes": causes }))
+            }
+            Self::BadRequest(_)
+            | Self::Unauthorized
+            | Self::Forbidden(_)
+            | Self::NoSuchPath
+            | Self::MethodNotAllowed
+            | Self::Expired { .. }
+            | Self::TooLarge(_)
+            | Self::UnsupportedMediaType { .. }
+            | Self::Internal(_) => None,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Objects, the revision counter and the log of changes that watches replay. Pure: no clock, no I/O.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::objects;
+
+/// Changes kept per resource. A watch from before the oldest gets 410 and lists again, as with
+/// etcd's compaction; large enough that a backlog of thousands of CSRs is watched without a gap.
+pub(super) const LOG_LIMIT: usize = 8192;
+
+/// A stored object; shared between the store, the log and the watches.
+pub(super) type Object = Arc<Value>;
+
+/// Where an object is kept.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// Plural of the resource. The two versions of events share one place.
+    pub(super) plural: &'static str,
+    /// Empty for cluster-scoped resources.
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// One write, as watches replay it.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) revision: u64,
+    pub(super) namespace: String,
+    /// The object before, absent if this created it.
+    pub(super) before: Option<Object>,
+    /// The object after; for a deletion its last state with the deletion's revision.
+    pub(super) object: Object,
+    pub(super) deleted: bool,
+}
+
+/// A watch asked for changes that are no longer kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Compacted {
+    /// The oldest revision from which a watch may start.
+    pub(super) oldest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    changes: VecDeque<Change>,
+    /// Revision of the newest change that was dropped.
+    dropped: u64,
+}
+
+/// The whole state.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    revision: u64,
+    objects: BTreeMap<Key, Object>,
+    logs: HashMap<&'static str, Log>,
+}
+
+impl Store {
+    /// The revision of the last write, which a list carries as its `resourceVersion`.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&Object> {
+        self.objects.get(key)
+    }
+
+    /// Objects of a resource in order of namespace and name; all namespaces for `None`.
+    pub(super) fn list<'a>(
+        &'a self,
+        plural: &'static str,
+        namespace: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Object)> {
+        let start = Key { plural, namespace: namespace.unwrap_or("").to_owned(), name: String::new() };
+        self.objects
+            .range(start..)
+            .take_while(move |(key, _)| key.plural == plural)
+            .take_while(move |(key, _)| namespace.is_none_or(|ns| key.namespace == ns))
+    }
+
+    /// Keys of everything in a namespace.
+    pub(super) fn keys_in(&self, namespace: &str) -> Vec<Key> {
+        self.objects.keys().filter(|key| key.namespace == namespace).cloned().collect()
+    }
+
+    /// Stores an object under the next revision.
+    pub(super) fn put(&mut self, key: Key, mut object: Value) -> Object {
+        self.revision += 1;
+        objects::set(&mut object, "metadata.resourceVersion", self.revision.to_string());
+        let object = Arc::new(object);
+        let before = self.objects.insert(key.clone(), Arc::clone(&object));
+        self.record(key, before, Arc::clone(&object), false);
+        object
+    }
+
+    /// Removes an object; returns its last state with the revision of the removal.
+    pub(super) fn remove(&mut self, key: &Key) -> Option<Object> {
+        let before = self.objects.remove(key)?;
+        self.revision += 1;
+        let mut last = Value::clone(&before);
+        objects::set(&mut last, "metadata.resourceVersion", self.revision.to_string());
+        let last = Arc::new(last);
+        self.record(key.clone(), Some(before), Arc::clone(&last), true);
+        Some(last)
+    }
+
+    /// Changes of a resource after a revision, oldest first.
+    ///
+    /// # Errors
+    /// [`Compacted`] if some of them are gone.
+    pub(super) fn since(
+        &self,
+        plural: &'static str,
+        revision: u64,
+    ) -> Result<impl Iterator<Item = &Change>, Compacted> {
+        let log = self.logs.get(plural);
+        if let Some(dropped) = log.map(|log| log.dropped)
+            && revision < dropped
+        {
+            return Err(Compacted { oldest: dropped });
+        }
+        Ok(log.into_iter().flat_map(move |log| {
+            let first = log.changes.partition_point(|c| c.revision <= revision);
+            log.changes.range(first..)
+        }))
+    }
+
+    fn record(&mut self, key: Key, before: Option<Object>, object: Object, deleted: bool) {
+        let log = self.logs.entry(key.plural).or_default();
+        log.changes.push_back(Change { revision: self.revision, namespace: key.namespace, before, object, deleted });
+        if log.changes.len() > LOG_LIMIT
+            && let Some(oldest) = log.changes.pop_front()
+        {
+            log.dropped = oldest.revision;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mk_key(name: &str) -> Key {
+        Key { plural: "secrets", namespace: "ns".into(), name: name.into() }
+    }
+
+    #[test]
+    fn every_write_has_its_own_revision() {
+        let mut store = Store::default();
+        store.put(mk_key("a"), json!({}));
+        let b = store.put(mk_key("b"), json!({}));
+        assert_eq!(objects::text(&b, "metadata.resourceVersion"), "2");
+        let gone = store.remove(&mk_key("a")).unwrap();
+        assert_eq!(objects::text(&gone, "metadata.resourceVersion"), "3");
+        assert_eq!(store.revision(), 3);
+    }
+
+    #[test]
+    fn changes_are_replayed_after_a_revision() {
+        let mut store = Store::default();
+        for name in ["a", "b", "c"] {
+            store.put(mk_key(name), json!({}));
+        }
+        let seen: Vec<u64> = store.since("secrets", 1).unwrap().map(|c| c.revision).collect();
+        assert_eq!(seen, [2, 3]);
+    }
+
+    #[test]
+    fn a_watch_from_before_the_log_is_told_that_it_expired() {
+        let mut store = Store::default();
+        for _ in 0..LOG_LIMIT + 2 {
+            store.put(mk_key("a"), json!({}));
+        }
+        assert_eq!(store.since("secrets", 1).err(), Some(Compacted { oldest: 2 }));
+        assert_eq!(store.since("secrets", 2).unwrap().count(), LOG_LIMIT);
+    }
+
+    #[test]
+    fn a_list_of_one_namespace_holds_nothing_else() {
+        let mut store = Store::default();
+        store.put(mk_key("a"), json!({}));
+        let elsewhere = Key { namespace: "ns2".into(), ..mk_key("b") };
+        store.put(elsewhere, json!({}));
+        assert_eq!(store.list("secrets", Some("ns")).count(), 1);
+        assert_eq!(store.list("secrets", None).count(), 2);
+        assert_eq!(store.list("configmaps", None).count(), 0);
+    }
+}

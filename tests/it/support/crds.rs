@@ -1,0 +1,108 @@
+//! What OCM itself installs on a hub: its CRDs and the rights of its agents.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::AddOnApi;
+use super::wait::wait_until;
+
+const ESTABLISHED: Duration = Duration::from_secs(30);
+/// Group of every accepted cluster's agent.
+pub(crate) const MANAGED_CLUSTERS: &str = "system:open-cluster-management:managed-clusters";
+
+/// Applies OCM's CRDs, with ManagedClusterAddOn in `api`, from the folder that
+/// `tests/real/build.sh` made, and waits until they are served.
+pub(crate) async fn install(admin: &Client, assets: &Path, api: AddOnApi) {
+    let folders: &[_] = match api {
+        AddOnApi::V1alpha1 => &["cluster-v1", "addon-v1alpha1"],
+        AddOnApi::V1beta1 => &["cluster-v1", "addon-v1beta1", "work-v1"],
+    };
+    let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    let mut names = Vec::new();
+    for file in folders.iter().flat_map(|folder| files(&assets.join("crds").join(folder))) {
+        let crd = read(&file, api);
+        crds.create(&PostParams::default(), &crd).await.unwrap();
+        names.push(crd.metadata.name.unwrap());
+    }
+    for name in names {
+        wait_until(ESTABLISHED, &format!("the CRD {name} to be served"), async || {
+            is_established(&crds.get(&name).await.unwrap()).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The rights that OCM gives to an accepted cluster's agent (registration/hub/manifests/rbac).
+/// OCM binds them per cluster; here they are bound for all clusters at once.
+pub(crate) async fn grant_agent_rights(admin: &Client) {
+    grant(
+        admin,
+        "open-cluster-management:managedcluster",
+        MANAGED_CLUSTERS,
+        json!([
+            { "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
+              "verbs": ["create", "get", "list", "watch"] },
+            { "apiGroups": ["cluster.open-cluster-management.io"], "resources": ["managedclusters"],
+              "verbs": ["get", "list", "update", "watch"] },
+            { "apiGroups": ["cluster.open-cluster-management.io"], "resources": ["managedclusters/status"],
+              "verbs": ["patch", "update"] },
+            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+              "verbs": ["get", "list", "watch", "update"] },
+            { "apiGroups": ["addon.open-cluster-management.io"], "resources": ["managedclusteraddons"],
+              "verbs": ["get", "list", "watch"] },
+            { "apiGroups": ["addon.open-cluster-management.io"], "resources": ["managedclusteraddons/status"],
+              "verbs": ["patch", "update"] },
+            { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
+        ]),
+    )
+    .await;
+}
+
+/// Gives `rules` to `group` by a ClusterRole and a ClusterRoleBinding called `name`.
+pub(crate) async fn grant(admin: &Client, name: &str, group: &str, rules: serde_json::Value) {
+    let role: ClusterRole = parse(json!({ "metadata": { "name": name }, "rules": rules }));
+    let binding: ClusterRoleBinding = parse(json!({
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group }],
+    }));
+    let create = PostParams::default();
+    Api::all(admin.clone()).create(&create, &role).await.unwrap();
+    Api::all(admin.clone()).create(&create, &binding).await.unwrap();
+}
+
+fn parse<T: DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The v1beta1 files declare both versions and need OCM's conversion webhook; without it only
+/// v1beta1 can be served, and stored.
+fn read(file: &Path, api: AddOnApi) -> CustomResourceDefinition {
+    let mut crd: CustomResourceDefinition = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let versions = &mut crd.spec.versions;
+    if api == AddOnApi::V1beta1 && versions.iter().any(|v| v.name == "v1beta1") {
+        versions.retain(|v| v.name == "v1beta1");
+        versions.iter_mut().for_each(|v| v.storage = true);
+    }
+    crd
+}
+
+fn is_established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True")
+}

@@ -1,0 +1,117 @@
+//! What the integration tests stand on: a hub, OCM's objects on it, OCM's own agent.
+
+pub(crate) mod crds;
+pub(crate) mod objects;
+pub(crate) mod ocm;
+mod pki;
+mod process;
+pub(crate) mod real;
+pub(crate) mod wait;
+
+use std::net::SocketAddr;
+
+use addon_signer::embedded::EmbeddedHub;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+pub(crate) use objects::{accept_cluster, install_addon};
+pub(crate) use real::RealHub;
+pub(crate) use wait::wait_until;
+
+use crds::MANAGED_CLUSTERS;
+
+/// Which version of ManagedClusterAddOn the hub serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AddOnApi {
+    /// What agents up to OCM 1.2 read.
+    V1alpha1,
+    /// What agents from OCM 1.3 on read.
+    V1beta1,
+}
+
+/// The hub of a test: a real one where `KUBEBUILDER_ASSETS` names the binaries, else embedded.
+pub(crate) enum TestHub {
+    Embedded(EmbeddedHub),
+    Real(Box<RealHub>),
+}
+
+impl TestHub {
+    /// A fresh hub with OCM's resources; on a real one ManagedClusterAddOn is v1alpha1.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(AddOnApi::V1alpha1).await
+    }
+
+    /// A fresh hub; a real one serves ManagedClusterAddOn in `api` only, the embedded one has a
+    /// fixed table of resources.
+    pub(crate) async fn start_with(api: AddOnApi) -> Self {
+        if real::assets().is_none() {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            return Self::Embedded(EmbeddedHub::start(any).await.unwrap());
+        }
+        let hub = RealHub::start().await;
+        let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
+        crds::install(&admin, &hub.binary(""), api).await;
+        crds::grant_agent_rights(&admin).await;
+        Self::Real(Box::new(hub))
+    }
+
+    /// A kubeconfig for any user with any groups.
+    pub(crate) fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
+        match self {
+            Self::Embedded(hub) => hub.kubeconfig(user, groups).unwrap(),
+            Self::Real(hub) => hub.kubeconfig(user, groups),
+        }
+    }
+
+    /// A client that may do everything.
+    pub(crate) async fn admin(&self) -> Client {
+        self.client_as("admin", &["system:masters"]).await
+    }
+
+    /// A client that is this user, with these groups and `system:authenticated`.
+    pub(crate) async fn client_as(&self, user: &str, groups: &[&str]) -> Client {
+        client(self.kubeconfig(user, groups)).await
+    }
+
+    /// A client that is the registration agent of a cluster, as OCM names it.
+    pub(crate) async fn as_cluster_agent(&self, cluster: &str, agent_id: &str) -> Client {
+        let user = format!("system:open-cluster-management:{cluster}:{agent_id}");
+        let group = format!("system:open-cluster-management:{cluster}");
+        self.client_as(&user, &[&group, MANAGED_CLUSTERS]).await
+    }
+
+    /// Whether RBAC, schemas and everything else of a real API server are in force.
+    pub(crate) fn is_real(&self) -> bool {
+        self.real().is_some()
+    }
+
+    /// The real hub, for what only that one has.
+    pub(crate) fn real(&self) -> Option<&RealHub> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Real(hub) => Some(hub),
+        }
+    }
+
+    /// The API server goes away: its connections break, new ones are refused.
+    pub(crate) async fn pause(&self) {
+        match self {
+            Self::Embedded(hub) => hub.pause().await,
+            Self::Real(hub) => hub.stop_api_server(),
+        }
+    }
+
+    /// It comes back at the same address with the same state.
+    pub(crate) async fn resume(&self) {
+        match self {
+            Self::Embedded(hub) => hub.resume().await,
+            Self::Real(hub) => hub.start_api_server().await,
+        }
+    }
+}
+
+/// A client by that kubeconfig.
+pub(crate) async fn client(kubeconfig: Kubeconfig) -> Client {
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}

@@ -1,0 +1,81 @@
+//! OCM objects that tests create the way OCM's own controllers and administrators do.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const ADDON_GROUP: &str = "addon.open-cluster-management.io";
+const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
+
+/// ManagedClusters.
+pub(crate) fn managed_clusters(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk(CLUSTER_GROUP, "v1", "ManagedCluster");
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "managedclusters"))
+}
+
+/// ManagedClusterAddOns of `cluster`, in the version that the hub prefers.
+pub(crate) async fn managed_cluster_addons(client: &Client, cluster: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), cluster, &addon_resource(client).await)
+}
+
+async fn addon_resource(client: &Client) -> ApiResource {
+    let groups = client.list_api_groups().await.unwrap().groups;
+    let group = groups.into_iter().find(|g| g.name == ADDON_GROUP).expect("the hub serves OCM's addon API");
+    let version = group.preferred_version.expect("a served group prefers a version").version;
+    let kind = GroupVersionKind::gvk(ADDON_GROUP, &version, "ManagedClusterAddOn");
+    ApiResource::from_gvk_with_plural(&kind, "managedclusteraddons")
+}
+
+/// Accepts the cluster: its ManagedCluster says `hubAcceptsClient`, its namespace exists. The
+/// ManagedCluster is created if no agent has done so.
+pub(crate) async fn accept_cluster(client: &Client, name: &str) {
+    let clusters = managed_clusters(client);
+    let accepted = json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster",
+        "metadata": { "name": name },
+        "spec": { "hubAcceptsClient": true, "leaseDurationSeconds": 60 },
+    });
+    if !create(&clusters, accepted.clone()).await {
+        let merge = Patch::Merge(&accepted);
+        clusters.patch(name, &PatchParams::default(), &merge).await.unwrap();
+    }
+    create_namespace(client, name).await;
+}
+
+/// Installs the addon on the cluster.
+pub(crate) async fn install_addon(client: &Client, cluster: &str, addon: &str) {
+    let resource = addon_resource(client).await;
+    let addons = Api::namespaced_with(client.clone(), cluster, &resource);
+    let object = json!({
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": { "name": addon, "namespace": cluster },
+        "spec": {},
+    });
+    create::<DynamicObject>(&addons, object).await;
+}
+
+/// Creates the namespace unless it exists.
+pub(crate) async fn create_namespace(client: &Client, name: &str) {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({ "metadata": { "name": name } })).await;
+}
+
+/// Creates the object; `false` if one of that name exists.
+async fn create<K>(api: &Api<K>, object: Value) -> bool
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let object = serde_json::from_value(object).unwrap();
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) if status.code == 409 => false,
+        Err(error) => panic!("cannot create the object: {error}"),
+    }
+}

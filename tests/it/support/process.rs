@@ -1,0 +1,106 @@
+//! Child processes that never outlive the tests, each with a log file.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{LazyLock, mpsc};
+use std::{fs, io, thread};
+
+/// How many lines of a log a failure shows.
+const TAIL: usize = 40;
+
+/// A running program; killed and reaped on drop.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program`; its output goes to `<dir>/<program's name>.log`, appended.
+    pub(crate) fn start(program: &Path, arguments: &[String], dir: &Path) -> Self {
+        let name = program.file_name().unwrap().to_string_lossy().into_owned();
+        let log = dir.join(format!("{name}.log"));
+        let output = File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = command_that_dies_with_us(program);
+        command
+            .args(arguments)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output);
+        let child = spawn(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", program.display()));
+        Self { name, child, log }
+    }
+
+    /// Panics with the end of the log if the program has ended.
+    pub(crate) fn assert_running(&mut self) {
+        if let Some(status) = self.exited() {
+            panic!("{} ended with {status}; its log ends:\n{}", self.name, self.tail());
+        }
+    }
+
+    /// The last lines of the log.
+    pub(crate) fn tail(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_else(|e| format!("(no log: {e})"));
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only for a child that has ended and been reaped already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port of 127.0.0.1 that nobody listens on, from below the range that the kernel hands out
+/// for outgoing connections: a server can be stopped and come back on it.
+pub(crate) fn free_port() -> u16 {
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 12_000;
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        let spread = std::process::id().wrapping_mul(97) % u32::from(COUNT);
+        AtomicU16::new(u16::try_from(spread).unwrap())
+    });
+    (0..COUNT)
+        .map(|_| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("no free port on 127.0.0.1")
+}
+
+/// On Linux the kernel kills the child when we die in whatever way, also by SIGKILL.
+fn command_that_dies_with_us(program: &Path) -> Command {
+    if !cfg!(target_os = "linux") {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// Spawns from a thread that lives as long as the process: the parent-death signal is sent when
+/// the *thread* that spawned ends, and a test's thread may end before its hub does.
+fn spawn(command: Command) -> io::Result<Child> {
+    type Order = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                reply.send(command.spawn()).expect("the caller waits for the child");
+            }
+        });
+        orders
+    });
+    let (reply, child) = mpsc::channel();
+    SPAWNER.send((command, reply)).expect("the spawner never ends");
+    child.recv().expect("the spawner answers")
+}

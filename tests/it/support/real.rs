@@ -1,0 +1,202 @@
+//! A real hub: etcd and kube-apiserver, and kube-controller-manager where a test asks for it,
+//! all on 127.0.0.1 and gone with the value.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use std::{env, fs};
+
+use kube::Client;
+use kube::config::Kubeconfig;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::client;
+use super::pki::{Pair, TestCa, base64};
+use super::process::{Process, free_port};
+use super::wait::wait_until;
+
+/// Names the directory with the binaries, as Kubernetes' envtest does.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+/// A hub takes about 400 MB and a core while it starts.
+static SLOTS: Semaphore = Semaphore::const_new(2);
+const READY: Duration = Duration::from_secs(60);
+
+/// The directory that `tests/real/build.sh` printed, if the tests are to run on real parts.
+pub(crate) fn assets() -> Option<PathBuf> {
+    env::var_os(ASSETS).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// etcd and kube-apiserver with RBAC and a CA of their own. Dropping it kills everything.
+pub(crate) struct RealHub {
+    controller_manager: Mutex<Option<Process>>,
+    api_server: Mutex<Option<Process>>,
+    _etcd: Process,
+    binaries: PathBuf,
+    etcd_url: String,
+    port: u16,
+    ca: TestCa,
+    dir: TempDir,
+    _slot: SemaphorePermit<'static>,
+}
+
+impl RealHub {
+    /// Starts both and returns when the API server is ready. At most two run at a time in one
+    /// process; further callers wait.
+    pub(crate) async fn start() -> Self {
+        let slot = SLOTS.acquire().await.unwrap();
+        let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
+        let dir = TempDir::new().unwrap();
+        let ca = TestCa::new();
+        write_credentials(dir.path(), &ca);
+        let etcd_url = format!("http://127.0.0.1:{}", free_port());
+        let etcd = start_etcd(&binaries, &etcd_url, dir.path());
+        let hub = Self {
+            controller_manager: Mutex::new(None),
+            api_server: Mutex::new(None),
+            _etcd: etcd,
+            binaries,
+            etcd_url,
+            port: free_port(),
+            ca,
+            dir,
+            _slot: slot,
+        };
+        hub.start_api_server().await;
+        hub
+    }
+
+    /// A kubeconfig with an embedded client certificate of that user and those groups.
+    pub(crate) fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
+        let Pair { cert, key } = self.ca.client(user, groups);
+        serde_json::from_value(json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "hub", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port),
+                "certificate-authority-data": base64(self.ca.pair().cert.as_bytes()),
+            }}],
+            "users": [{ "name": "user", "user": {
+                "client-certificate-data": base64(cert.as_bytes()),
+                "client-key-data": base64(key.as_bytes()),
+            }}],
+            "contexts": [{ "name": "default", "context": { "cluster": "hub", "user": "user" } }],
+            "current-context": "default",
+        }))
+        .unwrap()
+    }
+
+    /// Writes such a kubeconfig to `<name>.kubeconfig` in the hub's directory.
+    pub(crate) fn kubeconfig_file(&self, name: &str, user: &str, groups: &[&str]) -> PathBuf {
+        let path = self.dir.path().join(format!("{name}.kubeconfig"));
+        fs::write(&path, serde_yaml::to_string(&self.kubeconfig(user, groups)).unwrap()).unwrap();
+        path
+    }
+
+    /// A directory that lives as long as the hub.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// One of the binaries beside kube-apiserver.
+    pub(crate) fn binary(&self, name: &str) -> PathBuf {
+        self.binaries.join(name)
+    }
+
+    /// Kills the API server: connections break, new ones are refused, etcd keeps the state.
+    pub(crate) fn stop_api_server(&self) {
+        *lock(&self.api_server) = None;
+    }
+
+    /// Starts the API server again on the same port and waits until it is ready.
+    pub(crate) async fn start_api_server(&self) {
+        let server = Process::start(&self.binary("kube-apiserver"), &self.api_server_flags(), self.dir.path());
+        *lock(&self.api_server) = Some(server);
+        let admin = client(self.kubeconfig("admin", &["system:masters"])).await;
+        wait_until(READY, "the API server to be ready", async || {
+            if let Some(server) = lock(&self.api_server).as_mut() {
+                server.assert_running();
+            }
+            is_ready(&admin).await.then_some(())
+        })
+        .await;
+    }
+
+    /// Starts kube-controller-manager, once: it signs the agents' hub credentials, publishes the
+    /// root CA, collects garbage and empties namespaces.
+    pub(crate) fn start_controller_manager(&self) {
+        let mut running = lock(&self.controller_manager);
+        if running.is_some() {
+            return;
+        }
+        let kubeconfig = self.kubeconfig_file("controller-manager", "controller-manager", &["system:masters"]);
+        let dir = self.dir.path();
+        let flags = [
+            "--controllers=csrsigning,csrapproving,csrcleaner,root-ca-cert-publisher,\
+             garbage-collector-controller,namespace-controller"
+                .to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--cluster-signing-cert-file={}", dir.join("ca.crt").display()),
+            format!("--cluster-signing-key-file={}", dir.join("ca.key").display()),
+            format!("--root-ca-file={}", dir.join("ca.crt").display()),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
+        ];
+        *running = Some(Process::start(&self.binary("kube-controller-manager"), &flags, dir));
+    }
+
+    fn api_server_flags(&self) -> Vec<String> {
+        let file = |name: &str| self.dir.path().join(name).display().to_string();
+        vec![
+            format!("--etcd-servers={}", self.etcd_url),
+            format!("--secure-port={}", self.port),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            "--authorization-mode=RBAC,Node".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("service-account.pub")),
+            format!("--service-account-signing-key-file={}", file("service-account.key")),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(), // it refuses loopback addresses
+        ]
+    }
+}
+
+fn start_etcd(binaries: &Path, client_url: &str, dir: &Path) -> Process {
+    let peer_url = format!("http://127.0.0.1:{}", free_port());
+    let flags = [
+        format!("--data-dir={}", dir.join("etcd").display()),
+        format!("--listen-client-urls={client_url}"),
+        format!("--advertise-client-urls={client_url}"),
+        format!("--listen-peer-urls={peer_url}"),
+        format!("--initial-advertise-peer-urls={peer_url}"),
+        format!("--initial-cluster=default={peer_url}"),
+        "--unsafe-no-fsync".to_owned(),
+        "--log-level=warn".to_owned(),
+    ];
+    Process::start(&binaries.join("etcd"), &flags, dir)
+}
+
+fn write_credentials(dir: &Path, ca: &TestCa) {
+    let service_account = rcgen::KeyPair::generate().unwrap();
+    fs::write(dir.join("service-account.key"), service_account.serialize_pem()).unwrap();
+    fs::write(dir.join("service-account.pub"), service_account.public_key_pem()).unwrap();
+    for (name, pair) in [("ca", ca.pair()), ("server", ca.server())] {
+        fs::write(dir.join(format!("{name}.crt")), pair.cert).unwrap();
+        fs::write(dir.join(format!("{name}.key")), pair.key).unwrap();
+    }
+}
+
+async fn is_ready(admin: &Client) -> bool {
+    let request = hyper::Request::get("/readyz").body(Vec::new()).unwrap();
+    admin.request_text(request).await.is_ok()
+}
+
+/// A test that panicked must not keep the others from dropping their processes.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Builds the real components that the integration tests run against, once, into a cache
+# outside the checkout, and prints the one directory to put into KUBEBUILDER_ASSETS.
+#
+#   tests/real/build.sh [--with-peer]
+#
+# Safe to run twice and concurrently. Progress goes to stderr.
+set -euo pipefail
+shopt -s inherit_errexit
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${ADDON_SIGNER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/addon-signer}/real-parts
+kubernetes_version=v1.36.1
+
+say() { printf 'real parts: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+with_peer=no
+for argument in "$@"; do
+    case $argument in
+        --with-peer) with_peer=yes ;;
+        *) fail "unknown argument $argument; the only one is --with-peer" ;;
+    esac
+done
+command -v go >/dev/null || fail "go is missing: install Go 1.26 or newer (https://go.dev/dl)"
+
+# digest MODULE: sha256 over the module's files and this script's own rules.
+digest() {
+    (cd "$here" && sha256sum build.sh "$1"/* | sha256sum | cut -d' ' -f1)
+}
+
+# heartbeat PID WHAT: a line every 30 seconds while a silent build runs.
+heartbeat() {
+    local seconds=0
+    while kill -0 "$1" 2>/dev/null; do
+        sleep 1
+        seconds=$((seconds + 1))
+        if ((seconds % 30 == 0)); then say "$2: still building after $seconds s"; fi
+    done
+}
+
+# compile MODULE OUTPUT LDFLAGS
+compile() {
+    (cd "$here/$1" && CGO_ENABLED=0 GOWORK=off go build -trimpath -buildvcs=false \
+        -ldflags "-s -w $3" -o "$2" .) >&2 &
+    local build=$!
+    heartbeat "$build" "$1"
+    wait "$build" || fail "$1: go build failed, see above"
+}
+
+build_etcd() { compile etcd "$1/etcd" ""; }
+build_ocm() { compile ocm "$1/registration-agent" ""; }
+build_peer() { compile peer "$1/peer-signer" ""; }
+
+# One binary under three names: it serves the command by whose name it is called.
+build_kubernetes() {
+    local v=k8s.io/component-base/version
+    compile kubernetes "$1/kube-apiserver" \
+        "-X $v.gitVersion=$kubernetes_version -X $v.gitMajor=1 -X $v.gitMinor=36"
+    ln "$1/kube-apiserver" "$1/kube-controller-manager"
+    ln "$1/kube-apiserver" "$1/kubectl"
+}
+
+# OCM's CRDs are files of its API module; they are copied out of the module cache.
+build_crds() {
+    local api=open-cluster-management.io/api source folder
+    (cd "$here/crds" && GOWORK=off go mod download "$api") >&2
+    source=$(cd "$here/crds" && GOWORK=off go list -m -f '{{.Dir}}' "$api")
+    for folder in cluster/v1 addon/v1alpha1 addon/v1beta1 work/v1; do
+        install -D -m 0644 -t "$1/crds/${folder/\//-}" "$source/$folder"/*.crd.yaml
+    done
+}
+
+# Builds MODULE into the cache unless it is there; prints its directory.
+ensure() {
+    local module=$1 target started=$SECONDS fresh
+    target=$cache/$(digest "$module")
+    if [[ ! -d $target ]]; then
+        say "$module: building"
+        fresh=$(mktemp -d "$cache/new.XXXXXX")
+        "build_$module" "$fresh"
+        chmod 0755 "$fresh"
+        mv -T "$fresh" "$target"
+        say "$module: built in $((SECONDS - started)) s"
+    else
+        say "$module: already built"
+    fi
+    printf '%s\n' "$target"
+}
+
+# assemble DIRECTORY...: one directory that links to everything in the given ones.
+assemble() {
+    local target fresh part
+    target=$cache/assets-$(printf '%s\n' "$@" | sha256sum | cut -c1-16)
+    if [[ ! -d $target ]]; then
+        fresh=$(mktemp -d "$cache/new.XXXXXX")
+        for part in "$@"; do cp -rl "$part/." "$fresh/"; done
+        chmod 0755 "$fresh"
+        mv -T "$fresh" "$target"
+    fi
+    printf '%s\n' "$target"
+}
+
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+flock --nonblock 9 || { say "another build is running, waiting for it"; flock 9; }
+rm -rf "$cache"/new.*
+
+modules=(crds etcd kubernetes ocm)
+if [[ $with_peer == yes ]]; then modules+=(peer); fi
+parts=()
+for module in "${modules[@]}"; do
+    part=$(ensure "$module")
+    parts+=("$part")
+done
+assemble "${parts[@]}"
