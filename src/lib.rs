@@ -1,8 +1,10 @@
 //! addon-signer: certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 
+pub mod agent;
 pub mod api;
 pub(crate) mod asn1;
 pub mod ca;
+pub mod cli;
 pub mod clock;
 pub mod csr;
 pub mod embedded;
