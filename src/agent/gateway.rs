@@ -69,7 +69,11 @@ impl FromStr for Gateway {
         let authority = authority.ok_or_else(refused)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone()).map_err(|_| refused())?;
-        let port = authority.port_u16().unwrap_or(443);
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            None if authority.as_str() == authority.host() => 443,
+            None => return Err(refused()), // a port that is no number
+        };
         Ok(Self { url: format!("https://{authority}"), host, port, name })
     }
 }
@@ -164,10 +168,7 @@ impl Gateway {
         reply.map_err(|error| ended.err().map_or(error, Into::into))
     }
 
-    async fn connect(
-        &self,
-        usable: &Usable,
-    ) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn connect(&self, usable: &Usable) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
         let config = client_config(usable)?;
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
         tcp.set_nodelay(true)?;

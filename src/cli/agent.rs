@@ -80,7 +80,8 @@ impl AgentArgs {
             Some(agent) => agent.clone(),
             None => self.addon.as_str().parse()?,
         };
-        let given = |templates: &[String]| templates.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
+        let given =
+            |templates: &[String]| templates.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
         Ok(Settings {
             identity: PeerIdentity { cluster: self.cluster.clone(), addon: self.addon.clone(), agent },
             convention: Convention::new(&self.user, &given(&self.group), &given(&self.dns_name))?,

@@ -39,7 +39,7 @@ fn credentials(leaf: &Leaf) -> Credentials {
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(rcgen::DnType::OrganizationName, leaf.group);
     params.distinguished_name.push(rcgen::DnType::CommonName, leaf.user);
-    for unit in leaf.unit {
+    if let Some(unit) = leaf.unit {
         params.distinguished_name.push(rcgen::DnType::OrganizationalUnitName, unit);
     }
     params.extended_key_usages = vec![leaf.purpose.clone()];
@@ -127,9 +127,7 @@ fn a_key_of_another_certificate_is_replaced() {
 
 #[test]
 fn another_identity_is_replaced() {
-    for leaf in
-        [Leaf { user: "other", ..GOOD }, Leaf { group: "other", ..GOOD }, Leaf { unit: Some("unit"), ..GOOD }]
-    {
+    for leaf in [Leaf { user: "other", ..GOOD }, Leaf { group: "other", ..GOOD }, Leaf { unit: Some("unit"), ..GOOD }] {
         assert!(matches!(unusable(&credentials(&leaf), NOW), Unusable::OtherIdentity(_)));
     }
     let other_name = Leaf { dns_name: "other.example", ..GOOD };

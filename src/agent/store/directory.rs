@@ -72,10 +72,11 @@ impl Directory {
         for (name, bytes) in credentials.files() {
             let path = path.join(name);
             let mode = if name == KEY { 0o600 } else { 0o644 };
-            let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).and_then(|mut file| {
-                file.write_all(bytes)?;
-                file.sync_all()
-            });
+            let written =
+                OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).and_then(|mut file| {
+                    file.write_all(bytes)?;
+                    file.sync_all()
+                });
             written.map_err(|error| StoreError::File("write", path, error))?;
         }
         sync(path)

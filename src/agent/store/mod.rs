@@ -5,8 +5,8 @@ mod secret;
 
 use std::path::PathBuf;
 
-use futures::stream::{self, BoxStream};
 use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use kube::Client;
 
 use super::api_error::ApiError;
