@@ -191,9 +191,8 @@ impl Agent {
         let stored = match self.store.load().await {
             Ok(stored) => stored,
             Err(error) => {
-                let pause = self.backoff.after_failure();
-                warn!(id = %self.identity, %error, retry_in = ?pause, "Cannot read what is stored");
-                return pause;
+                warn!(id = %self.identity, %error, "Cannot read what is stored");
+                return jittered(self.timing.poll);
             }
         };
         match self.judge(stored.as_ref()) {

@@ -43,10 +43,10 @@ pub struct AgentArgs {
     /// Keep the Secret <addon>-client-cert in this namespace.
     #[arg(long, env = "ADDON_SIGNER_SECRET_NAMESPACE", value_name = "NS")]
     secret_namespace: Option<String>,
-    /// The kubeconfig for the Secret [default: KUBECONFIG, else the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE", conflicts_with = "output_dir")]
+    /// The kubeconfig for --secret-namespace [default: KUBECONFIG, else the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Enrol or renew if that is due, then exit: 0 when a valid certificate is stored, 1 when not.
+    /// Enrol or renew if that is due, then exit: 1 when it was due and failed.
     #[arg(long, env = "ADDON_SIGNER_ONCE")]
     once: bool,
     /// The signer's template for the user.

@@ -110,6 +110,7 @@ fn attempt(verb: &'static str) -> Attempt {
     Attempt { server: "the managed cluster", verb, resource: "secrets" }
 }
 
+/// The copies that kube makes of the key on its way are not wiped: they live in this process, which holds it anyway.
 fn data(credentials: &Credentials) -> BTreeMap<String, ByteString> {
     credentials.files().into_iter().map(|(name, bytes)| (name.to_owned(), ByteString(bytes.to_vec()))).collect()
 }

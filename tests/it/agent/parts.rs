@@ -13,7 +13,7 @@ use addon_signer::ca::bundle::Bundle;
 use addon_signer::ca::issuer::{Issuer, Serial};
 use addon_signer::clock::Clock;
 use addon_signer::csr::build::Wish;
-use addon_signer::identity::{Convention, PeerIdentity};
+use addon_signer::identity::{AddOnName, Convention, PeerIdentity};
 use addon_signer::policy::{self, Approved, ServingRules, SignerRules, Submission};
 use addon_signer::private_key::PrivateKey;
 use addon_signer::public_key::KeyKind;
@@ -252,10 +252,10 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
 
 /// The crate's own policy on what the API server recorded: what the agent sends must pass it.
 fn approve(request: &CertificateSigningRequest) -> Approved {
-    let identity = identity();
+    let addons: [AddOnName; 2] = ["telemetry".parse().unwrap(), "logs".parse().unwrap()];
     let rules = SignerRules {
         signer_name: SIGNER.to_owned(),
-        addons: [identity.addon.clone()].into(),
+        addons: addons.clone().into(),
         convention: Convention::default(),
         organizational_units: [].into(),
         keys: [KeyKind::EcdsaP256].into(),
@@ -265,9 +265,9 @@ fn approve(request: &CertificateSigningRequest) -> Approved {
     };
     let mut registry = Registry::default();
     let facts = ClusterFacts { accepted: true, deleting: false };
-    registry.replace_clusters(HashMap::from([(identity.cluster.clone(), facts)]));
-    registry.replace_addons(HashMap::new());
-    registry.set_addon(identity.cluster, identity.addon, Some(AddOnFacts::Installed));
+    registry.replace_clusters(HashMap::from([(identity().cluster, facts)]));
+    let installed = HashMap::from(addons.map(|addon| (addon, AddOnFacts::Installed)));
+    registry.replace_addons(HashMap::from([(identity().cluster, installed)]));
     let labels = request.metadata.labels.clone().unwrap_or_default();
     let submission = Submission {
         username: request.spec.username.clone().unwrap_or_default(),
