@@ -40,7 +40,7 @@ pub struct AgentArgs {
     /// Keep tls.crt, tls.key and ca.crt in this directory.
     #[arg(long, env = "ADDON_SIGNER_OUTPUT_DIR", value_name = "DIR")]
     output_dir: Option<PathBuf>,
-    /// Keep the Secret <addon>-client-cert in this namespace.
+    /// Keep the Secret ADDON-client-cert in this namespace.
     #[arg(long, env = "ADDON_SIGNER_SECRET_NAMESPACE", value_name = "NS")]
     secret_namespace: Option<String>,
     /// The kubeconfig for --secret-namespace [default: KUBECONFIG, else the pod's own account].
