@@ -1,9 +1,11 @@
 //! addon-signer: certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 
+pub mod agent;
 pub mod api;
 pub(crate) mod asn1;
 pub(crate) mod audit;
 pub mod ca;
+pub mod cli;
 pub mod clock;
 pub mod csr;
 pub mod embedded;
