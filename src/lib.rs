@@ -6,6 +6,7 @@ pub mod ca;
 pub mod clock;
 pub mod csr;
 pub mod embedded;
+pub mod gateway;
 pub(crate) mod general_names;
 pub(crate) mod hex;
 pub mod identity;

@@ -1,0 +1,2 @@
+//! gateway
+pub mod authz;
