@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod deploy;
+mod gateway;
 mod ocm_types;
 mod real_parts;
 mod support;

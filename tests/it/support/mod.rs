@@ -1,6 +1,7 @@
 //! What the integration tests stand on: a hub, OCM's objects on it, OCM's own agent.
 
 pub(crate) mod crds;
+pub(crate) mod issue;
 pub(crate) mod objects;
 pub(crate) mod ocm;
 mod pki;
