@@ -1,6 +1,5 @@
 //! One process: configuration becomes tasks in one `JoinSet`, and the first task to end ends all (invariant I12).
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use tracing::info;
 use crate::api::AddOnSigner;
 use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
-use crate::gateway::{Gateway, GatewayConfig, GatewayStats, Inputs, Limits};
+use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
 use crate::hub::supervisor::{self, HubLinks, HubSettings};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
@@ -72,7 +71,8 @@ impl HubProcess {
     pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
         let config = GatewayConfig { listen: options.gateway_listen, limits: Limits::default() };
         let gateway = Gateway::bind(config).await?;
-        let listening = || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
+        let listening =
+            || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
         let account = account(&client).await?;
@@ -96,19 +96,14 @@ impl HubProcess {
     /// Which task ended, and why.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
-        let (registry, metrics) = (SharedRegistry::default(), Metrics::new());
+        let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options.gateway_names);
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
-        let probe = Probe {
-            metrics: metrics.clone(),
-            gateway: self.gateway.stats(),
-            registry: registry.clone(),
-            serving: serving.clone(),
-        };
+        let probe = Probe { metrics: metrics.clone(), registry: registry.clone(), serving: serving.clone() };
         tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
 
         let links = HubLinks {
@@ -126,8 +121,13 @@ impl HubProcess {
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
 
+        let stopped = stop.clone();
         let keeper = keep_serving_certificate(self.client, names, self.clock, trusted, serving_sender, stop.clone());
-        tasks.spawn(async move { Ok(keeper.await?) });
+        tasks.spawn(async move {
+            keeper.await;
+            anyhow::ensure!(stopped.is_cancelled(), "the keeper of the gateway's certificate ended");
+            Ok(())
+        });
 
         first_end(tasks, stop).await
     }
@@ -148,7 +148,9 @@ async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationTok
         }
     };
     match ended {
-        Some(result) => result.context("a task of the process failed")?.context("the process stops, because one of its tasks ended"),
+        Some(result) => {
+            result.context("a task of the process failed")?.context("the process stops, because one of its tasks ended")
+        }
         None => Ok(()),
     }
 }
@@ -161,21 +163,20 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
         rate: options.rate,
         serving: ServingRules {
             account,
-            dns_names: names.dns.iter().cloned().collect(),
-            ip_addresses: names.ips.iter().copied().collect(),
+            dns_names: names.dns.clone(),
+            ip_addresses: names.ips.clone(),
             duration: SERVING_LIFETIME,
         },
     }
 }
 
 fn serving_names(names: &[String]) -> ServingNames {
-    let unique: BTreeSet<&String> = names.iter().collect();
-    let mut serving = ServingNames { dns: Vec::new(), ips: Vec::new() };
-    for name in unique {
+    let mut serving = ServingNames::default();
+    for name in names {
         match name.parse::<IpAddr>() {
-            Ok(address) => serving.ips.push(address),
-            Err(_) => serving.dns.push(name.clone()),
-        }
+            Ok(address) => serving.ips.insert(address),
+            Err(_) => serving.dns.insert(name.clone()),
+        };
     }
     serving
 }
@@ -212,7 +213,6 @@ fn lacks(account: &str, resource: &str) -> String {
 #[derive(Clone)]
 struct Probe {
     metrics: Metrics,
-    gateway: Arc<GatewayStats>,
     registry: SharedRegistry,
     serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
 }
@@ -230,7 +230,7 @@ impl Probe {
 
     fn text(&self) -> impl IntoResponse + use<> {
         let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-        match self.metrics.render(&self.gateway) {
+        match self.metrics.render() {
             Ok(text) => (StatusCode::OK, content_type, text),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
         }

@@ -2,13 +2,16 @@
 
 pub mod agent;
 pub mod api;
+pub mod app;
 pub(crate) mod asn1;
 pub(crate) mod audit;
 pub mod ca;
 pub mod cli;
 pub mod clock;
 pub mod csr;
+pub mod demo;
 pub mod embedded;
+pub mod gateway;
 pub(crate) mod general_names;
 pub(crate) mod hex;
 pub mod hub;

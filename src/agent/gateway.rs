@@ -176,7 +176,8 @@ impl Gateway {
     }
 }
 
-fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
+/// TLS by the certificate and the anchors of `usable`, without resumption.
+pub(crate) fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
     let roots = RootCertStore { roots: usable.bundle.anchors().to_vec() };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     // rustls takes its own copy of the key and keeps it for as long as the connection lives.

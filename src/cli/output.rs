@@ -1,7 +1,8 @@
 //! What commands print: text, tables, JSON.
 
 use clap::ValueEnum;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
 /// How facts are printed.
@@ -33,7 +34,7 @@ pub fn print_json(value: &impl Serialize) -> Result<(), serde_json::Error> {
 /// A table without lines, two spaces between columns, as kubectl prints them.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.to_vec());
     table
 }

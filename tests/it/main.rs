@@ -7,12 +7,13 @@
     reason = "a test fails by panicking"
 )]
 
+mod agent;
 mod deploy;
 mod embedded_hub;
 mod embedded_kubectl;
+mod gateway;
 mod hub;
 mod ocm_types;
-mod agent;
 mod real_parts;
 mod requests;
 mod support;

@@ -72,7 +72,7 @@ impl RunningHub {
 
     pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
-        let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new());
+        let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new(Arc::default()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let links = HubLinks {
