@@ -195,6 +195,7 @@ impl World {
         let names = self.backlog(self.requests).await;
         let figure = self.drain("addon-signer", names.len(), || self.start_hub()).await;
         self.assert_issued(names.len()).await;
+        println!("addon-signer: {} actions were tried again", self.retries());
         figure
     }
 
@@ -235,6 +236,12 @@ impl World {
         let all = self.requests().list(&ListParams::default().fields("spec.signerName=example.com/telemetry")).await;
         let issued = all.unwrap().items.iter().filter(|csr| certificate(csr).is_some()).count();
         assert_eq!(issued, count);
+    }
+
+    /// What the hub's log says was tried again.
+    fn retries(&self) -> usize {
+        let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
+        log.lines().filter(|line| line.contains("trying again")).count()
     }
 
     fn start_hub(&self) -> Process {
