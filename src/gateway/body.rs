@@ -185,9 +185,7 @@ impl Body for Download {
                 *lock(&this.pace.0) = Some(Instant::now());
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => {
-                Poll::Ready(Some(Err(this.fail(BodyError::Upstream(error.to_string())))))
-            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.fail(BodyError::Upstream(error.to_string()))))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
                 ready!(this.timer.as_mut().poll(cx));

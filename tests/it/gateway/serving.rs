@@ -72,8 +72,7 @@ impl Kept {
         ]});
         request.status = Some(serde_json::from_value(status).unwrap());
         let name = request.metadata.name.clone().unwrap();
-        let body = serde_json::to_vec(&request).unwrap();
-        self.requests.replace_subresource("approval", &name, &PostParams::default(), body).await.unwrap()
+        self.requests.replace_subresource("approval", &name, &PostParams::default(), &request).await.unwrap()
     }
 
     /// Approves and signs as the hub would.
@@ -115,7 +114,9 @@ async fn a_serving_certificate_is_asked_for_renewed_and_replaced_after_a_rotatio
     let request = kept.open_request().await;
     kept.sign(request, &second).await;
     let three = kept.next_pair().await;
-    assert!(second.bundle().verify(&three.cert[0], addon_signer::ca::bundle::Purpose::Server, kept.clock.now()).is_ok());
+    assert!(
+        second.bundle().verify(&three.cert[0], addon_signer::ca::bundle::Purpose::Server, kept.clock.now()).is_ok()
+    );
     kept.stop.cancel();
     timeout(STEP, kept.running).await.unwrap().unwrap();
 }

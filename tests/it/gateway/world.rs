@@ -83,20 +83,7 @@ impl World {
         let running = tokio::spawn(gateway.run(inputs, applied, stop.clone()));
         let [telemetry, search, serving_ca] = ["telemetry", "search", "serving"].map(|line| Ca::new(line, clock.now()));
         let applied = applied_receiver;
-        Self {
-            telemetry,
-            search,
-            serving_ca,
-            clock,
-            registry,
-            trust,
-            serving,
-            applied,
-            stats,
-            address,
-            stop,
-            running,
-        }
+        Self { telemetry, search, serving_ca, clock, registry, trust, serving, applied, stats, address, stop, running }
     }
 
     pub(crate) fn serving_pair(&self) -> Arc<CertifiedKey> {

@@ -93,12 +93,7 @@ impl Ca {
         let rng = SystemRandom::new();
         let prepared = self.0.prepare(approved, Serial::random(&rng).unwrap(), now).unwrap();
         let issued = self.0.sign(prepared, &self.bundle(), now, &rng).unwrap();
-        Leaf {
-            certificate: issued.certificate,
-            key,
-            serial: issued.serial.to_string(),
-            not_after: issued.not_after,
-        }
+        Leaf { certificate: issued.certificate, key, serial: issued.serial.to_string(), not_after: issued.not_after }
     }
 }
 
