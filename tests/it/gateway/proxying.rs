@@ -177,6 +177,11 @@ async fn bodies_up_to_the_limit_pass_and_longer_ones_are_refused() {
     assert_eq!((answer.0, answer.2.as_str()), (StatusCode::OK, "100000"));
     let answer = collect(connection.send(upload(100_001)).await.unwrap()).await;
     assert_eq!(problem(&answer), (413, "too-large".to_owned()));
+    // The answer arrives although the client is still sending.
+    for _ in 0..5 {
+        let answer = world.connect(&agent).await.send(upload(20_000_000)).await.unwrap();
+        assert_eq!(problem(&collect(answer).await), (413, "too-large".to_owned()));
+    }
     // Without a length, so that only counting tells.
     let piece = || Ok::<_, std::convert::Infallible>(hyper::body::Frame::data(Bytes::from(vec![b'x'; 10_000])));
     for (pieces, expected) in [(10, StatusCode::OK), (11, StatusCode::PAYLOAD_TOO_LARGE)] {
