@@ -109,7 +109,8 @@ async fn an_upstream_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
     let garbage = upstream::start_garbage("what do you want?\n\n").await;
     let silent = upstream::start_garbage("").await;
     let half = upstream::start_garbage("HTTP/1.1 200 OK\r\ncontent-le").await;
-    for address in [down, garbage, silent, half] {
+    let switching = upstream::start_garbage("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n").await;
+    for address in [down, garbage, silent, half, switching] {
         let world = world_of(&format!("http://{address}")).await;
         let answer = world.connect(&world.agent()).await.get("/addons/telemetry/api").await;
         assert_eq!(problem(&answer), (502, "upstream".to_owned()));
