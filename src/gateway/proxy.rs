@@ -71,6 +71,10 @@ impl Forward<'_> {
         let request = self.upstream_request(request, route, &rest, &progress)?;
         let response = self.session.shared.upstreams.request(request);
         let response = response_in_time(response, &progress, timeout).await?;
+        if response.status().is_informational() {
+            // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
+            return Err(Refusal::Upstream(format!("it answered {} unasked", response.status())));
+        }
         Ok(self.download(response, timeout))
     }
 
