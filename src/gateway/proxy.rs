@@ -112,7 +112,7 @@ impl Forward<'_> {
     }
 }
 
-/// What follows the route's prefix is appended to the upstream's own path.
+/// The path below the addon is appended to the upstream's own path.
 fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, hyper::http::Error> {
     let base = upstream.parse::<Uri>()?.into_parts();
     let own = base.path_and_query.as_ref().map_or("", PathAndQuery::path);

@@ -50,7 +50,7 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
     assert_eq!((status, headers.get("x-upstream").is_some()), (StatusCode::OK, true));
     assert!(headers.get("keep-alive").is_none(), "hop-by-hop headers of the upstream are its own");
     let mut lines: Vec<&str> = seen.lines().collect();
-    assert_eq!(lines.remove(0), "POST /base/seen%20it?q=1");
+    assert_eq!(lines.remove(0), "POST /base/api/seen%20it?q=1");
     lines.sort_unstable();
     let certificate = crate::support::issue::base64(&agent.certificate);
     let host = upstream.trim_start_matches("http://").trim_end_matches("/base");
@@ -204,7 +204,7 @@ async fn http_2_is_proxied_too() {
     let request = Request::post("https://gateway.example/addons/telemetry/api/x").header("x-remote-user", "root");
     let (status, _, seen) = collect(h2.send_request(request.body(body_of(3)).unwrap()).await.unwrap()).await;
     assert_eq!(status, StatusCode::OK);
-    assert!(seen.starts_with("POST /x\n") && seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
+    assert!(seen.starts_with("POST /api/x\n") && seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
     assert!(seen.contains(":agent:telemetry\n") && !seen.contains("root"), "{seen}");
 }
 
