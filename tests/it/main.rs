@@ -13,6 +13,7 @@ mod embedded_hub;
 mod embedded_kubectl;
 mod gateway;
 mod hub;
+mod layers;
 mod ocm_types;
 mod real_parts;
 mod requests;
