@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod cli;
 mod deploy;
 mod embedded_hub;
 mod embedded_kubectl;
