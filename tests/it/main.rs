@@ -12,6 +12,7 @@ mod embedded_hub;
 mod embedded_kubectl;
 mod hub;
 mod ocm_types;
+mod profiles;
 mod real_parts;
 mod requests;
 mod support;
