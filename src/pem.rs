@@ -11,6 +11,11 @@ pub(crate) fn encode(label: &str, der: &[u8]) -> String {
     der::pem::encode_string(label, LineEnding::LF, der).unwrap_or_default()
 }
 
+/// Standard base64 (RFC 4648 section 4) without line breaks.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    encode("CERTIFICATE", bytes).lines().filter(|line| !line.starts_with('-')).collect()
+}
+
 /// A private key's block, wiped when dropped: written once, into a buffer that never grows.
 pub(crate) fn encode_private(der: &[u8]) -> Zeroizing<String> {
     let mut buffer = Zeroizing::new(vec![0_u8; der.len() * 2 + 128]);

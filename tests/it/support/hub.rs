@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::clock::Clock;
-use addon_signer::hub::supervisor::{self, HubError, HubLinks, HubSettings};
+use addon_signer::hub::{HubError, HubLinks, HubSettings};
 use addon_signer::policy::ServingRules;
 use addon_signer::rate::Rate;
 use addon_signer::registry::SharedRegistry;
@@ -72,7 +72,7 @@ impl RunningHub {
 
     pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
-        let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new());
+        let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new(Arc::default()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let links = HubLinks {
@@ -95,7 +95,7 @@ impl RunningHub {
                 duration: Duration::from_secs(86_400),
             },
         };
-        let task = tokio::spawn(supervisor::run(links, settings));
+        let task = tokio::spawn(addon_signer::hub::run(links, settings));
         let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
         let pipe = tokio::spawn(async move {
             while follow && source.changed().await.is_ok() {

@@ -1,0 +1,107 @@
+//! What an API server's refusal means to whoever runs the agent.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+/// Why a request to an API server failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// RBAC.
+    #[error("{server} does not let this kubeconfig {verb} {resource}; grant that right ({message})")]
+    Forbidden {
+        /// Which API server.
+        server: &'static str,
+        /// The verb of the missing right.
+        verb: &'static str,
+        /// The resource of the missing right.
+        resource: &'static str,
+        /// The server's words.
+        message: String,
+    },
+    /// The credentials are not accepted at all.
+    #[error("{0} does not accept the credentials of this kubeconfig; they may have expired or belong elsewhere")]
+    Unauthorized(&'static str),
+    /// The server answered, but not as hoped.
+    #[error("{server} refused to {verb} {resource}: {message}")]
+    Refused {
+        /// Which API server.
+        server: &'static str,
+        /// What was tried.
+        verb: &'static str,
+        /// On what.
+        resource: &'static str,
+        /// The server's words.
+        message: String,
+    },
+    /// No answer.
+    #[error("{server} could not be asked to {verb} {resource}: {cause}")]
+    NoAnswer {
+        /// Which API server.
+        server: &'static str,
+        /// What was tried.
+        verb: &'static str,
+        /// On what.
+        resource: &'static str,
+        /// The error with its causes.
+        cause: String,
+    },
+}
+
+/// A request, for the error it may end in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    pub(crate) server: &'static str,
+    pub(crate) verb: &'static str,
+    pub(crate) resource: &'static str,
+}
+
+impl Attempt {
+    pub(crate) fn failed(self, error: &kube::Error) -> ApiError {
+        let Self { server, verb, resource } = self;
+        let kube::Error::Api(status) = error else {
+            return self.no_answer(causes(error));
+        };
+        let message = status.message.clone();
+        match status.code {
+            401 => ApiError::Unauthorized(server),
+            403 => ApiError::Forbidden { server, verb, resource, message },
+            _ => ApiError::Refused { server, verb, resource, message },
+        }
+    }
+
+    pub(crate) fn no_answer(self, cause: String) -> ApiError {
+        let Self { server, verb, resource } = self;
+        ApiError::NoAnswer { server, verb, resource, cause }
+    }
+}
+
+/// The error and everything below it: clients say "connection error" on top and the cause at the bottom.
+pub(crate) fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let inner = cause.to_string();
+        if !text.contains(&inner) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, ": {inner}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn a_missing_right_is_named() {
+        let status = Status { code: 403, message: "User \"x\" cannot create".to_owned(), ..Status::default() };
+        let attempt = Attempt { server: "the hub", verb: "create", resource: "certificatesigningrequests" };
+        assert_eq!(
+            attempt.failed(&kube::Error::Api(Box::new(status))).to_string(),
+            "the hub does not let this kubeconfig create certificatesigningrequests; grant that right (User \"x\" cannot create)"
+        );
+    }
+}

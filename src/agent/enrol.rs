@@ -1,0 +1,217 @@
+//! Gets one certificate by a CertificateSigningRequest, with the cluster's hub kubeconfig.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client, Config, ResourceExt};
+use ring::rand::SystemRandom;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::api_error::{ApiError, Attempt, causes};
+use super::credentials::Credentials;
+use super::order::{Answer, MAX_REQUESTS, Order, TRUST_ANNOTATION};
+use super::plan::{Unusable, Usable, examine};
+use crate::clock::Clock;
+use crate::csr::build::BuildError;
+use crate::private_key::{KeyError, PrivateKey};
+use crate::public_key::KeyKind;
+
+const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
+const HUB: &str = "the hub";
+/// For one request to the hub that is not a watch.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// The file is missing, unreadable or no kubeconfig.
+    #[error("the hub kubeconfig {} cannot be used: {cause}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The hub refused or did not answer.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The cluster has reached OCM's limit.
+    #[error(
+        "the hub already holds {0} requests of this cluster for this addon, the most that OCM allows; it deletes old ones in time"
+    )]
+    TooMany(usize),
+    /// Denied by an approver or failed by the signer.
+    #[error("the hub {verdict} the request {name}: {reason}: {message}")]
+    Refused {
+        /// The request.
+        name: String,
+        /// `denied` or `failed`.
+        verdict: &'static str,
+        /// CamelCase, for machines.
+        reason: String,
+        /// A sentence, for people.
+        message: String,
+    },
+    /// Somebody deleted the request.
+    #[error("the request {0} was deleted on the hub before a certificate was issued")]
+    Deleted(String),
+    /// Not decided yet; the same request is taken up again.
+    #[error("the request {0} still waits for approval or for its certificate")]
+    Pending(String),
+    /// The signer does not say how to recognise the gateway.
+    #[error(
+        "the request {0} was signed without the annotation {TRUST_ANNOTATION}; is its signer served by addon-signer?"
+    )]
+    NoTrust(String),
+    /// What was issued is not what was asked for.
+    #[error("the certificate that the hub issued for {0} cannot be used: {1}")]
+    Unsuitable(String, Unusable),
+    /// No key could be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The request could not be written.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+/// A request that the hub has not answered. The key exists here alone.
+struct Pending {
+    name: String,
+    key: Zeroizing<Vec<u8>>,
+}
+
+/// Makes requests, one at a time.
+pub(crate) struct Enroller {
+    order: Order,
+    kubeconfig: PathBuf,
+    pending: Option<Pending>,
+}
+
+impl Enroller {
+    pub(crate) fn new(order: Order, kubeconfig: PathBuf) -> Self {
+        Self { order, kubeconfig, pending: None }
+    }
+
+    /// Makes a request, or takes up the one that is pending, and waits for the answer for at most `patience`.
+    pub(crate) async fn enrol(
+        &mut self,
+        patience: Duration,
+        clock: &Clock,
+    ) -> Result<(Credentials, Usable), EnrolError> {
+        // Read anew each time: OCM's agent renews the certificate in it.
+        let requests: Api<CertificateSigningRequest> = Api::all(hub_client(&self.kubeconfig).await?);
+        let pending = match self.pending.take() {
+            Some(pending) => pending,
+            None => self.request(&requests).await?,
+        };
+        match self.answer(&requests, &pending, patience).await {
+            Ok(Answer::Issued { certificate, bundle }) => {
+                let bundle = bundle.ok_or_else(|| EnrolError::NoTrust(pending.name.clone()))?;
+                let credentials = Credentials { certificate, key: pending.key, bundle: bundle.into_bytes() };
+                let usable = examine(&credentials, &self.order.wanted, clock.now(), &SystemRandom::new())
+                    .map_err(|reason| EnrolError::Unsuitable(pending.name, reason))?;
+                Ok((credentials, usable))
+            }
+            Ok(Answer::Refused { verdict, reason, message }) => {
+                Err(EnrolError::Refused { name: pending.name, verdict, reason, message })
+            }
+            Ok(Answer::Pending) => {
+                let name = pending.name.clone();
+                self.pending = Some(pending);
+                Err(EnrolError::Pending(name))
+            }
+            Err(EnrolError::Deleted(name)) => Err(EnrolError::Deleted(name)),
+            Err(error) => {
+                self.pending = Some(pending);
+                Err(error)
+            }
+        }
+    }
+
+    async fn request(&self, requests: &Api<CertificateSigningRequest>) -> Result<Pending, EnrolError> {
+        self.check_limit(requests).await?;
+        let rng = SystemRandom::new();
+        let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
+        let object = self.order.object(self.order.wish().sign(&key, &rng)?);
+        let attempt = Attempt { server: HUB, verb: "create", resource: RESOURCE };
+        let created = answered(attempt, requests.create(&PostParams::default(), &object)).await?;
+        let pem = crate::pem::encode_private(&pkcs8);
+        Ok(Pending { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
+    }
+
+    /// OCM's agent counts requests in any state; so do we, but only the cluster's own.
+    async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
+        let page = u32::try_from(MAX_REQUESTS * 2).unwrap_or(u32::MAX); // bounds the memory that forged labels can cost
+        let query = ListParams::default().labels(&self.order.label_selector()).limit(page);
+        let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
+        let found = answered(attempt, requests.list(&query)).await?;
+        let ours = found.items.iter().filter(|request| self.order.is_ours(request)).count();
+        if ours < MAX_REQUESTS { Ok(()) } else { Err(EnrolError::TooMany(ours)) }
+    }
+
+    async fn answer(
+        &self,
+        requests: &Api<CertificateSigningRequest>,
+        pending: &Pending,
+        patience: Duration,
+    ) -> Result<Answer, EnrolError> {
+        let mut trouble = None;
+        match timeout(patience, final_answer(requests, &pending.name, &mut trouble)).await {
+            Ok(answer) => answer,
+            Err(_) => match trouble {
+                Some(cause) => {
+                    let attempt = Attempt { server: HUB, verb: "watch", resource: RESOURCE };
+                    Err(attempt.no_answer(cause).into())
+                }
+                None => Ok(Answer::Pending),
+            },
+        }
+    }
+}
+
+/// Watches until the request is decided. The watch lists again and waits by itself after errors; the last one is left
+/// in `trouble` until the hub is heard of again.
+async fn final_answer(
+    requests: &Api<CertificateSigningRequest>,
+    name: &str,
+    trouble: &mut Option<String>,
+) -> Result<Answer, EnrolError> {
+    let mut seen = std::pin::pin!(watch_object(requests.clone(), name).default_backoff());
+    while let Some(event) = seen.next().await {
+        match event {
+            Ok(Some(request)) => match Answer::of(&request) {
+                Answer::Pending => *trouble = None,
+                decided => return Ok(decided),
+            },
+            Ok(None) => return Err(EnrolError::Deleted(name.to_owned())),
+            Err(error) => {
+                tracing::debug!(request = name, error = causes(&error), "Lost the watch on the request");
+                *trouble = Some(causes(&error));
+            }
+        }
+    }
+    Ok(Answer::Pending)
+}
+
+async fn answered<T>(attempt: Attempt, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    match timeout(ANSWER, request).await {
+        Ok(result) => result.map_err(|error| attempt.failed(&error)),
+        Err(_) => Err(attempt.no_answer(format!("no answer within {} s", ANSWER.as_secs()))),
+    }
+}
+
+async fn hub_client(path: &Path) -> Result<Client, EnrolError> {
+    let unusable = |cause: String| EnrolError::Kubeconfig { path: path.to_owned(), cause };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(causes(&error)))?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let config = config.map_err(|error| unusable(causes(&error)))?;
+    Client::try_from(config).map_err(|error| unusable(causes(&error)))
+}

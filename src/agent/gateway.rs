@@ -1,0 +1,210 @@
+//! The agent's side of the gateway: prove a pair, fetch the anchors. One connection per question.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, CONNECTION, ETAG, HOST, IF_NONE_MATCH};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::client::Resumption;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::api_error::causes;
+use super::plan::Usable;
+use crate::ca::bundle::{Bundle, Purpose};
+use crate::timestamp::Timestamp;
+
+/// For connecting, asking and reading together.
+const ANSWER: Duration = Duration::from_secs(10);
+/// More than any bundle; bounds what a broken gateway can make us hold.
+const MAX_BODY: usize = 256 * 1024;
+
+/// Why a text is not a gateway's address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not the address of a gateway: use https://HOST[:PORT]")]
+pub struct GatewayUrlError(String);
+
+/// Why the gateway gave no good answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GatewayError {
+    /// No connection, no TLS, or no answer: the cause says which.
+    #[error("the gateway {0} could not be asked: {1}")]
+    NotAsked(String, String),
+    /// An answer other than 200.
+    #[error("the gateway {0} refused with {1}: {2}")]
+    Refused(String, StatusCode, String),
+    /// It knows us by another name.
+    #[error("the gateway {0} takes this certificate for {1:?}")]
+    OtherUser(String, String),
+    /// The anchors that it sent cannot be used.
+    #[error("the gateway {0} sent anchors that cannot be used: {1}")]
+    Bundle(String, String),
+}
+
+/// Where the gateway is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gateway {
+    url: String,
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+}
+
+impl FromStr for Gateway {
+    type Err = GatewayUrlError;
+
+    fn from_str(text: &str) -> Result<Self, GatewayUrlError> {
+        let refused = || GatewayUrlError(text.to_owned());
+        let uri: Uri = text.parse().map_err(|_| refused())?;
+        let plain = uri.scheme_str() == Some("https") && uri.query().is_none() && matches!(uri.path(), "" | "/");
+        let authority = uri.authority().filter(|authority| plain && !authority.as_str().contains('@'));
+        let authority = authority.ok_or_else(refused)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host.clone()).map_err(|_| refused())?;
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            None if authority.as_str() == authority.host() => 443,
+            None => return Err(refused()), // a port that is no number
+        };
+        Ok(Self { url: format!("https://{authority}"), host, port, name })
+    }
+}
+
+struct Reply {
+    status: StatusCode,
+    etag: Option<String>,
+    body: Bytes,
+    server: CertificateDer<'static>,
+}
+
+impl Gateway {
+    /// Shows the certificate to the gateway: proves that each accepts the other, and that it means `user`.
+    ///
+    /// # Errors
+    /// [`GatewayError`].
+    pub async fn prove(&self, usable: &Usable, user: &str) -> Result<(), GatewayError> {
+        let reply = self.ask(usable, "/v1/whoami", None).await?;
+        let answer: serde_json::Value = self.expect_ok(&reply).map(serde_json::from_slice)?.unwrap_or_default();
+        match answer.get("user").and_then(|found| found.as_str()) {
+            Some(found) if found == user => Ok(()),
+            other => Err(GatewayError::OtherUser(self.url.clone(), other.unwrap_or_default().to_owned())),
+        }
+    }
+
+    /// The anchors that the gateway publishes, when they differ from ours. They come over a connection that ours
+    /// verified, and must verify that connection in turn: nobody is led to where it cannot come back from.
+    ///
+    /// # Errors
+    /// [`GatewayError`].
+    pub async fn new_bundle(&self, usable: &Usable, now: Timestamp) -> Result<Option<Bundle>, GatewayError> {
+        let digest = usable.bundle.digest();
+        let tag = format!("\"{digest}\"");
+        let reply = self.ask(usable, "/v1/bundle", Some(&tag)).await?;
+        if reply.status == StatusCode::NOT_MODIFIED || reply.etag.as_ref() == Some(&tag) {
+            return Ok(None);
+        }
+        let unusable = |cause: &dyn std::fmt::Display| GatewayError::Bundle(self.url.clone(), cause.to_string());
+        let bundle = Bundle::from_pem(self.expect_ok(&reply)?).map_err(|error| unusable(&error))?;
+        bundle.verify(&reply.server, Purpose::Server, now).map_err(|error| unusable(&error))?;
+        Ok((bundle.digest() != digest).then_some(bundle))
+    }
+
+    fn expect_ok<'r>(&self, reply: &'r Reply) -> Result<&'r [u8], GatewayError> {
+        if reply.status == StatusCode::OK {
+            return Ok(&reply.body);
+        }
+        // RFC 9457, section 3.1.4; what is no problem document has nothing to say here.
+        let problem: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        let text = |field| problem.get(field).and_then(|value| value.as_str());
+        let detail = text("detail").or_else(|| text("title")).unwrap_or("it gave no reason");
+        Err(GatewayError::Refused(self.url.clone(), reply.status, detail.to_owned()))
+    }
+
+    async fn ask(&self, usable: &Usable, path: &str, known: Option<&str>) -> Result<Reply, GatewayError> {
+        let not_asked = |cause| GatewayError::NotAsked(self.url.clone(), cause);
+        match timeout(ANSWER, self.exchange(usable, path, known)).await {
+            Ok(reply) => reply.map_err(|error| not_asked(causes(error.as_ref()))),
+            Err(_) => Err(not_asked(format!("no answer within {} s", ANSWER.as_secs()))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        usable: &Usable,
+        path: &str,
+        known: Option<&str>,
+    ) -> Result<Reply, Box<dyn std::error::Error + Send + Sync>> {
+        let stream = self.connect(usable).await?;
+        let server = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let server = server.ok_or("the gateway sent no certificate")?.clone().into_owned();
+        let mut request = Request::builder()
+            .method(Method::GET)
+            .uri(path)
+            .header(HOST, self.url.trim_start_matches("https://"))
+            .header(CONNECTION, "close")
+            .header(ACCEPT, "*/*");
+        if let Some(tag) = known {
+            request = request.header(IF_NONE_MATCH, tag);
+        }
+        let request = request.body(Empty::<Bytes>::new())?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let asked = async move {
+            let response = sender.send_request(request).await?;
+            let etag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_BODY).collect().await?.to_bytes();
+            Ok(Reply { status, etag, body, server })
+        };
+        let (reply, ended) = tokio::join!(asked, connection);
+        // Where the connection broke, it knows more than the request that it took along.
+        reply.map_err(|error| ended.err().map_or(error, Into::into))
+    }
+
+    async fn connect(&self, usable: &Usable) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
+        let config = client_config(usable)?;
+        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        tcp.set_nodelay(true)?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(self.name.clone(), tcp).await?)
+    }
+}
+
+/// TLS by the certificate and the anchors of `usable`, without resumption.
+pub(crate) fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
+    let roots = RootCertStore { roots: usable.bundle.anchors().to_vec() };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // rustls takes its own copy of the key and keeps it for as long as the connection lives.
+    let key = PrivatePkcs8KeyDer::from(usable.pkcs8.to_vec());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![usable.certificate.clone()], key.into())?;
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_without_a_path_is_a_gateway() {
+        for bad in ["", "gateway", "http://a", "https://", "https://a/b", "https://u@a", "https://a?b", "https://a:b"] {
+            assert_eq!(bad.parse::<Gateway>(), Err(GatewayUrlError(bad.to_owned())), "{bad:?}");
+        }
+        for (good, host, port) in
+            [("https://a.example", "a.example", 443), ("https://127.0.0.1:8443/", "127.0.0.1", 8443)]
+        {
+            let gateway: Gateway = good.parse().unwrap();
+            assert_eq!((gateway.host.as_str(), gateway.port), (host, port));
+        }
+        assert_eq!("https://[::1]:1".parse::<Gateway>().unwrap().host, "::1");
+    }
+}

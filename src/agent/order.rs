@@ -1,0 +1,185 @@
+//! The request object that the agent puts before the hub, and what the hub has made of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::api::ObjectMeta;
+
+use super::plan::Wanted;
+use crate::csr::build::Wish;
+use crate::identity::{AddOnName, ClusterName};
+
+/// OCM's label for the cluster of a request (`ocm` `pkg/registration/register/csr/csr.go`).
+const CLUSTER_LABEL: &str = "open-cluster-management.io/cluster-name";
+/// OCM's label for the addon of a request.
+const ADDON_LABEL: &str = "open-cluster-management.io/addon-name";
+/// Where the hub puts the anchors of the gateway, in the same write as the certificate.
+pub(crate) const TRUST_ANNOTATION: &str = "addon-signer.io/trust-bundle";
+/// OCM's own agent stops at this many requests of one cluster and addon.
+pub(crate) const MAX_REQUESTS: usize = 10;
+
+/// Everything about the agent's requests that stays the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    pub(crate) cluster: ClusterName,
+    pub(crate) addon: AddOnName,
+    pub(crate) signer_name: String,
+    pub(crate) expiration_seconds: Option<i32>,
+    pub(crate) wanted: Wanted,
+}
+
+impl Order {
+    pub(crate) fn wish(&self) -> Wish {
+        let list = |set: &BTreeSet<String>| set.iter().cloned().collect();
+        Wish {
+            common_name: self.wanted.user.clone(),
+            organizations: list(&self.wanted.groups),
+            dns_names: list(&self.wanted.dns_names),
+            ip_addresses: Vec::new(),
+        }
+    }
+
+    /// The object as OCM's registration agent makes it, without `key encipherment`, which EC keys do not do.
+    pub(crate) fn object(&self, request_pem: String) -> CertificateSigningRequest {
+        let labels = BTreeMap::from([
+            (CLUSTER_LABEL.to_owned(), self.cluster.to_string()),
+            (ADDON_LABEL.to_owned(), self.addon.to_string()),
+        ]);
+        CertificateSigningRequest {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("addon-{}-{}-", self.cluster, self.addon)),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            },
+            spec: CertificateSigningRequestSpec {
+                signer_name: self.signer_name.clone(),
+                usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
+                expiration_seconds: self.expiration_seconds,
+                request: ByteString(request_pem.into_bytes()),
+                ..CertificateSigningRequestSpec::default()
+            },
+            status: None,
+        }
+    }
+
+    pub(crate) fn label_selector(&self) -> String {
+        format!("{CLUSTER_LABEL}={},{ADDON_LABEL}={}", self.cluster, self.addon)
+    }
+
+    /// Whether the cluster itself made this request. Anybody can set labels; the groups are the API server's word.
+    pub(crate) fn is_ours(&self, request: &CertificateSigningRequest) -> bool {
+        let group = format!("system:open-cluster-management:{}", self.cluster);
+        request.spec.groups.as_ref().is_some_and(|groups| groups.contains(&group))
+    }
+}
+
+/// What has become of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing yet.
+    Pending,
+    /// A certificate, and the anchors where the hub gave some.
+    Issued { certificate: Vec<u8>, bundle: Option<String> },
+    /// Denied or failed, for good.
+    Refused { verdict: &'static str, reason: String, message: String },
+}
+
+impl Answer {
+    pub(crate) fn of(request: &CertificateSigningRequest) -> Self {
+        let status = request.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let final_word = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
+        for (kind, verdict) in [("Denied", "denied"), ("Failed", "failed")] {
+            if let Some(condition) = final_word(kind) {
+                return Self::Refused {
+                    verdict,
+                    reason: condition.reason.clone().unwrap_or_default(),
+                    message: condition.message.clone().unwrap_or_default(),
+                };
+            }
+        }
+        let certificate = status.and_then(|status| status.certificate.as_ref()).filter(|bytes| !bytes.0.is_empty());
+        let annotations = request.metadata.annotations.as_ref();
+        certificate.map_or(Self::Pending, |certificate| Self::Issued {
+            certificate: certificate.0.clone(),
+            bundle: annotations.and_then(|all| all.get(TRUST_ANNOTATION)).cloned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Convention;
+    use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
+    use serde_json::json;
+
+    fn order() -> Order {
+        let identity = crate::identity::PeerIdentity {
+            cluster: "cluster1".parse().unwrap(),
+            addon: "telemetry".parse().unwrap(),
+            agent: "telemetry".parse().unwrap(),
+        };
+        Order {
+            wanted: Wanted::new(&Convention::default(), &identity),
+            cluster: identity.cluster,
+            addon: identity.addon,
+            signer_name: "example.com/telemetry".to_owned(),
+            expiration_seconds: None,
+        }
+    }
+
+    #[test]
+    fn the_object_is_what_ocms_agent_makes() {
+        let object = serde_json::to_value(order().object("PEM".to_owned())).unwrap();
+        assert_eq!(
+            object,
+            json!({
+                "apiVersion": "certificates.k8s.io/v1",
+                "kind": "CertificateSigningRequest",
+                "metadata": {
+                    "generateName": "addon-cluster1-telemetry-",
+                    "labels": {
+                        "open-cluster-management.io/addon-name": "telemetry",
+                        "open-cluster-management.io/cluster-name": "cluster1",
+                    },
+                },
+                "spec": {
+                    "request": "UEVN",
+                    "signerName": "example.com/telemetry",
+                    "usages": ["digital signature", "client auth"],
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn requests_that_others_labelled_are_not_ours() {
+        let mut object = order().object(String::new());
+        assert!(!order().is_ours(&object));
+        object.spec.groups = Some(vec!["system:open-cluster-management:cluster10".to_owned()]);
+        assert!(!order().is_ours(&object));
+        object.spec.groups = Some(vec!["system:open-cluster-management:cluster1".to_owned()]);
+        assert!(order().is_ours(&object));
+    }
+
+    #[test]
+    fn a_refusal_counts_even_beside_a_certificate() {
+        let mut object = order().object(String::new());
+        assert_eq!(Answer::of(&object), Answer::Pending);
+        let mut status = CertificateSigningRequestStatus {
+            certificate: Some(ByteString(b"x".to_vec())),
+            ..CertificateSigningRequestStatus::default()
+        };
+        object.status = Some(status.clone());
+        assert_eq!(Answer::of(&object), Answer::Issued { certificate: b"x".to_vec(), bundle: None });
+        status.conditions = Some(vec![CertificateSigningRequestCondition {
+            type_: "Failed".to_owned(),
+            reason: Some("AddOnNotFound".to_owned()),
+            ..CertificateSigningRequestCondition::default()
+        }]);
+        object.status = Some(status);
+        assert!(matches!(Answer::of(&object), Answer::Refused { verdict: "failed", .. }));
+    }
+}

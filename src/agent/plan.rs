@@ -1,0 +1,213 @@
+//! Pure: whether what is stored is kept, renewed or replaced.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ring::digest;
+use ring::rand::SecureRandom;
+use rustls_pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+use zeroize::Zeroizing;
+
+use super::credentials::{CERTIFICATE, Credentials, KEY};
+use crate::ca::bundle::{Bundle, BundleError};
+use crate::identity::{Convention, PeerIdentity};
+use crate::private_key::{KeyError, PrivateKey};
+use crate::timestamp::Timestamp;
+
+/// Renewal is due at a point of a certificate's life that is drawn for it from this range, in ten-thousandths: a fleet
+/// that enrolled in one minute renews spread over a tenth of the life.
+const RENEW_AT: (u64, u64) = (6_000, 7_000);
+
+/// The identity that the certificate must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// CN.
+    pub user: String,
+    /// O: exactly these, in any order.
+    pub groups: BTreeSet<String>,
+    /// DNS names of the SAN: at least these, because the signer puts all of its convention into a certificate.
+    pub dns_names: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// What `convention` says about `identity`.
+    pub fn new(convention: &Convention, identity: &PeerIdentity) -> Self {
+        let (cluster, addon) = (&identity.cluster, &identity.addon);
+        Self {
+            user: convention.user(identity),
+            groups: convention.groups(cluster, addon).into_iter().collect(),
+            dns_names: convention.dns_names(cluster, addon).into_iter().collect(),
+        }
+    }
+}
+
+/// Why stored credentials cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// Nothing is stored.
+    #[error("there is none yet")]
+    Missing,
+    /// One of the three is absent or empty.
+    #[error("{0} is missing or empty")]
+    Absent(&'static str),
+    /// The certificate is not PEM or not X.509.
+    #[error("{CERTIFICATE} cannot be read as a certificate")]
+    Certificate,
+    /// The key is not PEM, or of no kind that we make.
+    #[error("{KEY} cannot be used: {0}")]
+    Key(KeyError),
+    /// A key of another certificate.
+    #[error("{KEY} is not the key of {CERTIFICATE}")]
+    KeyMismatch,
+    /// A certificate of somebody else.
+    #[error("the certificate is for {0:?} and not for the wanted user and groups")]
+    OtherIdentity(String),
+    /// A DNS name is missing from the certificate.
+    #[error("the certificate lacks the DNS name {0:?}")]
+    DnsName(String),
+    /// TLS servers would refuse it.
+    #[error("the certificate is not for client authentication")]
+    NotForClients,
+    /// Made in the future, as this machine's clock has it.
+    #[error("the certificate is valid from {0} only; check this machine's clock")]
+    NotYetValid(Timestamp),
+    /// Its life is over.
+    #[error("the certificate has expired at {0}")]
+    Expired(Timestamp),
+    /// The anchors cannot be used.
+    #[error("ca.crt cannot be used: {0}")]
+    Bundle(#[from] BundleError),
+}
+
+/// Credentials that are complete, consistent, valid now and of the wanted identity.
+pub struct Usable {
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) pkcs8: Zeroizing<Vec<u8>>,
+    pub(crate) bundle: Bundle,
+    /// From when on a new certificate is due.
+    pub renew_at: Timestamp,
+    /// The last second of the certificate.
+    pub not_after: Timestamp,
+}
+
+impl std::fmt::Debug for Usable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { certificate: _, pkcs8: _, bundle: _, renew_at, not_after } = self;
+        write!(f, "Usable(private key, renew at {renew_at}, not after {not_after})")
+    }
+}
+
+impl Usable {
+    /// Whether the authority with this id (the last part of its name) signed the certificate.
+    pub(crate) fn issued_by(&self, authority: &str) -> bool {
+        let parsed = X509Certificate::from_der(&self.certificate);
+        parsed.is_ok_and(|(_, leaf)| leaf.issuer().to_string().ends_with(&format!(" {authority}")))
+    }
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing before [`Usable::renew_at`].
+    Keep(Usable),
+    /// Get a new certificate; the old one is good until that is complete.
+    Renew(Usable),
+    /// Get a new certificate; there is nothing to fall back on.
+    Enrol(Unusable),
+}
+
+/// Judges what is stored at the time `now`.
+pub fn plan(stored: Option<&Credentials>, wanted: &Wanted, now: Timestamp, rng: &dyn SecureRandom) -> Plan {
+    match stored.ok_or(Unusable::Missing).and_then(|credentials| examine(credentials, wanted, now, rng)) {
+        Ok(usable) if now < usable.renew_at => Plan::Keep(usable),
+        Ok(usable) => Plan::Renew(usable),
+        Err(reason) => Plan::Enrol(reason),
+    }
+}
+
+/// Checks everything about credentials that can be checked here.
+///
+/// # Errors
+/// The first [`Unusable`] that is found.
+pub fn examine(
+    credentials: &Credentials,
+    wanted: &Wanted,
+    now: Timestamp,
+    rng: &dyn SecureRandom,
+) -> Result<Usable, Unusable> {
+    if let Some((name, _)) = credentials.files().into_iter().find(|(_, bytes)| bytes.trim_ascii().is_empty()) {
+        return Err(Unusable::Absent(name));
+    }
+    let chain = crate::pem::certificates(&credentials.certificate).ok_or(Unusable::Certificate)?;
+    let certificate = chain.into_iter().next().ok_or(Unusable::Certificate)?;
+    let (rest, leaf) = X509Certificate::from_der(&certificate).map_err(|_| Unusable::Certificate)?;
+    if !rest.is_empty() {
+        return Err(Unusable::Certificate);
+    }
+    let pkcs8 = decode_key(&credentials.key)?;
+    let key = PrivateKey::from_pkcs8(&pkcs8, rng).map_err(Unusable::Key)?;
+    if key.public_key_der() != leaf.public_key().raw {
+        return Err(Unusable::KeyMismatch);
+    }
+    check_identity(&leaf, wanted)?;
+    let not_before = Timestamp::from_unix(leaf.validity().not_before.timestamp());
+    let not_after = Timestamp::from_unix(leaf.validity().not_after.timestamp());
+    if now < not_before {
+        return Err(Unusable::NotYetValid(not_before));
+    }
+    if now > not_after {
+        return Err(Unusable::Expired(not_after));
+    }
+    let bundle = Bundle::from_pem(&credentials.bundle)?;
+    let renew_at = renewal(&certificate, not_before, not_after);
+    Ok(Usable { certificate, pkcs8, bundle, renew_at, not_after })
+}
+
+fn decode_key(pem: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unusable> {
+    let mut buffer = Zeroizing::new(vec![0_u8; pem.len()]);
+    let unreadable = || Unusable::Key(KeyError::Unreadable);
+    let (label, der) = der::pem::decode(pem, &mut buffer).map_err(|_| unreadable())?;
+    if label == "PRIVATE KEY" { Ok(Zeroizing::new(der.to_vec())) } else { Err(unreadable()) }
+}
+
+fn check_identity(leaf: &X509Certificate<'_>, wanted: &Wanted) -> Result<(), Unusable> {
+    let subject = leaf.subject();
+    let users: Vec<_> = subject.iter_common_name().map(|cn| cn.as_str().unwrap_or_default()).collect();
+    let groups: BTreeSet<_> = subject.iter_organization().map(|o| o.as_str().unwrap_or_default()).collect();
+    let others = subject.iter_attributes().count() != users.len() + subject.iter_organization().count();
+    if users != [wanted.user.as_str()] || !groups.iter().eq(&wanted.groups) || others {
+        return Err(Unusable::OtherIdentity(subject.to_string()));
+    }
+    let names = dns_names(leaf);
+    if let Some(lacking) = wanted.dns_names.iter().find(|name| !names.contains(name.as_str())) {
+        return Err(Unusable::DnsName(lacking.clone()));
+    }
+    match leaf.extended_key_usage() {
+        Ok(Some(usage)) if usage.value.client_auth => Ok(()),
+        _ => Err(Unusable::NotForClients),
+    }
+}
+
+fn dns_names<'c>(leaf: &'c X509Certificate<'_>) -> BTreeSet<&'c str> {
+    let names = leaf.subject_alternative_name().ok().flatten().map(|extension| &extension.value.general_names);
+    let dns = names.into_iter().flatten().filter_map(|name| match name {
+        GeneralName::DNSName(text) => Some(*text),
+        _ => None,
+    });
+    dns.collect()
+}
+
+/// Drawn from the certificate's own bytes, which hold 128 random bits: the same after every restart.
+fn renewal(certificate: &[u8], not_before: Timestamp, not_after: Timestamp) -> Timestamp {
+    let drawn = digest::digest(&digest::SHA256, certificate);
+    let drawn = drawn.as_ref().iter().take(2).fold(0, |number, byte| number * 256 + u64::from(*byte));
+    let share = RENEW_AT.0 + (RENEW_AT.1 - RENEW_AT.0) * drawn / u64::from(u16::MAX);
+    let life = not_before.until(not_after).as_secs();
+    not_before.plus(Duration::from_secs(life / 10_000 * share + life % 10_000 * share / 10_000))
+}
+
+#[cfg(test)]
+mod tests;

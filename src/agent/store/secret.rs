@@ -1,0 +1,116 @@
+//! Credentials in a Secret.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PartialObjectMeta, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client};
+use zeroize::Zeroizing;
+
+use super::StoreError;
+use crate::agent::api_error::{Attempt, causes};
+use crate::agent::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
+use crate::identity::AddOnName;
+
+const TYPE: &str = "kubernetes.io/tls";
+/// A write that meets this many foreign writes gives up.
+const WRITES: usize = 5;
+
+pub(super) struct SecretStore {
+    client: Client,
+    namespace: String,
+    name: String,
+}
+
+impl SecretStore {
+    pub(super) fn new(client: Client, namespace: &str, addon: &AddOnName) -> Self {
+        Self { client, namespace: namespace.to_owned(), name: format!("{addon}-client-cert") }
+    }
+
+    fn api(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn read(&self) -> Result<Option<Secret>, StoreError> {
+        Ok(self.api().get_opt(&self.name).await.map_err(|error| attempt("get").failed(&error))?)
+    }
+
+    pub(super) async fn load(&self) -> Result<Option<Credentials>, StoreError> {
+        Ok(self.read().await?.map(|secret| {
+            let mut data = secret.data.unwrap_or_default();
+            let mut take = |name| data.remove(name).map(|bytes| bytes.0).unwrap_or_default();
+            Credentials { certificate: take(CERTIFICATE), key: Zeroizing::new(take(KEY)), bundle: take(BUNDLE) }
+        }))
+    }
+
+    pub(super) async fn save(&self, credentials: &Credentials) -> Result<(), StoreError> {
+        for _ in 0..WRITES {
+            let written = match self.read().await? {
+                Some(found) => self.replace(found, credentials).await?,
+                None => self.create(credentials).await?,
+            };
+            if written {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Contended(self.name.clone()))
+    }
+
+    /// `false` when somebody else was faster.
+    async fn create(&self, credentials: &Credentials) -> Result<bool, StoreError> {
+        let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned())]);
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
+            type_: Some(TYPE.to_owned()),
+            data: Some(data(credentials)),
+            ..Secret::default()
+        };
+        match self.api().create(&PostParams::default(), &secret).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            // The collection itself is always served: only its namespace can be what is not found.
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                Err(StoreError::NamespaceMissing(self.namespace.clone()))
+            }
+            Err(error) => Err(attempt("create").failed(&error).into()),
+        }
+    }
+
+    /// Everything but the data stays: other people's labels and owners, and the type, which cannot change.
+    async fn replace(&self, mut found: Secret, credentials: &Credentials) -> Result<bool, StoreError> {
+        if found.immutable == Some(true) {
+            return Err(StoreError::Immutable(self.name.clone()));
+        }
+        found.data = Some(data(credentials));
+        match self.api().replace(&self.name, &PostParams::default(), &found).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(error) => Err(attempt("update").failed(&error).into()),
+        }
+    }
+
+    /// Watches the metadata alone: the key does not come along.
+    pub(super) fn changes(&self) -> BoxStream<'static, ()> {
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &self.namespace);
+        let events = watch_object(api, &self.name).default_backoff();
+        let changes = events.filter_map(|event| async {
+            // The watch goes on by itself; until it does, looking in intervals finds what it misses.
+            event.inspect_err(|error| tracing::warn!(error = causes(error), "Lost the watch on the Secret")).ok()
+        });
+        changes.map(|_| ()).boxed()
+    }
+}
+
+fn attempt(verb: &'static str) -> Attempt {
+    Attempt { server: "the managed cluster", verb, resource: "secrets" }
+}
+
+/// The copies that kube makes of the key on its way are not wiped: they live in this process, which holds it anyway.
+fn data(credentials: &Credentials) -> BTreeMap<String, ByteString> {
+    credentials.files().into_iter().map(|(name, bytes)| (name.to_owned(), ByteString(bytes.to_vec()))).collect()
+}

@@ -1,0 +1,249 @@
+//! One process: configuration becomes tasks in one `JoinSet`, and the first task to end ends all (invariant I12).
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::api::AddOnSigner;
+use crate::clock::Clock;
+use crate::gateway::serving::{ServingNames, keep_serving_certificate};
+use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
+use crate::hub::{self, HubLinks, HubSettings};
+use crate::policy::ServingRules;
+use crate::rate::Rate;
+use crate::registry::SharedRegistry;
+use crate::telemetry::Metrics;
+use crate::trust::Trust;
+
+/// The life of the gateway's own certificate: short, because it renews itself.
+const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
+
+/// What the hub's process is told.
+#[derive(Debug, Clone)]
+pub struct HubOptions {
+    /// Where Secrets and ConfigMaps are.
+    pub namespace: String,
+    /// Where the gateway listens; port 0 for any.
+    pub gateway_listen: SocketAddr,
+    /// The names and addresses by which agents reach the gateway.
+    pub gateway_names: Vec<String>,
+    /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.
+    pub metrics_listen: SocketAddr,
+    /// The account that may stand in for agents.
+    pub grpc_proxy: Option<String>,
+    /// How long refused requests are kept.
+    pub retention: Duration,
+    /// How many certificates one identity may have.
+    pub rate: Rate,
+}
+
+/// The hub's process, whose sockets are bound: an address in use is known before anything runs.
+pub struct HubProcess {
+    client: Client,
+    options: HubOptions,
+    clock: Clock,
+    account: String,
+    gateway: Gateway,
+    metrics_listener: TcpListener,
+    metrics_address: SocketAddr,
+}
+
+impl HubProcess {
+    /// Binds the sockets, finds out who the API server says we are, and checks that it answers us.
+    ///
+    /// # Errors
+    /// An address in use, an API server that does not answer, missing rights or a missing CRD: one sentence each.
+    pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
+        let config = GatewayConfig { listen: options.gateway_listen, limits: Limits::default() };
+        let gateway = Gateway::bind(config).await?;
+        let listening =
+            || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
+        let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
+        let metrics_address = metrics_listener.local_addr().with_context(listening)?;
+        let account = account(&client).await?;
+        check_rights(&client, &account).await?;
+        Ok(Self { client, options, clock, account, gateway, metrics_listener, metrics_address })
+    }
+
+    /// Where the gateway listens.
+    pub fn gateway_address(&self) -> SocketAddr {
+        self.gateway.local_addr()
+    }
+
+    /// Where metrics are served.
+    pub fn metrics_address(&self) -> SocketAddr {
+        self.metrics_address
+    }
+
+    /// Runs hub and gateway until `stop`, or until one of the tasks ends.
+    ///
+    /// # Errors
+    /// Which task ended, and why.
+    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
+        let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
+        let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
+        let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
+        let (serving_sender, serving) = watch::channel(None);
+        let names = serving_names(&self.options.gateway_names);
+        let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+
+        let probe = Probe { metrics: metrics.clone(), registry: registry.clone(), serving: serving.clone() };
+        tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
+
+        let links = HubLinks {
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            registry: registry.clone(),
+            trust,
+            applied: in_effect,
+            metrics,
+        };
+        let settings = settings(&self.options, self.account, &names);
+        tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
+
+        let inputs = Inputs { trust: trusted.clone(), registry, serving, clock: self.clock.clone() };
+        let (gateway, gateway_stop) = (self.gateway, stop.clone());
+        tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
+
+        let stopped = stop.clone();
+        let keeper = keep_serving_certificate(self.client, names, self.clock, trusted, serving_sender, stop.clone());
+        tasks.spawn(async move {
+            keeper.await;
+            anyhow::ensure!(stopped.is_cancelled(), "the keeper of the gateway's certificate ended");
+            Ok(())
+        });
+
+        first_end(tasks, stop).await
+    }
+}
+
+/// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself.
+async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> anyhow::Result<()> {
+    let ended = tokio::select! {
+        ended = tasks.join_next() => ended,
+        () = stop.cancelled() => {
+            // The gateway drains what is in flight; the hub's watches are simply dropped.
+            let drain = Limits::default().drain_timeout + Duration::from_secs(1);
+            let gateway_drained = tokio::time::timeout(drain, async { while tasks.len() > 1 && tasks.join_next().await.is_some() {} });
+            if gateway_drained.await.is_err() {
+                info!("Requests were still in flight when the process ended");
+            }
+            return Ok(());
+        }
+    };
+    match ended {
+        Some(result) => {
+            result.context("a task of the process failed")?.context("the process stops, because one of its tasks ended")
+        }
+        None => Ok(()),
+    }
+}
+
+fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubSettings {
+    HubSettings {
+        namespace: options.namespace.clone(),
+        grpc_proxy: options.grpc_proxy.clone(),
+        retention: options.retention,
+        rate: options.rate,
+        serving: ServingRules {
+            account,
+            dns_names: names.dns.clone(),
+            ip_addresses: names.ips.clone(),
+            duration: SERVING_LIFETIME,
+        },
+    }
+}
+
+fn serving_names(names: &[String]) -> ServingNames {
+    let mut serving = ServingNames::default();
+    for name in names {
+        match name.parse::<IpAddr>() {
+            Ok(address) => serving.ips.insert(address),
+            Err(_) => serving.dns.insert(name.clone()),
+        };
+    }
+    serving
+}
+
+async fn account(client: &Client) -> anyhow::Result<String> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
+    let review = review.context("the API server does not answer; is the kubeconfig right, and is it reachable?")?;
+    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+    user.context("the API server does not say who we are")
+}
+
+/// Watches retry for ever, so what can never succeed is said before they start.
+async fn check_rights(client: &Client, account: &str) -> anyhow::Result<()> {
+    let one = ListParams::default().limit(1);
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    requests.list(&one).await.with_context(|| lacks(account, "certificatesigningrequests"))?;
+    // As plain objects: one that cannot be decoded is reported on itself, later.
+    let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
+    match signers.list_metadata(&one).await {
+        Ok(_) => Ok(()),
+        // Without the CRD the answer is plain text, whose reason kube cannot read.
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            anyhow::bail!("the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)")
+        }
+        Err(error) => Err(error).with_context(|| lacks(account, "addonsigners")),
+    }
+}
+
+fn lacks(account: &str, resource: &str) -> String {
+    format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml")
+}
+
+/// What the metrics address tells.
+#[derive(Clone)]
+struct Probe {
+    metrics: Metrics,
+    registry: SharedRegistry,
+    serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
+}
+
+impl Probe {
+    fn ready(&self) -> impl IntoResponse + use<> {
+        if !self.registry.read(crate::registry::Registry::is_ready) {
+            return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n");
+        }
+        if self.serving.borrow().is_none() {
+            return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate yet\n");
+        }
+        (StatusCode::OK, "ok\n")
+    }
+
+    fn text(&self) -> impl IntoResponse + use<> {
+        let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+        match self.metrics.render() {
+            Ok(text) => (StatusCode::OK, content_type, text),
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
+        }
+    }
+}
+
+async fn serve_metrics(listener: TcpListener, probe: Probe, stop: CancellationToken) -> anyhow::Result<()> {
+    let (ready, text) = (probe.clone(), probe);
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(move || async move { ready.ready() }))
+        .route("/metrics", get(move || async move { text.text() }));
+    let server = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+    server.await.context("the metrics address failed")
+}

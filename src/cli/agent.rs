@@ -1,0 +1,151 @@
+//! `addon-signer agent`.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
+
+use crate::agent::gateway::Gateway;
+use crate::agent::store::Store;
+use crate::agent::{Agent, Outcome, Settings, Timing};
+use crate::clock::Clock;
+use crate::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
+
+/// Keep an addon's client certificate valid on a managed cluster.
+#[derive(Debug, Clone, Args)]
+#[command(group = clap::ArgGroup::new("store").required(true).args(["output_dir", "secret_namespace"]))]
+pub struct AgentArgs {
+    /// The managed cluster's name on the hub.
+    #[arg(long, env = "ADDON_SIGNER_CLUSTER", value_name = "NAME")]
+    cluster: ClusterName,
+    /// The addon.
+    #[arg(long, env = "ADDON_SIGNER_ADDON", value_name = "NAME")]
+    addon: AddOnName,
+    /// The agent's name in the certificate [default: the addon's name].
+    #[arg(long, env = "ADDON_SIGNER_AGENT", value_name = "NAME")]
+    agent: Option<AgentName>,
+    /// The signer's name, as in the AddOnSigner's spec.signerName.
+    #[arg(long, env = "ADDON_SIGNER_SIGNER", value_name = "SIGNER_NAME", value_parser = parse_signer_name)]
+    signer: String,
+    /// The cluster's kubeconfig for the hub; read again for every request.
+    #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
+    hub_kubeconfig: PathBuf,
+    /// The gateway's address, https://HOST[:PORT]: new certificates are proven there before they replace old ones.
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY", value_name = "URL")]
+    gateway: Gateway,
+    /// Keep tls.crt, tls.key and ca.crt in this directory.
+    #[arg(long, env = "ADDON_SIGNER_OUTPUT_DIR", value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+    /// Keep the Secret ADDON-client-cert in this namespace.
+    #[arg(long, env = "ADDON_SIGNER_SECRET_NAMESPACE", value_name = "NS")]
+    secret_namespace: Option<String>,
+    /// The kubeconfig for --secret-namespace [default: KUBECONFIG, else the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Enrol or renew if that is due, then exit: 1 when it was due and failed.
+    #[arg(long, env = "ADDON_SIGNER_ONCE")]
+    once: bool,
+    /// The signer's template for the user.
+    #[arg(long, env = "ADDON_SIGNER_USER", value_name = "TEMPLATE", default_value = identity::DEFAULT_USER)]
+    user: String,
+    /// The signer's template for a group; may be repeated, "" for none.
+    #[arg(long, env = "ADDON_SIGNER_GROUP", value_name = "TEMPLATE", value_delimiter = ',',
+          default_values = identity::DEFAULT_GROUPS)]
+    group: Vec<String>,
+    /// The signer's template for a DNS name; may be repeated, "" for none.
+    #[arg(long, env = "ADDON_SIGNER_DNS_NAME", value_name = "TEMPLATE", value_delimiter = ',',
+          default_values = identity::DEFAULT_DNS_NAMES)]
+    dns_name: Vec<String>,
+    /// The certificate's life to ask for, at least 600 [default: the signer's].
+    #[arg(long, env = "ADDON_SIGNER_EXPIRATION_SECONDS", value_name = "SECONDS",
+          value_parser = clap::value_parser!(i32).range(600..))]
+    expiration_seconds: Option<i32>,
+}
+
+/// Kubernetes wants `domain/path` (`ValidateSignerName`); the hub checks the rest.
+fn parse_signer_name(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((domain, path)) if domain.contains('.') && !path.is_empty() && !path.contains('/') => Ok(text.to_owned()),
+        _ => Err("a signer's name has the form example.com/name".to_owned()),
+    }
+}
+
+impl AgentArgs {
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let agent = match &self.agent {
+            Some(agent) => agent.clone(),
+            None => self.addon.as_str().parse()?,
+        };
+        let given =
+            |templates: &[String]| templates.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
+        Ok(Settings {
+            identity: PeerIdentity { cluster: self.cluster.clone(), addon: self.addon.clone(), agent },
+            convention: Convention::new(&self.user, &given(&self.group), &given(&self.dns_name))?,
+            signer_name: self.signer.clone(),
+            expiration_seconds: self.expiration_seconds,
+            hub_kubeconfig: self.hub_kubeconfig.clone(),
+            gateway: self.gateway.clone(),
+            timing: Timing::default(),
+        })
+    }
+
+    async fn store(&self) -> anyhow::Result<Store> {
+        match (&self.output_dir, &self.secret_namespace) {
+            (Some(path), _) => Ok(Store::directory(path.clone())),
+            (None, Some(namespace)) => {
+                let client = cluster_client(self.kubeconfig.as_ref()).await?;
+                Ok(Store::secret(client, namespace, &self.addon))
+            }
+            (None, None) => anyhow::bail!("one of --output-dir and --secret-namespace is needed"),
+        }
+    }
+}
+
+async fn cluster_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let cannot = || format!("the kubeconfig {} cannot be used", path.display());
+            let read = Kubeconfig::read_from(path).with_context(cannot)?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(cannot)?
+        }
+        None => Config::infer().await.context("no kubeconfig for the Secret: give --kubeconfig, or run in a pod")?,
+    };
+    Client::try_from(config).context("the kubeconfig for the Secret cannot be used")
+}
+
+/// Runs the agent on a runtime of one thread, which keeps it small.
+///
+/// # Errors
+/// See [`run`].
+pub fn main(args: AgentArgs) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(args))
+}
+
+/// Runs the agent until SIGTERM or SIGINT, or for one look with `--once`.
+///
+/// # Errors
+/// Settings that cannot work; with `--once`, why there is no valid certificate.
+pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
+    let mut agent = Agent::new(args.settings()?, args.store().await?, Clock::default());
+    if args.once {
+        match agent.once().await? {
+            Outcome::Valid { renew_at } => info!(%renew_at, "The stored certificate is valid"),
+            Outcome::Enrolled { renew_at } => info!(%renew_at, "Enrolled"),
+        }
+        return Ok(());
+    }
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        never = agent.run() => match never {},
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

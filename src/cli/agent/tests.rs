@@ -1,0 +1,57 @@
+//! Flags that are accepted, and flags that are not.
+
+use clap::Parser;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Program {
+    #[command(flatten)]
+    args: AgentArgs,
+}
+
+const GOOD: &str = "agent --cluster cluster1 --addon telemetry --signer example.com/telemetry \
+                    --hub-kubeconfig hub.kubeconfig --gateway https://gateway.example:8443";
+
+fn parse(flags: &str) -> Result<AgentArgs, clap::Error> {
+    Program::try_parse_from(format!("{GOOD} {flags}").split_whitespace()).map(|program| program.args)
+}
+
+#[test]
+fn exactly_one_place_is_needed() {
+    assert!(parse("--output-dir d").is_ok());
+    assert!(parse("--secret-namespace ns --kubeconfig f").is_ok());
+    for bad in ["", "--output-dir d --secret-namespace ns"] {
+        let error = parse(bad).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("--output-dir <DIR>"), "{error}");
+    }
+}
+
+#[test]
+fn bad_values_are_explained() {
+    for (flags, words) in [
+        ("--cluster Big", "is not a cluster name"),
+        ("--signer telemetry", "example.com/name"),
+        ("--gateway http://a", "https://HOST[:PORT]"),
+        ("--expiration-seconds 10", "600"),
+    ] {
+        let flag = flags.split(' ').next().unwrap();
+        let others: Vec<_> = GOOD.split(" --").filter(|part| !part.starts_with(&flag[2..])).collect();
+        let line = format!("{} {flags} --output-dir d", others.join(" --"));
+        let error = Program::try_parse_from(line.split_whitespace()).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn defaults_are_ocms_convention() {
+    let settings = parse("--output-dir d").unwrap().settings().unwrap();
+    assert_eq!(settings.convention, Convention::default());
+    assert_eq!(settings.identity.agent.as_str(), "telemetry");
+    let own = parse("--output-dir d --user u:{cluster}:{addon} --group g:{addon} --group g2 --dns-name=").unwrap();
+    let own = own.settings().unwrap();
+    assert_eq!(own.convention.groups(&own.identity.cluster, &own.identity.addon), ["g:telemetry", "g2"]);
+    assert!(own.convention.dns_names(&own.identity.cluster, &own.identity.addon).is_empty());
+}

@@ -1,0 +1,291 @@
+//! `addon-signer ca`: look at authorities and rotate them, through the Kubernetes API with the caller's kubeconfig.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::api::AddOnSigner;
+use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
+use crate::clock::Clock;
+use crate::hub::status::ServingReport;
+use crate::hub::store::{ANNOTATION_ROTATE, SERVING_CONFIG_MAP, STATUS_KEY};
+use crate::output::{self, Format, print, print_json, table};
+use crate::timestamp::Timestamp;
+
+/// How often `--watch` looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a hub may take to begin a rotation before we say that none seems to run.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Look at certificate authorities and rotate them.
+#[derive(Debug, Clone, Subcommand)]
+pub enum CaCommand {
+    /// Show the authorities of all signers, of one, or of the gateway.
+    Status(StatusArgs),
+    /// Replace the signing authority by a new one, without an interruption.
+    Rotate(RotateArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+struct Connection {
+    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace of the hub.
+    #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
+    namespace: String,
+}
+
+/// What `ca status` is told.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    /// The AddOnSigner's name [default: all of them, and the gateway's].
+    signer: Option<String>,
+    /// The gateway's serving authorities.
+    #[arg(long, conflicts_with = "signer")]
+    serving: bool,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Print again on every change, until no rotation is under way.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// What `ca rotate` is told.
+#[derive(Debug, Clone, Args)]
+pub struct RotateArgs {
+    /// The AddOnSigner's name.
+    #[arg(required_unless_present = "serving")]
+    signer: Option<String>,
+    /// The gateway's serving authority.
+    #[arg(long, conflicts_with = "signer")]
+    serving: bool,
+    /// Show progress, and return when the new authority signs.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// One line of authorities as `ca status --output json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LineReport {
+    /// The AddOnSigner, or `(serving)`.
+    line: String,
+    authorities: Vec<AuthorityStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rotation: Option<RotationStatus>,
+    /// Why it does not sign, where it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// One sentence on what the API server refused or what is not there.
+pub async fn run(command: CaCommand) -> anyhow::Result<()> {
+    match command {
+        CaCommand::Status(args) => status(args).await,
+        CaCommand::Rotate(args) => rotate(args).await,
+    }
+}
+
+async fn status(args: StatusArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.connection).await?;
+    let mut printed = None;
+    loop {
+        let reports = ca.reports(args.signer.as_deref(), args.serving).await?;
+        let settled = reports.iter().all(|report| report.rotation.is_none());
+        if printed.as_ref() != Some(&reports) {
+            match args.output {
+                Format::Table => print(&as_table(&reports)),
+                Format::Json => print_json(&reports)?,
+            }
+            printed = Some(reports);
+        }
+        if settled || !args.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn rotate(args: RotateArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.connection).await?;
+    let before = ca.line(args.signer.as_deref()).await?;
+    if before.authorities.iter().any(|authority| authority.state == AuthorityState::Next) {
+        bail!("a rotation of {} is under way already: `addon-signer ca status --watch` shows it", before.line);
+    }
+    let Some(active) = active(&before).cloned() else {
+        bail!("{} has no authority yet: is the hub running? {}", before.line, before.problem.unwrap_or_default());
+    };
+    ca.request(args.signer.as_deref()).await?;
+    eprintln!("Asked for a rotation of {}; {} signs now.", before.line, active.id);
+    if args.watch { ca.follow(args.signer.as_deref(), &active.id).await } else { Ok(()) }
+}
+
+fn active(report: &LineReport) -> Option<&AuthorityStatus> {
+    report.authorities.iter().find(|authority| authority.state == AuthorityState::Active)
+}
+
+struct Ca {
+    signers: Api<AddOnSigner>,
+    config_maps: Api<ConfigMap>,
+    namespace: String,
+}
+
+impl Ca {
+    async fn connect(connection: &Connection) -> anyhow::Result<Self> {
+        let client: Client = super::client(connection.kubeconfig.as_ref()).await?;
+        Ok(Self {
+            signers: Api::all(client.clone()),
+            config_maps: Api::namespaced(client, &connection.namespace),
+            namespace: connection.namespace.clone(),
+        })
+    }
+
+    async fn reports(&self, signer: Option<&str>, serving: bool) -> anyhow::Result<Vec<LineReport>> {
+        if serving || signer.is_some() {
+            return Ok(vec![self.line(signer).await?]);
+        }
+        let listed = self.signers.list(&ListParams::default()).await.context("AddOnSigners cannot be listed")?;
+        let mut reports: Vec<LineReport> = listed.items.iter().map(client_report).collect();
+        reports.push(self.serving().await?);
+        Ok(reports)
+    }
+
+    async fn line(&self, signer: Option<&str>) -> anyhow::Result<LineReport> {
+        let Some(name) = signer else { return self.serving().await };
+        match self.signers.get_opt(name).await.with_context(|| format!("the AddOnSigner {name} cannot be read"))? {
+            Some(object) => Ok(client_report(&object)),
+            None => bail!("there is no AddOnSigner {name}; `kubectl get addonsigners` lists them"),
+        }
+    }
+
+    async fn serving(&self) -> anyhow::Result<LineReport> {
+        let place = || format!("the ConfigMap {SERVING_CONFIG_MAP} in the namespace {} cannot be read", self.namespace);
+        let map = self.config_maps.get_opt(SERVING_CONFIG_MAP).await.with_context(place)?;
+        let text = map.and_then(|map| map.data?.remove(STATUS_KEY));
+        let line = "(serving)".to_owned();
+        let Some(text) = text else {
+            let problem =
+                Some(format!("no hub has published its serving authority in the namespace {}", self.namespace));
+            return Ok(LineReport { line, authorities: Vec::new(), rotation: None, problem });
+        };
+        let report: ServingReport = serde_json::from_str(&text).with_context(place)?;
+        Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: None })
+    }
+
+    /// The request is a text that was not there before; the hub remembers the last one that it began.
+    async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
+        let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: Clock::default().now().to_string() } } });
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&body));
+        match signer {
+            Some(name) => {
+                let refused = || {
+                    format!("the AddOnSigner {name} cannot be changed; the ClusterRole addon-signer-admin allows it")
+                };
+                self.signers.patch(name, &params, &patch).await.with_context(refused)?;
+            }
+            None => {
+                let refused = || {
+                    format!(
+                        "the ConfigMap {SERVING_CONFIG_MAP} cannot be changed; the Role addon-signer-admin allows it"
+                    )
+                };
+                self.config_maps.patch(SERVING_CONFIG_MAP, &params, &patch).await.with_context(refused)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows each change until another authority than `before` signs.
+    async fn follow(&self, signer: Option<&str>, before: &str) -> anyhow::Result<()> {
+        let started = tokio::time::Instant::now();
+        let mut shown = String::new();
+        loop {
+            let report = self.line(signer).await?;
+            let text = progress(&report);
+            if text != shown {
+                eprintln!("{text}");
+                shown = text;
+            }
+            if let Some(active) = active(&report).filter(|active| active.id != before) {
+                print(&as_table(std::slice::from_ref(&report)));
+                eprintln!("{} signs. What {before} signed stays valid until it expires.", active.id);
+                return Ok(());
+            }
+            if report.rotation.is_none() && started.elapsed() > PATIENCE {
+                bail!(
+                    "no hub has begun the rotation within {} s; is one running? The request stays and is taken up when one does",
+                    PATIENCE.as_secs()
+                );
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn progress(report: &LineReport) -> String {
+    match &report.rotation {
+        Some(RotationStatus { phase, waiting_for: Some(what), .. }) => format!("{phase:?}: waiting for {what}"),
+        Some(RotationStatus { phase, .. }) => format!("{phase:?}"),
+        None => "waiting for the hub".to_owned(),
+    }
+}
+
+fn client_report(object: &AddOnSigner) -> LineReport {
+    let status = object.status.clone().unwrap_or_default();
+    let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
+    LineReport {
+        line: object.name_any(),
+        authorities: status.authorities,
+        rotation: status.rotation,
+        problem: failing.map(|condition| format!("{}: {}", condition.reason, condition.message)),
+    }
+}
+
+fn as_table(reports: &[LineReport]) -> String {
+    let mut rows = table(&["LINE", "AUTHORITY", "STATE", "NOT AFTER", "LAST CERTIFICATE EXPIRES"]);
+    for report in reports {
+        for authority in &report.authorities {
+            let last = authority.last_leaf_expires.as_ref().map_or_else(|| "-".to_owned(), time);
+            rows.add_row([
+                report.line.clone(),
+                authority.id.clone(),
+                format!("{:?}", authority.state),
+                time(&authority.not_after),
+                last,
+            ]);
+        }
+        if report.authorities.is_empty() {
+            rows.add_row([report.line.as_str(), "-", "-", "-", "-"]);
+        }
+    }
+    let mut text = output::render(&rows);
+    for report in reports {
+        if let Some(problem) = &report.problem {
+            text.push_str(&format!("\n{}: {problem}\n", report.line));
+        }
+        if let Some(RotationStatus { waiting_for: Some(what), .. }) = &report.rotation {
+            text.push_str(&format!("\n{} waits for: {what}\n", report.line));
+        }
+    }
+    text
+}
+
+fn time(at: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time) -> String {
+    Timestamp::from_unix(at.0.as_second()).to_string()
+}

@@ -1,0 +1,80 @@
+//! `addon-signer hub`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::units::{UnitError, parse_duration};
+use crate::app::{HubOptions, HubProcess};
+use crate::clock::Clock;
+use crate::rate::Rate;
+
+/// Run the signer and the gateway on the hub.
+#[derive(Debug, Clone, Args)]
+pub struct HubArgs {
+    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace of the Secrets and ConfigMaps of the authorities.
+    #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
+    namespace: String,
+    /// Where the gateway listens.
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
+    gateway_listen: SocketAddr,
+    /// A DNS name or address by which agents reach the gateway; may be repeated.
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
+    gateway_name: Vec<String>,
+    /// Where /healthz, /readyz and /metrics are.
+    #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
+    metrics_listen: SocketAddr,
+    /// The account of OCM's gRPC server: on its requests the annotation open-cluster-management.io/csr-user counts.
+    #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
+    grpc_proxy_account: Option<String>,
+    /// How long denied and failed requests are kept before they are deleted.
+    #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    refused_retention: Duration,
+    /// How many certificates one identity may get at once.
+    #[arg(long, env = "ADDON_SIGNER_RATE_BURST", value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    rate_burst: u32,
+    /// After which time one identity may get one more.
+    #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    rate_interval: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, UnitError> {
+    parse_duration(text)
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What cannot work, or which task ended and why.
+pub async fn run(args: HubArgs) -> anyhow::Result<()> {
+    let client = super::client(args.kubeconfig.as_ref()).await?;
+    let options = HubOptions {
+        namespace: args.namespace,
+        gateway_listen: args.gateway_listen,
+        gateway_names: args.gateway_name,
+        metrics_listen: args.metrics_listen,
+        grpc_proxy: args.grpc_proxy_account,
+        retention: args.refused_retention,
+        rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
+    };
+    let process = HubProcess::prepare(client, options, Clock::default()).await?;
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate()).context("SIGTERM")?, signal(SignalKind::interrupt()).context("SIGINT")?);
+    let stopping = stop.clone();
+    tokio::select! {
+        result = process.run(stop) => result,
+        _ = async { tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () } } => {
+            stopping.cancel();
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The command line. Facts go to standard output, everything else to standard error.
+//!
+//! Exit 0 done, 1 failed, 2 usage, 3 refused because somebody would break.
+
+pub mod agent;
+pub mod ca;
+pub mod hub;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser, Subcommand};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tracing_subscriber::EnvFilter;
+
+use crate::{demo, output};
+
+/// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
+#[derive(Debug, Parser)]
+#[command(name = "addon-signer", version, propagate_version = true)]
+struct Cli {
+    /// Logs as lines of text or of JSON; what is logged is set by RUST_LOG (default: info).
+    #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the signer and the gateway on the hub.
+    Hub(hub::HubArgs),
+    /// Keep an addon's client certificate valid on a managed cluster.
+    Agent(agent::AgentArgs),
+    /// Look at certificate authorities and rotate them.
+    #[command(subcommand)]
+    Ca(ca::CaCommand),
+    /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
+    Demo(demo::DemoArgs),
+    /// Print the CustomResourceDefinition of AddOnSigner.
+    Crd,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// One TLS and crypto implementation for everything in the process: ring.
+pub fn install_crypto_provider() {
+    // Fails only if a provider is installed already, which is then this one: no other is linked.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Parses the command line, runs the command, and says what went wrong.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    init_logs(cli.log_format, matches!(cli.command, Command::Demo(_) | Command::Ca(_)));
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("addon-signer: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Commands for people are quiet unless RUST_LOG says otherwise: their output is what they print.
+fn init_logs(format: LogFormat, quiet: bool) {
+    let usual = if quiet { "off" } else { "info" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Hub(args) => runtime()?.block_on(hub::run(args)),
+        Command::Agent(args) => agent::main(args),
+        Command::Ca(command) => runtime()?.block_on(ca::run(command)),
+        Command::Demo(args) => runtime()?.block_on(demo::run(args)),
+        Command::Crd => {
+            output::print(&crate::api::crd_yaml()?);
+            Ok(())
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "addon-signer", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the asynchronous runtime does not start")
+}
+
+/// The cluster's kubeconfig: a file, else `KUBECONFIG`, else the usual file, else the pod's own account.
+///
+/// # Errors
+/// One sentence on the file that is missing or cannot be used.
+pub async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let cannot = || format!("the kubeconfig {} cannot be used", path.display());
+            let read = Kubeconfig::read_from(path).with_context(cannot)?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(cannot)?
+        }
+        None => Config::infer().await.context("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a pod")?,
+    };
+    Client::try_from(config).context("the kubeconfig cannot be used")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_manifests_arguments_are_understood() {
+        let hub = include_str!("../../deploy/hub.yaml");
+        let arguments = crate::output::container_arguments(hub);
+        assert!(Cli::try_parse_from(["addon-signer".to_owned()].into_iter().chain(arguments)).is_ok());
+    }
+}

@@ -1,0 +1,364 @@
+//! The demonstration, step by step. Each prints a line; the table at the end says what happened.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use ring::rand::SystemRandom;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::DemoArgs;
+use super::traffic::{Caller, Traffic};
+use super::upstream::Upstream;
+use crate::agent::plan::Wanted;
+use crate::agent::store::Store;
+use crate::agent::{Agent, Settings, Timing};
+use crate::api::AddOnSigner;
+use crate::api::ocm::{AddOnApi, managed_cluster_resource};
+use crate::api::status::AuthorityState;
+use crate::app::{HubOptions, HubProcess};
+use crate::clock::Clock;
+use crate::csr::build::Wish;
+use crate::embedded::EmbeddedHub;
+use crate::hub::store::ANNOTATION_ROTATE;
+use crate::identity::{AgentName, Convention, PeerIdentity};
+use crate::output::{print, render, table};
+use crate::private_key::PrivateKey;
+use crate::public_key::KeyKind;
+use crate::rate::Rate;
+
+const CLUSTERS: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
+const ADDON: &str = "telemetry";
+const SIGNER: &str = "example.com/telemetry";
+const NAMESPACE: &str = "addon-signer";
+const ROUTE: &str = "/api/v1/receive";
+/// No step takes this long on any machine that is not broken.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long requests flow before and after each change.
+const FLOW: Duration = Duration::from_millis(1_500);
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// What happened, for the table.
+struct Story {
+    rows: Vec<[String; 2]>,
+    started: Instant,
+}
+
+impl Story {
+    fn tell(&mut self, step: &str, outcome: String) {
+        eprintln!("[{:>5.1}s] {step}: {outcome}", self.started.elapsed().as_secs_f32());
+        self.rows.push([step.to_owned(), outcome]);
+    }
+}
+
+/// Everything that runs.
+struct Stage {
+    hub: EmbeddedHub,
+    admin: Client,
+    /// Answers as long as the stage stands.
+    _upstream: Upstream,
+    gateway: SocketAddr,
+    callers: Vec<Caller>,
+    tasks: JoinSet<anyhow::Result<()>>,
+    stop: CancellationToken,
+}
+
+pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()> {
+    let mut story = Story { rows: Vec::new(), started: Instant::now() };
+    let mut stage = set(directory, &mut story).await?;
+    let result = play(&mut stage, &mut story).await;
+    let result = match (result, stage.tasks.try_join_next()) {
+        // A task that ended is the cause of whatever else went wrong.
+        (_, Some(ended)) => ended.context("a task failed")?.and_then(|()| bail!("a task of the demonstration ended")),
+        (result, None) => result,
+    };
+    if result.is_ok() {
+        let mut rows = table(&["STEP", "WHAT HAPPENED"]);
+        rows.add_rows(story.rows);
+        print(&format!("\n{}", render(&rows)));
+        if args.keep {
+            keep(&stage, directory).await?;
+        }
+    }
+    stage.stop.cancel();
+    result
+}
+
+async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
+    let hub = EmbeddedHub::start(LOOPBACK).await?;
+    let admin = client(hub.kubeconfig("admin", &["system:masters"])).await?;
+    let upstream = Upstream::start().await?;
+    for cluster in CLUSTERS {
+        accept(&admin, cluster).await?;
+    }
+    create_namespace(&admin, NAMESPACE).await?;
+    create_signer(&admin, upstream.address).await?;
+    story.tell(
+        "embedded hub",
+        format!("serves the Kubernetes API on {}, {} clusters accepted", hub.url(), CLUSTERS.len()),
+    );
+
+    let account = "system:serviceaccount:addon-signer:addon-signer";
+    let hub_client = client(hub.kubeconfig(account, &["system:serviceaccounts"])).await?;
+    let options = HubOptions {
+        namespace: NAMESPACE.to_owned(),
+        gateway_listen: LOOPBACK,
+        gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+        metrics_listen: LOOPBACK,
+        grpc_proxy: None,
+        retention: Duration::from_secs(600),
+        rate: Rate { burst: 10, interval: Duration::from_secs(600) },
+    };
+    let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
+    let (gateway, stop, mut tasks) = (process.gateway_address(), CancellationToken::new(), JoinSet::new());
+    tasks.spawn(process.run(stop.clone()));
+    let callers =
+        CLUSTERS.map(|cluster| caller(cluster, directory, gateway)).into_iter().collect::<anyhow::Result<_>>()?;
+    Ok(Stage { hub, admin, _upstream: upstream, gateway, callers, tasks, stop })
+}
+
+fn identity(cluster: &str) -> anyhow::Result<PeerIdentity> {
+    let addon = ADDON.parse()?;
+    Ok(PeerIdentity { cluster: cluster.parse()?, agent: AgentName::of_addon(&addon), addon })
+}
+
+fn caller(cluster: &str, directory: &Path, gateway: SocketAddr) -> anyhow::Result<Caller> {
+    Ok(Caller {
+        gateway,
+        directory: directory.join(cluster),
+        wanted: Wanted::new(&Convention::default(), &identity(cluster)?),
+        path: format!("/addons/{ADDON}{ROUTE}"),
+        clock: Clock::default(),
+        last: Arc::default(),
+    })
+}
+
+async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
+    let first = wait("the signer to have an authority", || active(&stage.admin)).await?;
+    for (cluster, caller) in CLUSTERS.iter().zip(&stage.callers) {
+        stage.tasks.spawn(run_agent(agent(&stage.hub, cluster, caller, stage.gateway)?));
+    }
+    let begun = Instant::now();
+    for caller in &stage.callers {
+        wait("an agent to have its certificate", async || Ok(caller.credentials().await.ok())).await?;
+    }
+    story.tell(
+        "enrolment",
+        format!(
+            "{} agents have a certificate of CA {first} after {:.1} s",
+            CLUSTERS.len(),
+            begun.elapsed().as_secs_f32()
+        ),
+    );
+
+    let traffic = Traffic::start(&stage.callers);
+    tokio::time::sleep(FLOW).await;
+    let flowing = traffic.count.sent.load(Ordering::Relaxed);
+    ensure!(flowing > 0, "no request went through the gateway");
+    story.tell("gateway", format!("{flowing} requests passed with the identity that the CA vouches for"));
+
+    story.tell("hostile request", hostile(&stage.hub, &stage.admin).await?);
+
+    let second = rotate(&stage.admin, &first).await?;
+    tokio::time::sleep(FLOW).await;
+    story.tell("CA rotation", format!("CA {second} signs, {first} stays trusted while its certificates live"));
+
+    let renewed = lose_and_recover(stage, &second).await?;
+    tokio::time::sleep(FLOW).await;
+    story.tell("re-enrolment", format!("{renewed} agents lost their certificate and came back under CA {second}"));
+
+    let (sent, failed) = traffic.stop().await;
+    story.tell("requests", format!("{sent} sent, {failed} failed"));
+    ensure!(failed == 0, "{failed} of {sent} requests failed");
+
+    let after = detach(stage).await?;
+    story.tell("detach", format!("the addon was removed from cluster3; the gateway refused it {after:.2} s later"));
+    Ok(())
+}
+
+fn agent(hub: &EmbeddedHub, cluster: &str, caller: &Caller, gateway: SocketAddr) -> anyhow::Result<Agent> {
+    let user = format!("system:open-cluster-management:{cluster}:demo");
+    let group = format!("system:open-cluster-management:{cluster}");
+    let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
+    let file = kubeconfig_file(caller, cluster)?;
+    std::fs::write(&file, serde_yaml::to_string(&kubeconfig)?)?;
+    let settings = Settings {
+        identity: identity(cluster)?,
+        convention: Convention::default(),
+        signer_name: SIGNER.to_owned(),
+        expiration_seconds: None,
+        hub_kubeconfig: file,
+        gateway: format!("https://{gateway}").parse()?,
+        timing: Timing { poll: Duration::from_millis(500), retry_first: Duration::from_secs(1), ..Timing::default() },
+    };
+    Ok(Agent::new(settings, Store::directory(caller.directory.clone()), Clock::default()))
+}
+
+fn kubeconfig_file(caller: &Caller, cluster: &str) -> anyhow::Result<PathBuf> {
+    let parent = caller.directory.parent().context("the agents' directory has no parent")?;
+    Ok(parent.join(format!("{cluster}.kubeconfig")))
+}
+
+async fn run_agent(agent: Agent) -> anyhow::Result<()> {
+    match agent.run().await {}
+}
+
+/// The registration agent of cluster2 asks for cluster1's identity.
+async fn hostile(hub: &EmbeddedHub, admin: &Client) -> anyhow::Result<String> {
+    let group = "system:open-cluster-management:cluster2";
+    let client = client(hub.kubeconfig("system:open-cluster-management:cluster2:demo", &[group])).await?;
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
+    let wish = Wish { common_name: Convention::default().user(&identity("cluster1")?), ..Wish::default() };
+    let request = CertificateSigningRequest {
+        metadata: ObjectMeta { generate_name: Some("hostile-".to_owned()), ..ObjectMeta::default() },
+        spec: CertificateSigningRequestSpec {
+            signer_name: SIGNER.to_owned(),
+            usages: Some(vec!["client auth".to_owned()]),
+            request: ByteString(wish.sign(&key, &rng)?.into_bytes()),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    };
+    let requests: Api<CertificateSigningRequest> = Api::all(client);
+    let name = requests.create(&PostParams::default(), &request).await?.metadata.name.context("a name")?;
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    wait("the hostile request to be denied", async || {
+        let conditions = requests.get(&name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+        let denied = conditions.into_iter().find(|condition| condition.type_ == "Denied");
+        Ok(denied.map(|denied| {
+            format!("Denied, {}: {}", denied.reason.unwrap_or_default(), denied.message.unwrap_or_default())
+        }))
+    })
+    .await
+}
+
+/// Asks for a rotation as `addon-signer ca rotate` does, and waits until another authority signs.
+async fn rotate(admin: &Client, before: &str) -> anyhow::Result<String> {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: Clock::default().now().to_string() } } });
+    signers.patch(ADDON, &PatchParams::default(), &Patch::Merge(&body)).await?;
+    wait("the new authority to sign", async || Ok(active(admin).await?.filter(|id| id != before))).await
+}
+
+async fn active(admin: &Client) -> anyhow::Result<Option<String>> {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let authorities = signers.get(ADDON).await?.status.unwrap_or_default().authorities;
+    Ok(authorities.into_iter().find(|authority| authority.state == AuthorityState::Active).map(|active| active.id))
+}
+
+/// Deletes every agent's certificate, and waits until each has one of the authority `expected`.
+async fn lose_and_recover(stage: &Stage, expected: &str) -> anyhow::Result<usize> {
+    for caller in &stage.callers {
+        tokio::fs::remove_dir_all(&caller.directory).await?;
+    }
+    let mut renewed = 0;
+    for caller in &stage.callers {
+        wait("an agent to come back", async || Ok(caller.credentials().await.ok().filter(|it| it.issued_by(expected))))
+            .await?;
+        renewed += 1;
+    }
+    Ok(renewed)
+}
+
+/// Removes the addon from the last cluster; returns after how many seconds the gateway refused its certificate.
+async fn detach(stage: &Stage) -> anyhow::Result<f32> {
+    let (cluster, caller) = CLUSTERS.iter().zip(&stage.callers).next_back().context("a cluster")?;
+    let addons = Api::<DynamicObject>::namespaced_with(stage.admin.clone(), cluster, &AddOnApi::V1Alpha1.resource());
+    ensure!(caller.once().await?.is_success(), "the addon was refused before it was removed");
+    addons.delete(ADDON, &kube::api::DeleteParams::default()).await?;
+    let begun = Instant::now();
+    wait("the gateway to refuse a removed addon", async || {
+        Ok(caller.once().await.map_or(true, |status| !status.is_success()).then_some(()))
+    })
+    .await?;
+    Ok(begun.elapsed().as_secs_f32())
+}
+
+async fn accept(admin: &Client, cluster: &str) -> anyhow::Result<()> {
+    let clusters = Api::<DynamicObject>::all_with(admin.clone(), &managed_cluster_resource());
+    let mut object = DynamicObject::new(cluster, &managed_cluster_resource());
+    object.data = json!({ "spec": { "hubAcceptsClient": true } });
+    clusters.create(&PostParams::default(), &object).await?;
+    create_namespace(admin, cluster).await?;
+    let resource = AddOnApi::V1Alpha1.resource();
+    let addons = Api::<DynamicObject>::namespaced_with(admin.clone(), cluster, &resource);
+    let mut addon = DynamicObject::new(ADDON, &resource).within(cluster);
+    addon.data = json!({ "spec": {} });
+    addons.create(&PostParams::default(), &addon).await?;
+    Ok(())
+}
+
+async fn create_namespace(admin: &Client, name: &str) -> anyhow::Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
+    Ok(())
+}
+
+async fn create_signer(admin: &Client, upstream: SocketAddr) -> anyhow::Result<()> {
+    let object = json!({
+        "apiVersion": "addon-signer.io/v1alpha1",
+        "kind": "AddOnSigner",
+        "metadata": { "name": ADDON },
+        "spec": {
+            "signerName": SIGNER,
+            "addOns": [ADDON],
+            "gateway": { "routes": [{ "path": ROUTE, "upstream": format!("http://{upstream}") }] },
+        },
+    });
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    signers.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+async fn wait<T>(what: &str, mut probe: impl AsyncFnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = probe().await? {
+            return Ok(value);
+        }
+        ensure!(Instant::now() < deadline, "waited {} s in vain for {what}", PATIENCE.as_secs());
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
+
+/// Prints how to go on by hand, and waits for Ctrl-C.
+async fn keep(stage: &Stage, directory: &Path) -> anyhow::Result<()> {
+    let kubeconfig = directory.join("admin.kubeconfig");
+    std::fs::write(&kubeconfig, serde_yaml::to_string(&stage.hub.kubeconfig("admin", &["system:masters"]))?)?;
+    let (config, files) = (kubeconfig.display(), directory.join("cluster1"));
+    let files = files.display();
+    let gateway = stage.gateway;
+    print(&format!(
+        "
+Everything keeps running until Ctrl-C. In another terminal:
+
+  export KUBECONFIG={config}
+  kubectl get addonsigners,csr
+  kubectl describe addonsigner {ADDON}
+  addon-signer ca status
+  addon-signer ca rotate {ADDON} --watch
+  curl --cert {files}/tls.crt --key {files}/tls.key --cacert {files}/ca.crt https://{gateway}/v1/whoami
+  curl --cert {files}/tls.crt --key {files}/tls.key --cacert {files}/ca.crt -d x https://{gateway}/addons/{ADDON}{ROUTE}
+"
+    ));
+    tokio::signal::ctrl_c().await.context("Ctrl-C cannot be waited for")
+}

@@ -1,0 +1,36 @@
+//! The addon's backend: answers each request with the identity that the gateway vouches for.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::routing::any;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// A backend on loopback, until dropped.
+pub(super) struct Upstream {
+    pub(super) address: SocketAddr,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Upstream {
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let router = Router::new().fallback(any(echo));
+        let task = tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Self { address, task })
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn echo(headers: HeaderMap) -> String {
+    let user = headers.get("x-remote-user").and_then(|value| value.to_str().ok()).unwrap_or("nobody");
+    format!("{user}\n")
+}

@@ -1,0 +1,209 @@
+//! Bodies that pass through: bounded in size and in time, never collected.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use super::authz::Peer;
+use super::session::InFlight;
+
+/// What a response's body may be.
+pub(super) type OutBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// A body of our own.
+pub(super) fn full(text: impl Into<Bytes>) -> OutBody {
+    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Why a body ended early.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum BodyError {
+    #[error("the request's body is larger than {0} bytes")]
+    TooLarge(u64),
+    #[error("the client's body ended early: {0}")]
+    Client(String),
+    #[error("the upstream's body ended early: {0}")]
+    Upstream(String),
+    #[error("the upstream sent nothing for {0:?}")]
+    Stalled(Duration),
+}
+
+/// Whose move it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Client,
+    Upstream,
+}
+
+#[derive(Debug)]
+struct State {
+    turn: Turn,
+    since: Instant,
+    failure: Option<BodyError>,
+}
+
+/// How an upload gets on, told by its body to whoever waits for the response.
+#[derive(Debug)]
+pub(super) struct Progress(Mutex<State>);
+
+impl Progress {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { turn: Turn::Upstream, since: Instant::now(), failure: None })))
+    }
+
+    /// Whose move it is, and since when.
+    pub(super) fn turn(&self) -> (Turn, Instant) {
+        let state = lock(&self.0);
+        (state.turn, state.since)
+    }
+
+    /// Why the upload failed, if it was not the upstream's doing.
+    pub(super) fn failure(&self) -> Option<BodyError> {
+        lock(&self.0).failure.clone()
+    }
+
+    /// A piece went through, or another party has to move: the clock starts again. Being asked again changes nothing.
+    fn set(&self, turn: Turn) {
+        let mut state = lock(&self.0);
+        if state.turn != turn {
+            *state = State { turn, since: Instant::now(), failure: None };
+        }
+    }
+
+    fn fail(&self, failure: BodyError) -> BodyError {
+        lock(&self.0).failure = Some(failure.clone());
+        failure
+    }
+}
+
+/// A request's body on its way to the upstream. Trailers are dropped: they could carry what was stripped from the headers.
+pub(super) struct Upload {
+    inner: Incoming,
+    max: u64,
+    passed: u64,
+    progress: Arc<Progress>,
+}
+
+impl Upload {
+    pub(super) fn new(inner: Incoming, max: u64, progress: Arc<Progress>) -> Self {
+        Self { inner, max, passed: 0, progress }
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        this.progress.set(Turn::Client);
+        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        let data = match frame {
+            None => None,
+            Some(Ok(frame)) => frame.into_data().ok(), // not data: trailers, which come last
+            Some(Err(error)) => {
+                let error = this.progress.fail(BodyError::Client(error.to_string()));
+                return Poll::Ready(Some(Err(error)));
+            }
+        };
+        this.progress.set(Turn::Upstream);
+        let Some(data) = data else { return Poll::Ready(None) };
+        this.passed = this.passed.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
+        if this.passed > this.max {
+            let error = this.progress.fail(BodyError::TooLarge(this.max));
+            return Poll::Ready(Some(Err(error)));
+        }
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Since when a client has had a piece of a response to take.
+#[derive(Debug)]
+pub(super) struct Pace(Mutex<Option<Instant>>);
+
+impl Pace {
+    /// How long the client has been taking the last piece; zero when the upstream is to move.
+    pub(super) fn waits_for_client(&self) -> Duration {
+        lock(&self.0).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+/// A response's body on its way to the client.
+pub(super) struct Download {
+    inner: Incoming,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    pace: Arc<Pace>,
+    peer: Arc<Peer>,
+    _in_flight: InFlight,
+}
+
+impl Download {
+    pub(super) fn new(inner: Incoming, timeout: Duration, peer: Arc<Peer>, in_flight: InFlight) -> Self {
+        let pace = Arc::new(Pace(Mutex::new(Some(Instant::now()))));
+        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), pace, peer, _in_flight: in_flight }
+    }
+
+    pub(super) fn pace(&self) -> &Arc<Pace> {
+        &self.pace
+    }
+
+    fn fail(&self, error: BodyError) -> BodyError {
+        let identity = &self.peer.identity;
+        let (cluster, addon, agent) = (&identity.cluster, &identity.addon, &identity.agent);
+        tracing::warn!(%cluster, %addon, %agent, %error, "An upstream's response broke off");
+        error
+    }
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        // The client has taken the last piece: the upstream's time starts.
+        if lock(&this.pace.0).take().is_some() {
+            this.timer.as_mut().reset(Instant::now() + this.timeout);
+        }
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                *lock(&this.pace.0) = Some(Instant::now());
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.fail(BodyError::Upstream(error.to_string()))))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => {
+                ready!(this.timer.as_mut().poll(cx));
+                Poll::Ready(Some(Err(this.fail(BodyError::Stalled(this.timeout)))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// A panic elsewhere leaves these values whole: each change is one assignment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,132 @@
+//! One connection from its handshake to its end.
+//!
+//! Each connection checks itself once a second (one interval in its own task): no list of live connections to keep
+//! consistent, nothing to look up, and a look at the registry costs less than a microsecond. The end of a certificate's life
+//! needs no timer of its own: it is one more thing that the check sees.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::rt::Executor;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use super::Limits;
+use super::routes;
+use super::session::Session;
+use super::tls::H2;
+
+/// How often a connection looks whether it may go on. With [`GRACE`] well under the 2 s of invariant I15.
+const SWEEP: Duration = Duration::from_secs(1);
+/// What a connection that must end gets to finish the answer that says so.
+const GRACE: Duration = Duration::from_millis(300);
+/// HTTP/2 pings find a peer that is gone (RFC 9113 section 6.7).
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Serves requests until the client leaves, the identity loses trust, standing or life, the client is idle, or `stop`.
+pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop: CancellationToken) {
+    let tasks = ConnectionTasks(CancellationToken::new());
+    let _end_tasks = tasks.0.clone().drop_guard();
+    let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
+    let builder = http_builder(tasks, is_h2, &session.shared.limits);
+    let answering = Arc::clone(&session);
+    let service = service_fn(move |request| {
+        let session = Arc::clone(&answering);
+        async move { Ok::<_, Infallible>(routes::answer(session, request).await) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(tls), service);
+    tokio::pin!(connection);
+    let mut sweep = interval_at(Instant::now() + SWEEP, SWEEP);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut end: Option<Instant> = None;
+    loop {
+        let grace = tokio::select! {
+            biased;
+            () = at(end) => return,
+            _ = sweep.tick() => match verdict(&session) {
+                Verdict::Goes => continue,
+                Verdict::Ends => GRACE,
+            },
+            () = session.close.cancelled(), if end.is_none() => GRACE,
+            () = stop.cancelled(), if end.is_none() => session.shared.limits.drain_timeout,
+            done = connection.as_mut() => {
+                if let Err(error) = done {
+                    tracing::debug!(remote = %session.remote, %error, "A connection ended early");
+                }
+                return;
+            }
+        };
+        let latest = Instant::now() + grace;
+        end = Some(end.map_or(latest, |end| end.min(latest)));
+        connection.as_mut().graceful_shutdown();
+    }
+}
+
+async fn at(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}
+
+enum Verdict {
+    Goes,
+    Ends,
+}
+
+fn verdict(session: &Session) -> Verdict {
+    match session.check() {
+        Err(error) if !error.is_not_ready() => {
+            session.shared.stats.sessions_ended.add();
+            tracing::info!(remote = %session.remote, %error, "Ended a connection");
+            return Verdict::Ends;
+        }
+        Ok(_) | Err(_) => {}
+    }
+    if session.is_idle() {
+        session.shared.stats.idle_ended.add();
+        return Verdict::Ends;
+    }
+    Verdict::Goes
+}
+
+fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder<ConnectionTasks> {
+    let mut builder = Builder::new(tasks);
+    let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
+    // hyper's header timeout also runs between two requests, and ends the connection without a word: the sweep, which
+    // says good-bye to idle clients and has a shorter limit for the first head, comes first.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout + 2 * SWEEP)
+        .max_buf_size(max_header.max(8192)); // hyper's minimum
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(limits.max_header_bytes)
+        .max_concurrent_streams(limits.max_streams)
+        .keep_alive_interval(PING_INTERVAL);
+    if is_h2 { builder.http2_only() } else { builder.http1_only() }
+}
+
+/// Runs hyper's tasks for HTTP/2 streams no longer than their connection.
+#[derive(Clone)]
+struct ConnectionTasks(CancellationToken);
+
+impl<F> Executor<F> for ConnectionTasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, task: F) {
+        let connection = self.0.clone();
+        // hyper observes its streams through channels of its own; the handle tells nothing more.
+        tokio::spawn(async move { connection.run_until_cancelled_owned(task).await.map(drop) });
+    }
+}

@@ -1,0 +1,193 @@
+//! The gateway: an HTTPS endpoint that accepts the client certificates of our signers and nothing else.
+//!
+//! ```text
+//! Inputs.trust, serving ─► tls (a ServerConfig built whole) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
+//!                                                               │             │                                  │
+//!                                            handshake, cap, drain      session: authz::identify,           headers, path,
+//!                                                                       registry, clock                     upstream
+//! ```
+//!
+//! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): before the first configuration, and
+//!   whenever there is none, connections are closed as they come.
+//! - A certificate is an identity only of the addon whose CA signed it (I14): [`authz::identify`].
+//! - No session outlives its credential by more than 2 s (I15): each request is checked, and each connection checks itself
+//!   once a second and ends when its identity has lost trust, standing or life, whatever is in flight on it.
+//!
+//! The gateway knows the hub only by the values that are handed to it, and never imports it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::sign::CertifiedKey;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::registry::SharedRegistry;
+use crate::trust::Trust;
+
+mod accept;
+pub mod authz;
+mod body;
+mod connection;
+mod headers;
+mod path;
+mod problem;
+mod proxy;
+mod routes;
+pub mod serving;
+mod session;
+mod stats;
+mod tls;
+
+pub use stats::{Counter, GatewayStats};
+
+/// What bounds a client. Slow or silent ones cost a slot for seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time, handshakes included; one more is closed as it comes.
+    pub max_connections: usize,
+    /// From TCP accept to the end of the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// From the handshake to the first complete request head.
+    pub header_timeout: Duration,
+    /// Without a request in flight, and for the head of a later request.
+    pub idle_timeout: Duration,
+    /// How long a client may take for one piece of a response.
+    pub stall_timeout: Duration,
+    /// How long requests in flight may go on after `stop`.
+    pub drain_timeout: Duration,
+    /// The largest request head, in bytes; for HTTP/1.1 in the order of this, because it is read in pieces.
+    pub max_header_bytes: u32,
+    /// HTTP/2 streams at a time on one connection.
+    pub max_streams: u32,
+    /// To open a connection to an upstream.
+    pub connect_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 4096,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            stall_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+            max_header_bytes: 32 * 1024,
+            max_streams: 100,
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Where to listen, and the limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayConfig {
+    /// The address; port 0 for any.
+    pub listen: SocketAddr,
+    /// The limits.
+    pub limits: Limits,
+}
+
+/// What the gateway decides by.
+#[derive(Debug)]
+pub struct Inputs {
+    /// Whom to trust for what.
+    pub trust: watch::Receiver<Arc<Trust>>,
+    /// Who has standing.
+    pub registry: SharedRegistry,
+    /// The gateway's own certificate; `None` until there is one.
+    pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
+    /// The time of day.
+    pub clock: Clock,
+}
+
+/// Why the gateway does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The address is in use, or not ours.
+    #[error(
+        "the gateway cannot listen on {address}: {source}; choose another address or stop the program that listens there"
+    )]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// One of its inputs ended, so that it would go on with what was true once.
+    #[error("the gateway stopped, because nobody tells it {0} any more")]
+    InputEnded(&'static str),
+}
+
+/// A gateway that listens but does not accept yet.
+#[derive(Debug)]
+pub struct Gateway {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+    stats: Arc<GatewayStats>,
+}
+
+impl Gateway {
+    /// Listens, so that an address in use is known before anything runs.
+    ///
+    /// # Errors
+    /// [`GatewayError::Listen`] names the address.
+    pub async fn bind(config: GatewayConfig) -> Result<Self, GatewayError> {
+        let failed = |source| GatewayError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, limits: config.limits, stats: Arc::default() })
+    }
+
+    /// The address, with the port that the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The counters; they live on after [`Gateway::run`].
+    pub fn stats(&self) -> Arc<GatewayStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Serves until `stop`, then drains for at most [`Limits::drain_timeout`]. `applied` is sent each trust snapshot once new
+    /// connections are verified by it and requests decided by it.
+    ///
+    /// # Errors
+    /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is gone before `stop`.
+    pub async fn run(
+        self,
+        inputs: Inputs,
+        applied: watch::Sender<Arc<Trust>>,
+        stop: CancellationToken,
+    ) -> Result<(), GatewayError> {
+        let (publish, in_effect) = watch::channel(None);
+        let shared = Arc::new(session::Shared {
+            upstreams: proxy::upstream_client(&self.limits),
+            in_effect,
+            registry: inputs.registry,
+            clock: inputs.clock.clone(),
+            limits: self.limits,
+            stats: self.stats,
+        });
+        let configure =
+            tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, tls::Outputs { publish, applied });
+        let accept = accept::run(self.listener, shared, stop.clone());
+        tokio::pin!(accept);
+        tokio::select! {
+            biased;
+            () = &mut accept => Ok(()),
+            ended = configure => {
+                if stop.is_cancelled() {
+                    accept.await; // the inputs stop with us: what is in flight still drains
+                    return Ok(());
+                }
+                Err(GatewayError::InputEnded(ended))
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Refusals: outside a short problem (RFC 9457), in the log the cause.
+
+use std::time::Duration;
+
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+
+use super::body::{OutBody, full};
+use super::path::PathError;
+use super::session::NoStanding;
+
+/// Where the types of problems are named; the last part is the name.
+const TYPES: &str = "https://addon-signer.io/problems/";
+
+/// Why a request is not answered. The text is for the log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(transparent)]
+    NoStanding(#[from] NoStanding),
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error("there is nothing at that path")]
+    NotFound,
+    #[error("the path belongs to the addon {0:?}, not to the caller's")]
+    AnotherAddOn(String),
+    #[error("no route of the addon matches the path")]
+    NoRoute,
+    #[error("the method is not one of {0}")]
+    Method(String),
+    #[error("upgrades are not supported")]
+    Upgrade,
+    #[error("the request's body is larger than {0} bytes")]
+    TooLarge(u64),
+    #[error("the client sent nothing of its body for {0:?}")]
+    ClientSlow(Duration),
+    #[error("the client's body ended early: {0}")]
+    ClientBroke(String),
+    #[error("the upstream did not answer within {0:?}")]
+    UpstreamSlow(Duration),
+    #[error("the upstream failed: {0}")]
+    Upstream(String),
+    #[error("the serving CA does not exist yet")]
+    NoBundle,
+}
+
+/// RFC 9457 section 3.
+#[derive(Serialize)]
+struct Problem<'p> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'p str,
+    status: u16,
+    detail: String,
+}
+
+impl Refusal {
+    /// Whether the caller's connection ends with this answer.
+    pub(super) fn ends_connection(&self) -> bool {
+        matches!(self, Self::NoStanding(cause) if !cause.is_not_ready())
+    }
+
+    /// Status, last part of the type, title.
+    fn kind(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::NoStanding(cause) if cause.is_not_ready() => {
+                (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The gateway is not ready")
+            }
+            Self::NoStanding(NoStanding::NotRegistered { .. }) => {
+                (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster")
+            }
+            Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
+            Self::Path(_) => (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is nothing here"),
+            Self::AnotherAddOn(_) => (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon"),
+            Self::NoRoute => (StatusCode::NOT_FOUND, "no-route", "The addon has no such route"),
+            Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here"),
+            Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "Upgrades are not supported"),
+            Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
+            Self::ClientSlow(_) => (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time"),
+            Self::ClientBroke(_) => (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
+            Self::UpstreamSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "upstream-slow", "The addon's backend is too slow"),
+            Self::Upstream(_) => (StatusCode::BAD_GATEWAY, "upstream", "The addon's backend failed"),
+            Self::NoBundle => (StatusCode::SERVICE_UNAVAILABLE, "no-bundle", "There is no bundle yet"),
+        }
+    }
+
+    /// What the caller may know beyond the title: what to do, nothing of how things are inside.
+    fn detail(&self) -> String {
+        match self {
+            Self::NoStanding(cause) if cause.is_not_ready() => "ask again in a moment".to_owned(),
+            Self::NoStanding(NoStanding::NotRegistered { .. }) => {
+                "the hub does not, or no longer, let this addon of this cluster in".to_owned()
+            }
+            Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
+            Self::Path(error) => error.to_string(),
+            Self::NotFound => "known are /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),
+            Self::AnotherAddOn(_) => "use /addons/<addon>/ with the addon of the certificate".to_owned(),
+            Self::NoRoute => "the AddOnSigner's gateway.routes name what there is".to_owned(),
+            Self::Method(allowed) => format!("allowed here: {allowed}"),
+            Self::Upgrade => "send the request without an Upgrade header".to_owned(),
+            Self::TooLarge(max) => format!("at most {max} bytes are allowed here"),
+            Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),
+            Self::ClientBroke(_) => "the request was not complete".to_owned(),
+            Self::UpstreamSlow(timeout) => format!("it did not answer within {timeout:?}"),
+            Self::Upstream(_) => "it could not be reached or did not speak HTTP".to_owned(),
+            Self::NoBundle => "ask again in a moment".to_owned(),
+        }
+    }
+
+    /// The answer.
+    pub(super) fn response(&self) -> Response<OutBody> {
+        let (status, name, title) = self.kind();
+        let problem = Problem { kind: format!("{TYPES}{name}"), title, status: status.as_u16(), detail: self.detail() };
+        // Texts and a number: serialising them does not fail.
+        let mut response = Response::new(full(serde_json::to_vec(&problem).unwrap_or_default()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Self::Method(allowed) = self
+            && let Ok(allowed) = HeaderValue::from_str(allowed)
+        {
+            headers.insert(ALLOW, allowed);
+        }
+        response
+    }
+}

@@ -1,0 +1,186 @@
+//! `/addons/<addon>/<route…>`: the addon's own requests go to its upstream, over HTTP/1.1, streaming both ways.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::header::{HOST, HeaderValue, UPGRADE};
+use hyper::http::uri::{Parts, PathAndQuery};
+use hyper::{Request, Response, Uri, Version};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, ResponseFuture};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::Instant;
+
+use super::Limits;
+use super::authz::Peer;
+use super::body::{BodyError, Download, OutBody, Progress, Turn, Upload};
+use super::headers;
+use super::path::SafePath;
+use super::problem::Refusal;
+use super::session::{InFlight, Session};
+use crate::trust::Route;
+
+/// Upstream connections, pooled by host.
+pub(super) type UpstreamClient = Client<HttpConnector, Upload>;
+
+const POOL_IDLE: Duration = Duration::from_secs(30);
+const POOL_PER_HOST: usize = 128;
+
+/// The one client for all upstreams.
+pub(super) fn upstream_client(limits: &Limits) -> UpstreamClient {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(limits.connect_timeout));
+    Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_max_idle_per_host(POOL_PER_HOST)
+        .build(connector)
+}
+
+/// A request below `/addons/`, on its way.
+pub(super) struct Forward<'f> {
+    pub(super) session: &'f Session,
+    pub(super) peer: Arc<Peer>,
+    pub(super) path: &'f SafePath<'f>,
+    pub(super) in_flight: InFlight,
+}
+
+impl Forward<'_> {
+    /// Checks the request against the addon's routes and passes it on.
+    pub(super) async fn send(self, request: Request<Incoming>) -> Result<Response<OutBody>, Refusal> {
+        let asked = self.path.segments().get(1).copied().unwrap_or_default().to_owned();
+        if asked != self.peer.identity.addon.as_str() {
+            return Err(Refusal::AnotherAddOn(asked));
+        }
+        let (route, rest) = self.path.route(2, &self.peer.signer.routes).ok_or(Refusal::NoRoute)?;
+        if !route.methods.contains(request.method().as_str()) {
+            return Err(Refusal::Method(route.methods.iter().cloned().collect::<Vec<_>>().join(", ")));
+        }
+        if request.headers().contains_key(UPGRADE) {
+            return Err(Refusal::Upgrade);
+        }
+        if request.body().size_hint().lower() > route.max_body {
+            return Err(Refusal::TooLarge(route.max_body));
+        }
+        let timeout = route.timeout;
+        let progress = Progress::new();
+        let request = self.upstream_request(request, route, &rest, &progress)?;
+        let response = self.session.shared.upstreams.request(request);
+        let response = response_in_time(response, &progress, timeout).await?;
+        if response.status().is_informational() {
+            // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
+            return Err(Refusal::Upstream(format!("it answered {} unasked", response.status())));
+        }
+        Ok(self.download(response, timeout))
+    }
+
+    fn upstream_request(
+        &self,
+        request: Request<Incoming>,
+        route: &Route,
+        rest: &str,
+        progress: &Arc<Progress>,
+    ) -> Result<Request<Upload>, Refusal> {
+        let unusable = |error: &dyn std::fmt::Display| Refusal::Upstream(error.to_string());
+        let (mut parts, body) = request.into_parts();
+        let host = match parts.uri.authority() {
+            Some(authority) => HeaderValue::from_str(authority.as_str()).ok(), // HTTP/2 has :authority for it
+            None => parts.headers.get(HOST).cloned(),
+        };
+        parts.uri = upstream_uri(&route.upstream, rest, parts.uri.query()).map_err(|error| unusable(&error))?;
+        parts.version = Version::HTTP_11;
+        parts.extensions.clear();
+        headers::strip_request(&mut parts.headers);
+        headers::set_identity(&mut parts.headers, &self.peer).map_err(|error| unusable(&error))?;
+        let client = self.session.remote.ip();
+        headers::set_forwarded(&mut parts.headers, client, host).map_err(|error| unusable(&error))?;
+        Ok(Request::from_parts(parts, Upload::new(body, route.max_body, Arc::clone(progress))))
+    }
+
+    fn download(self, response: Response<Incoming>, timeout: Duration) -> Response<OutBody> {
+        let (mut parts, body) = response.into_parts();
+        headers::strip_hop_by_hop(&mut parts.headers);
+        parts.version = Version::default();
+        parts.extensions.clear();
+        let body = Download::new(body, timeout, self.peer, self.in_flight);
+        self.session.watch_response(body.pace());
+        Response::from_parts(parts, body.boxed_unsync())
+    }
+}
+
+/// The path below the addon is appended to the upstream's own path.
+fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, hyper::http::Error> {
+    let base = upstream.parse::<Uri>()?.into_parts();
+    let own = base.path_and_query.as_ref().map_or("", PathAndQuery::path);
+    let mut path = own.trim_end_matches('/').to_owned() + rest;
+    if path.is_empty() {
+        path.push('/');
+    }
+    if let Some(query) = query {
+        path = path + "?" + query;
+    }
+    let mut parts = Parts::default();
+    // Without one of these the upstream is not `http://host…`, and `from_parts` says so.
+    parts.scheme = base.scheme;
+    parts.authority = base.authority;
+    parts.path_and_query = Some(path.parse()?);
+    Ok(Uri::from_parts(parts)?)
+}
+
+/// The response's head. Time runs anew with each piece of the request that goes through, so that a long upload is not a
+/// slow upstream.
+async fn response_in_time(
+    response: ResponseFuture,
+    progress: &Progress,
+    timeout: Duration,
+) -> Result<Response<Incoming>, Refusal> {
+    tokio::pin!(response);
+    loop {
+        let (_, since) = progress.turn();
+        tokio::select! {
+            biased;
+            result = &mut response => return result.map_err(|error| blame(&error, progress)),
+            () = tokio::time::sleep_until(since + timeout) => {}
+        }
+        let (turn, since) = progress.turn();
+        if since + timeout <= Instant::now() {
+            return Err(match turn {
+                Turn::Client => Refusal::ClientSlow(timeout),
+                Turn::Upstream => Refusal::UpstreamSlow(timeout),
+            });
+        }
+    }
+}
+
+/// Who it was: an upload that failed makes the exchange with the upstream fail too.
+fn blame(error: &hyper_util::client::legacy::Error, progress: &Progress) -> Refusal {
+    match progress.failure() {
+        Some(BodyError::TooLarge(max)) => Refusal::TooLarge(max),
+        Some(error) => Refusal::ClientBroke(error.to_string()),
+        None => {
+            let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
+            Refusal::Upstream(format!("{error}{cause}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_prefix_is_appended_to_the_upstream() {
+        let uri = |upstream, rest, query| upstream_uri(upstream, rest, query).map(|uri| uri.to_string()).ok();
+        assert_eq!(uri("http://h:1", "", None).as_deref(), Some("http://h:1/"));
+        assert_eq!(uri("http://h:1/", "/x", Some("q=1")).as_deref(), Some("http://h:1/x?q=1"));
+        assert_eq!(uri("http://h/base/", "/x%20y", None).as_deref(), Some("http://h/base/x%20y"));
+        assert_eq!(uri("http://h/base", "", None).as_deref(), Some("http://h/base"));
+        for bad in ["", "h", "http://"] {
+            assert_eq!(uri(bad, "", None), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a request is answered by.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use serde::Serialize;
+
+use super::authz::Peer;
+use super::body::{OutBody, full};
+use super::path::SafePath;
+use super::problem::Refusal;
+use super::proxy::Forward;
+use super::session::{InFlight, Session};
+
+/// Answers one request; who asks is decided first, for every request anew.
+pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
+    let in_flight = session.begin_request();
+    session.shared.stats.requests.add();
+    let version = request.version();
+    let checked = session.check();
+    let peer = checked.as_ref().ok().cloned();
+    let answered = match checked {
+        Ok(peer) => dispatch(&session, peer, request, in_flight).await,
+        Err(cause) => Err(cause.into()),
+    };
+    answered.unwrap_or_else(|refusal| refuse(&session, peer.as_deref(), version, &refusal))
+}
+
+async fn dispatch(
+    session: &Session,
+    peer: Arc<Peer>,
+    request: Request<Incoming>,
+    in_flight: InFlight,
+) -> Result<Response<OutBody>, Refusal> {
+    let asked = request.uri().path().to_owned();
+    let path = SafePath::parse(&asked)?;
+    match path.segments().as_slice() {
+        ["v1", "whoami"] => read_only(&request).map(|()| who_am_i(&peer)),
+        ["v1", "bundle"] => read_only(&request).and_then(|()| bundle(session, request.headers())),
+        ["addons", _, ..] => Forward { session, peer, path: &path, in_flight }.send(request).await,
+        _ => Err(Refusal::NotFound),
+    }
+}
+
+fn read_only(request: &Request<Incoming>) -> Result<(), Refusal> {
+    let allowed = [Method::GET, Method::HEAD].contains(request.method());
+    if allowed { Ok(()) } else { Err(Refusal::Method("GET, HEAD".to_owned())) }
+}
+
+/// The answer of `GET /v1/whoami`: names that scripts depend on.
+#[derive(Serialize)]
+struct WhoAmI<'p> {
+    cluster: &'p str,
+    addon: &'p str,
+    agent: &'p str,
+    user: &'p str,
+    groups: &'p [String],
+    signer: &'p str,
+    issuer: &'p str,
+    serial: &'p str,
+    #[serde(rename = "notAfter")]
+    not_after: String,
+}
+
+fn who_am_i(peer: &Peer) -> Response<OutBody> {
+    let answer = WhoAmI {
+        cluster: peer.identity.cluster.as_str(),
+        addon: peer.identity.addon.as_str(),
+        agent: peer.identity.agent.as_str(),
+        user: &peer.user,
+        groups: &peer.groups,
+        signer: &peer.signer.name,
+        issuer: &peer.issuer,
+        serial: &peer.serial,
+        not_after: peer.not_after.to_string(),
+    };
+    // Texts only: serialising them does not fail.
+    let mut response = Response::new(full(serde_json::to_vec(&answer).unwrap_or_default()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The serving anchors in PEM, with their digest as a strong ETag.
+fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, Refusal> {
+    let in_effect = session.shared.in_effect.borrow().clone();
+    let anchors = in_effect.as_ref().and_then(|in_effect| in_effect.trust.serving_anchors.as_ref());
+    let anchors = anchors.ok_or(Refusal::NoBundle)?;
+    let tag = format!("\"{}\"", anchors.digest());
+    let known = headers.get_all(IF_NONE_MATCH).iter().any(|value| names_tag(value, &tag));
+    let mut response = Response::new(if known { full("") } else { full(anchors.pem()) });
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-pem-file"));
+    }
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
+}
+
+/// If-None-Match compares weakly (RFC 9110 section 13.1.2).
+fn names_tag(value: &HeaderValue, tag: &str) -> bool {
+    let Ok(listed) = value.to_str() else { return false };
+    listed.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+}
+
+fn refuse(session: &Session, peer: Option<&Peer>, version: Version, refusal: &Refusal) -> Response<OutBody> {
+    session.shared.stats.problems.add();
+    let identity = peer.map(|peer| &peer.identity);
+    tracing::warn!(
+        remote = %session.remote,
+        cluster = identity.map(|identity| identity.cluster.as_str()),
+        addon = identity.map(|identity| identity.addon.as_str()),
+        agent = identity.map(|identity| identity.agent.as_str()),
+        error = %refusal,
+        "Refused a request"
+    );
+    let mut response = refusal.response();
+    if refusal.ends_connection() {
+        session.close.cancel();
+        if version < Version::HTTP_2 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+    response
+}

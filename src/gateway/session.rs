@@ -1,0 +1,147 @@
+//! One connection's holder: who it is under the trust that is in effect now, and whether it still has standing.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::authz::{self, NotAnIdentity, Peer};
+use super::body::Pace;
+use super::proxy::UpstreamClient;
+use super::stats::GatewayStats;
+use super::tls::InEffect;
+use super::{Clock, Limits, SharedRegistry};
+use crate::registry::NotRegistered;
+use crate::trust::Trust;
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) in_effect: watch::Receiver<Option<Arc<InEffect>>>,
+    pub(super) registry: SharedRegistry,
+    pub(super) clock: Clock,
+    pub(super) limits: Limits,
+    pub(super) stats: Arc<GatewayStats>,
+    pub(super) upstreams: UpstreamClient,
+}
+
+/// Why a connection's holder may not ask for anything.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoStanding {
+    #[error("nobody is trusted at the moment")]
+    NothingInEffect,
+    #[error(transparent)]
+    NotAnIdentity(#[from] NotAnIdentity),
+    #[error("{peer} has no standing: {cause}")]
+    NotRegistered { peer: String, cause: NotRegistered },
+}
+
+impl NoStanding {
+    /// Whether asking again may help: nothing is known yet, and nothing was refused.
+    pub(super) fn is_not_ready(&self) -> bool {
+        matches!(self, Self::NotRegistered { cause: NotRegistered::NotReady, .. })
+    }
+}
+
+/// A peer under the snapshot by which it was identified.
+struct Known {
+    trust: Arc<Trust>,
+    peer: Arc<Peer>,
+}
+
+struct Activity {
+    in_flight: usize,
+    since: Instant,
+    asked: bool,
+    responses: Vec<Weak<Pace>>,
+}
+
+/// A connection whose handshake is done.
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    pub(super) remote: SocketAddr,
+    /// Cancelled when the connection is to end after what it is answering now.
+    pub(super) close: CancellationToken,
+    leaf: CertificateDer<'static>,
+    known: Mutex<Option<Known>>,
+    activity: Mutex<Activity>,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
+        let activity = Activity { in_flight: 0, since: Instant::now(), asked: false, responses: Vec::new() };
+        let (known, activity) = (Mutex::new(None), Mutex::new(activity));
+        Self { shared, remote, close: CancellationToken::new(), leaf, known, activity }
+    }
+
+    /// Who asks, decided now: by the trust in effect, the clock and the registry.
+    pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
+        let peer = self.identify()?;
+        let identity = &peer.identity;
+        match self.shared.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)) {
+            Ok(()) => Ok(peer),
+            Err(cause) => Err(NoStanding::NotRegistered { peer: identity.to_string(), cause }),
+        }
+    }
+
+    /// Identifies anew when the snapshot has changed; otherwise only time can have changed the answer.
+    fn identify(&self) -> Result<Arc<Peer>, NoStanding> {
+        let in_effect = self.shared.in_effect.borrow().clone().ok_or(NoStanding::NothingInEffect)?;
+        let now = self.shared.clock.now();
+        let mut known = lock(&self.known);
+        if let Some(Known { trust, peer }) = known.as_ref()
+            && Arc::ptr_eq(trust, &in_effect.trust)
+            && now <= peer.not_after
+        {
+            return Ok(Arc::clone(peer));
+        }
+        *known = None;
+        let peer = Arc::new(authz::identify(&in_effect.trust, &self.leaf, now)?);
+        *known = Some(Known { trust: Arc::clone(&in_effect.trust), peer: Arc::clone(&peer) });
+        Ok(peer)
+    }
+
+    /// A request begins; it ends when the guard is dropped.
+    pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
+        let mut activity = lock(&self.activity);
+        activity.in_flight += 1;
+        activity.asked = true;
+        InFlight(Arc::clone(self))
+    }
+
+    /// Watches how the client takes a response.
+    pub(super) fn watch_response(&self, pace: &Arc<Pace>) {
+        let mut activity = lock(&self.activity);
+        activity.responses.retain(|response| response.strong_count() > 0);
+        activity.responses.push(Arc::downgrade(pace));
+    }
+
+    /// Whether the client has been silent, or has taken nothing, for longer than it may.
+    pub(super) fn is_idle(&self) -> bool {
+        let limits = &self.shared.limits;
+        let activity = lock(&self.activity);
+        let allowed = if activity.asked { limits.idle_timeout } else { limits.header_timeout };
+        let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
+        let waits = |response: &Weak<Pace>| response.upgrade().map_or(Duration::ZERO, |pace| pace.waits_for_client());
+        silent || activity.responses.iter().any(|response| waits(response) >= limits.stall_timeout)
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct InFlight(Arc<Session>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut activity = lock(&self.0.activity);
+        activity.in_flight -= 1;
+        activity.since = Instant::now();
+    }
+}
+
+/// A panic elsewhere leaves these values whole: each change is one assignment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

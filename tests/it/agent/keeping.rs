@@ -1,0 +1,242 @@
+//! What the agent keeps is complete, current, and comes back.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+
+use addon_signer::agent::store::Store;
+use addon_signer::agent::{Agent, Outcome};
+use addon_signer::ca::bundle::Bundle;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use tokio::task::AbortHandle;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::parts::{NAMESPACE, SOON, USER, World, bundle, issuer};
+use crate::support::{crds, wait_until};
+
+const NAME: &str = "telemetry-client-cert";
+
+fn secrets(world: &World) -> Api<Secret> {
+    Api::namespaced(world.admin.clone(), NAMESPACE)
+}
+
+async fn data(world: &World) -> BTreeMap<String, ByteString> {
+    secrets(world).get(NAME).await.unwrap().data.unwrap()
+}
+
+/// Waits for a whole pair other than `old`.
+async fn new_data(world: &World, old: &BTreeMap<String, ByteString>) -> BTreeMap<String, ByteString> {
+    wait_until(SOON, "a new pair", async || {
+        let found = secrets(world).get_opt(NAME).await.unwrap()?.data?;
+        (found.get("tls.crt") != old.get("tls.crt") && found.get("tls.key")?.0.len() > 100).then_some(found)
+    })
+    .await
+}
+
+/// The CN of the certificate.
+fn user(data: &BTreeMap<String, ByteString>) -> String {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&data["tls.crt"].0).unwrap();
+    let (_, leaf) = X509Certificate::from_der(&pem.contents).unwrap();
+    leaf.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
+}
+
+/// Ends the agent when dropped.
+struct Running(AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn run(agent: Agent) -> Running {
+    Running(tokio::spawn(agent.run()).abort_handle())
+}
+
+#[tokio::test]
+async fn enrols_into_a_secret_with_exactly_three_files() {
+    let world = World::start().await;
+    let mut agent = world.agent(world.secret_store());
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    let secret = secrets(&world).get(NAME).await.unwrap();
+    assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
+    assert_eq!(secret.metadata.labels.unwrap()["app.kubernetes.io/managed-by"], "addon-signer");
+    let data = secret.data.unwrap();
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
+    assert_eq!(data["ca.crt"].0, world.gateway.answers.lock().unwrap().bundle.pem().into_bytes());
+    assert_eq!(user(&data), USER);
+    // A second look, also by an agent that has just started, finds it good.
+    let mut restarted = world.agent(world.secret_store());
+    assert!(matches!(restarted.once().await.unwrap(), Outcome::Valid { .. }));
+    assert_eq!(world.requests().await.len(), 1);
+}
+
+#[tokio::test]
+async fn enrols_into_a_directory_and_renews_there() {
+    let world = World::start().await;
+    let path = world.dir.path().join("out");
+    let mut agent = world.agent(Store::directory(path.clone()));
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    let first = std::fs::read(path.join("tls.crt")).unwrap();
+    assert_eq!(std::fs::metadata(path.join("tls.key")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
+    world.make_due();
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    assert_ne!(std::fs::read(path.join("tls.crt")).unwrap(), first);
+    let _running = run(agent);
+    std::fs::remove_file(path.join("tls.key")).unwrap();
+    wait_until(SOON, "the key to come back", async || path.join("tls.key").exists().then_some(())).await;
+}
+
+#[tokio::test]
+async fn renews_at_two_thirds_of_the_life() {
+    let world = World::start().await;
+    let mut agent = world.agent(world.secret_store());
+    let Outcome::Enrolled { renew_at } = agent.once().await.unwrap() else { panic!() };
+    let first = data(&world).await;
+    let _running = run(agent);
+    world.clock.advance(world.clock.now().until(renew_at));
+    let second = new_data(&world, &first).await;
+    assert_ne!(second["tls.key"], first["tls.key"], "a key of its own for every certificate");
+    world.wait_for_requests(2).await;
+}
+
+#[tokio::test]
+async fn secret_that_is_deleted_or_damaged_comes_back() {
+    let world = World::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let first = data(&world).await;
+    let _running = run(agent);
+
+    secrets(&world).delete(NAME, &DeleteParams::default()).await.unwrap();
+    let second = new_data(&world, &first).await;
+
+    let other_key = json!({ "data": { "tls.key": first["tls.key"] } });
+    secrets(&world).patch(NAME, &PatchParams::default(), &Patch::Merge(&other_key)).await.unwrap();
+    let third = new_data(&world, &second).await;
+    assert_ne!(third["tls.key"], first["tls.key"]);
+
+    let garbage = json!({ "data": { "tls.crt": ByteString(b"garbage".to_vec()) } });
+    secrets(&world).patch(NAME, &PatchParams::default(), &Patch::Merge(&garbage)).await.unwrap();
+    wait_until(SOON, "the certificate to be replaced", async || {
+        data(&world).await["tls.crt"].0.starts_with(b"-----BEGIN CERTIFICATE").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pair_of_another_identity_is_replaced() {
+    let world = World::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let first = data(&world).await;
+    // The same pair, seen by the agent of another addon whose Secret it was copied into.
+    let mut copy = secrets(&world).get(NAME).await.unwrap();
+    copy.metadata = serde_json::from_value(json!({ "name": "logs-client-cert" })).unwrap();
+    secrets(&world).create(&kube::api::PostParams::default(), &copy).await.unwrap();
+    assert!(matches!(world.agent_for_addon("logs").once().await.unwrap(), Outcome::Enrolled { .. }));
+    let replaced = secrets(&world).get("logs-client-cert").await.unwrap().data.unwrap();
+    assert_eq!(user(&replaced), "system:open-cluster-management:cluster:cluster1:addon:logs:agent:logs");
+    assert_eq!(user(&first), USER);
+    assert_eq!(data(&world).await, first);
+}
+
+#[tokio::test]
+async fn labels_and_type_that_others_chose_survive() {
+    let world = World::start().await;
+    let mine: Secret = serde_json::from_value(json!({
+        "metadata": { "name": NAME, "labels": { "team": "observability" }, "annotations": { "note": "x" } },
+        "type": "Opaque",
+        "data": { "cluster-name": ByteString(b"cluster1".to_vec()) },
+    }))
+    .unwrap();
+    secrets(&world).create(&kube::api::PostParams::default(), &mine).await.unwrap();
+    world.agent(world.secret_store()).once().await.unwrap();
+    let secret = secrets(&world).get(NAME).await.unwrap();
+    assert_eq!(secret.type_.as_deref(), Some("Opaque"));
+    assert_eq!(secret.metadata.labels.unwrap()["team"], "observability");
+    assert_eq!(secret.metadata.annotations.unwrap()["note"], "x");
+    assert_eq!(secret.data.unwrap().keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
+}
+
+#[tokio::test]
+async fn new_anchors_of_the_gateway_arrive_and_useless_ones_do_not() {
+    let world = World::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let _running = run(agent);
+    let old = world.gateway.answers.lock().unwrap().bundle.clone();
+    let next = issuer("next serving CA", &world.clock);
+    let both = Bundle::new([old.authorities(), &[next.authority().clone()]].concat()).unwrap();
+    world.gateway.answers.lock().unwrap().bundle = both.clone();
+    let arrived = async || (data(&world).await["ca.crt"].0 == both.pem().into_bytes()).then_some(());
+    wait_until(SOON, "both anchors", arrived).await;
+    // Without the anchor of the certificate that the gateway shows, the agent could never ask again.
+    world.gateway.answers.lock().unwrap().bundle = bundle(&next);
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(data(&world).await["ca.crt"].0, both.pem().into_bytes());
+    assert_eq!(world.requests().await.len(), 1, "anchors cost no certificate");
+}
+
+#[tokio::test]
+async fn rights_on_one_secret_are_enough() {
+    let world = World::start().await;
+    if world.hub.is_real() {
+        let rules = json!([
+            { "apiGroups": [""], "resources": ["secrets"], "resourceNames": [NAME],
+              "verbs": ["get", "list", "watch", "update"] },
+            { "apiGroups": [""], "resources": ["secrets"], "verbs": ["create"] },
+        ]);
+        crds::grant(&world.admin, "addon-agents", "addon-agents", rules).await;
+    }
+    let client = world.hub.client_as("addon-agent", &["addon-agents"]).await;
+    let store = Store::secret(client, NAMESPACE, &"telemetry".parse().unwrap());
+    let _running = run(world.agent(store));
+    let first = new_data(&world, &BTreeMap::new()).await;
+    let also_old = json!({ "data": { "tls.key": first["ca.crt"] } });
+    secrets(&world).patch(NAME, &PatchParams::default(), &Patch::Merge(&also_old)).await.unwrap();
+    new_data(&world, &first).await;
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn key_is_in_no_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
+    // With one dispatcher alone, tracing lets the thread that first meets a log line decide for all whether it is
+    // wanted; other tests run on other threads.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let world = World::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    world.make_due();
+    world.gateway.answers.lock().unwrap().refuse = true;
+    agent.once().await.unwrap_err();
+    world.gateway.answers.lock().unwrap().refuse = false;
+    agent.once().await.unwrap();
+    let text = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(text.contains("Stored a new certificate"), "the agent logs here");
+    let pem = String::from_utf8(data(&world).await["tls.key"].0.clone()).unwrap();
+    let line = pem.lines().nth(1).unwrap();
+    let secret = &line[line.len() - 16..];
+    assert!(!text.contains(secret) && !text.contains("PRIVATE KEY"), "a key is in the log");
+}

@@ -1,0 +1,5 @@
+//! The agent against a hub, with the signer and the gateway played by the test.
+
+mod keeping;
+mod parts;
+mod refusals;

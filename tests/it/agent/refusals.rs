@@ -1,0 +1,201 @@
+//! What goes wrong is said, and costs nothing that was good.
+
+use std::time::Duration;
+
+use addon_signer::agent::enrol::EnrolError;
+use addon_signer::agent::gateway::GatewayError;
+use addon_signer::agent::store::{Store, StoreError};
+use addon_signer::agent::{AgentError, Outcome};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+
+use super::parts::{Mood, NAMESPACE, SOON, World};
+use crate::support::objects::create_namespace;
+use crate::support::wait_until;
+
+/// An address where nobody listens.
+const NOWHERE: &str = "https://127.0.0.1:1";
+
+#[tokio::test]
+async fn denial_is_told_and_tried_again() {
+    let world = World::start().await;
+    world.mood(Mood::Deny);
+    let mut agent = world.agent(world.secret_store());
+    let error = agent.once().await.unwrap_err().to_string();
+    assert!(error.starts_with("the hub denied the request addon-cluster1-telemetry-"), "{error}");
+    assert!(error.ends_with(": AddOnNotFound: The addon telemetry is not installed."), "{error}");
+    let running = tokio::spawn(agent.run());
+    wait_until(SOON, "a second request", async || (world.requests().await.len() >= 2).then_some(())).await;
+    world.mood(Mood::Issue);
+    let store = world.secret_store();
+    wait_until(SOON, "the Secret", async || store.load().await.unwrap()).await;
+    running.abort();
+}
+
+#[tokio::test]
+async fn old_pair_stays_and_one_request_waits_while_approval_is_pending() {
+    let world = World::start().await;
+    let store = world.secret_store();
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let first = store.load().await.unwrap();
+    world.mood(Mood::Ignore);
+    world.make_due();
+    let error = agent.once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::Pending(_))), "{error}");
+    let running = tokio::spawn(agent.run());
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(world.requests().await.len(), 2, "the pending request is taken up, not repeated");
+    assert_eq!(store.load().await.unwrap(), first);
+    world.mood(Mood::Issue);
+    wait_until(SOON, "the new pair", async || (store.load().await.unwrap() != first).then_some(())).await;
+    assert_eq!(world.requests().await.len(), 2);
+    running.abort();
+}
+
+#[tokio::test]
+async fn new_pair_that_the_gateway_refuses_is_held_back() {
+    let world = World::start().await;
+    let store = world.secret_store();
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let first = store.load().await.unwrap();
+    world.make_due();
+    world.gateway.answers.lock().unwrap().refuse = true;
+    for _ in 0..3 {
+        let error = agent.once().await.unwrap_err();
+        assert!(matches!(error, AgentError::NotProven(GatewayError::Refused(..))), "{error}");
+        assert!(error.to_string().contains("the cluster is not accepted"), "{error}");
+    }
+    assert_eq!(store.load().await.unwrap(), first);
+    world.gateway.answers.lock().unwrap().refuse = false;
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    assert_ne!(store.load().await.unwrap(), first);
+    assert_eq!(world.requests().await.len(), 2, "what was held back is used");
+}
+
+#[tokio::test]
+async fn without_an_old_pair_an_unproven_one_is_stored() {
+    let world = World::start().await;
+    let mut agent = world.agent_at(world.secret_store(), NOWHERE);
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    world.make_due();
+    let error = agent.once().await.unwrap_err();
+    assert!(matches!(error, AgentError::NotProven(GatewayError::NotAsked(..))), "{error}");
+    assert!(error.to_string().contains("refused"), "names the cause: {error}");
+}
+
+#[tokio::test]
+async fn certificate_without_anchors_is_not_stored() {
+    let world = World::start().await;
+    world.mood(Mood::WithoutTrust);
+    let store = world.secret_store();
+    let error = world.agent(world.secret_store()).once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::NoTrust(_))), "{error}");
+    assert_eq!(store.load().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn request_that_is_deleted_is_made_again() {
+    let world = World::start().await;
+    world.mood(Mood::Ignore);
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    world.wait_for_requests(1).await;
+    let name = world.requests().await[0].name_any();
+    let requests: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(world.admin.clone());
+    requests.delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
+    wait_until(SOON, "another request", async || {
+        world.requests().await.iter().any(|request| request.name_any() != name).then_some(())
+    })
+    .await;
+    running.abort();
+}
+
+#[tokio::test]
+async fn at_ten_requests_the_agent_stops() {
+    let world = World::start().await;
+    world.mood(Mood::Deny);
+    let mut agent = world.agent(world.secret_store());
+    for _ in 0..10 {
+        let error = agent.once().await.unwrap_err();
+        assert!(matches!(error, AgentError::Enrol(EnrolError::Refused { .. })), "{error}");
+    }
+    let error = agent.once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::TooMany(10))), "{error}");
+    assert_eq!(world.requests().await.len(), 10);
+}
+
+#[tokio::test]
+async fn requests_of_others_with_our_labels_do_not_count() {
+    let world = World::start().await;
+    world.mood(Mood::Deny);
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap_err();
+    let ours = world.requests().await.remove(0);
+    let stranger = world.hub.as_cluster_agent("cluster2", "a1").await;
+    let requests: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(stranger);
+    for number in 0..10 {
+        let mut copy = ours.clone();
+        copy.metadata = kube::api::ObjectMeta {
+            name: Some(format!("forged-{number}")),
+            labels: ours.metadata.labels.clone(),
+            ..kube::api::ObjectMeta::default()
+        };
+        copy.status = None;
+        requests.create(&PostParams::default(), &copy).await.unwrap();
+    }
+    let error = agent.once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::Refused { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn missing_kubeconfig_is_named() {
+    let world = World::start().await;
+    std::fs::remove_file(world.kubeconfig()).unwrap();
+    let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();
+    assert!(error.contains(&format!("the hub kubeconfig {} cannot be used", world.kubeconfig().display())), "{error}");
+    std::fs::write(world.kubeconfig(), "clusters: 7").unwrap();
+    let error = world.agent(world.secret_store()).once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::Kubeconfig { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn missing_right_is_named() {
+    let world = World::start().await;
+    if !world.hub.is_real() {
+        return; // the embedded hub knows no RBAC; the sentence has its unit test
+    }
+    world.write_kubeconfig("nobody", &[]);
+    let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();
+    let expected = "the hub does not let this kubeconfig list certificatesigningrequests.certificates.k8s.io";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[tokio::test]
+async fn missing_namespace_is_named_and_costs_one_request() {
+    let world = World::start().await;
+    let store = Store::secret(world.admin.clone(), "not-yet", &"telemetry".parse().unwrap());
+    let mut agent = world.agent(store);
+    for _ in 0..2 {
+        let error = agent.once().await.unwrap_err();
+        assert!(
+            matches!(&error, AgentError::Store(StoreError::NamespaceMissing(name)) if name == "not-yet"),
+            "{error}"
+        );
+    }
+    create_namespace(&world.admin, "not-yet").await;
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    assert_eq!(world.requests().await.len(), 1);
+    assert_ne!(NAMESPACE, "not-yet");
+}
+
+#[tokio::test]
+async fn hub_that_goes_away_is_waited_for() {
+    let world = World::start().await;
+    world.hub.pause().await;
+    let mut agent = world.agent(Store::directory(world.dir.path().join("out")));
+    let error = agent.once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::Api(_))), "{error}");
+    world.hub.resume().await;
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+}

@@ -1,0 +1,246 @@
+//! Who is let in, and for how long.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use addon_signer::ca::bundle::Bundle;
+use addon_signer::gateway::Limits;
+use addon_signer::registry::{ClusterFacts, Registry};
+use addon_signer::trust::Trust;
+use http_body_util::BodyExt;
+use hyper::StatusCode;
+use rustls::HandshakeKind;
+use tokio::time::timeout;
+
+use super::upstream;
+use super::world::{Connection, HOUR, LOCALHOST, SOON, World, collect, get, problem, route, signer};
+use crate::support::issue::{Ca, Leaf};
+
+#[tokio::test]
+async fn whoami_says_who_the_certificate_is() {
+    let world = World::start(Vec::new()).await;
+    let agent = world.agent();
+    let (status, headers, body) = world.connect(&agent).await.get("/v1/whoami").await;
+    assert_eq!((status, &headers["content-type"]), (StatusCode::OK, &"application/json".parse().unwrap()));
+    let expected = serde_json::json!({
+        "cluster": "c1",
+        "addon": "telemetry",
+        "agent": "telemetry",
+        "user": "system:open-cluster-management:cluster:c1:addon:telemetry:agent:telemetry",
+        "groups": [
+            "system:open-cluster-management:cluster:c1:addon:telemetry",
+            "system:open-cluster-management:addon:telemetry"
+        ],
+        "signer": "telemetry",
+        "issuer": world.telemetry.authority().id(),
+        "serial": agent.serial,
+        "notAfter": agent.not_after.to_string(),
+    });
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap(), expected);
+    assert!(body.starts_with("{\"cluster\":"), "the order of the names is stable: {body}");
+    let mut h2 = world.connect_h2(&agent).await;
+    let request = hyper::Request::get("https://gateway.example/v1/whoami").body(Default::default()).unwrap();
+    assert_eq!(collect(h2.send_request(request).await.unwrap()).await.2, body);
+}
+
+#[tokio::test]
+async fn strangers_are_refused_in_the_handshake() {
+    let world = World::start(Vec::new()).await;
+    let now = world.clock.now();
+    let stranger = Ca::new("telemetry", now).client("c1", "telemetry", now, HOUR);
+    let past = now.minus(2 * HOUR);
+    let expired = world.telemetry.client("c1", "telemetry", past, HOUR);
+    let server = world.telemetry.server(&[], &[LOCALHOST], now);
+    for (who, leaf, alert) in [
+        ("no certificate", None, "CertificateRequired"),
+        ("another CA", Some(stranger), "UnknownCA"),
+        ("expired", Some(expired), "CertificateExpired"),
+        ("a server's", Some(server), "UnsupportedCertificate"),
+    ] {
+        let error = world.try_get(leaf.as_ref(), "/v1/whoami").await.unwrap_err();
+        assert!(error.contains(alert), "{who}: {error}");
+    }
+    assert_eq!((world.stats.handshakes_failed.get(), world.stats.requests.get()), (4, 0));
+    assert_eq!(world.try_get(Some(&world.agent()), "/v1/whoami").await, Ok(StatusCode::OK));
+}
+
+/// Invariant I14.
+#[tokio::test]
+async fn certificate_of_another_addons_ca_is_no_identity() {
+    let upstream = format!("http://{}", upstream::start().await);
+    let world = World::start(vec![route("/", &upstream)]).await;
+    let forged = world.search.client("c1", "telemetry", world.clock.now(), HOUR);
+    let mut connection = world.connect(&forged).await;
+    let answer = connection.get("/addons/telemetry/").await;
+    assert_eq!(problem(&answer), (403, "not-an-identity".to_owned()));
+    assert_eq!(answer.1["connection"], "close");
+    assert!(!answer.2.contains("search"), "the cause is not for the caller: {}", answer.2);
+    let own = world.search.client("c1", "search", world.clock.now(), HOUR);
+    let answer = world.connect(&own).await.get("/addons/telemetry/").await;
+    assert_eq!(problem(&answer), (403, "another-addon".to_owned()));
+}
+
+/// Invariant I11.
+#[tokio::test]
+async fn nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate() {
+    let world = World::start_unconfigured(Limits::default()).await;
+    let (agent, nothing) = (world.agent(), Arc::new(Trust::default()));
+    let refused = async || {
+        assert!(world.try_get(Some(&agent), "/v1/whoami").await.is_err());
+        assert!(world.try_get(None, "/v1/whoami").await.is_err());
+    };
+    let settle = || tokio::time::sleep(Duration::from_millis(100));
+    refused().await;
+    world.serving.send_replace(Some(world.serving_pair()));
+    settle().await;
+    refused().await; // a certificate, nobody to trust
+    world.serving.send_replace(None);
+    world.trust.send_replace(Arc::new(world.trust_with(Vec::new())));
+    settle().await;
+    refused().await; // somebody to trust, no certificate
+    assert_eq!(*world.applied.borrow(), nothing, "what is not in effect is not reported");
+    assert_eq!((world.stats.not_configured.get(), world.stats.handshakes_failed.get()), (6, 0));
+    world.serving.send_replace(Some(world.serving_pair()));
+    world.wait_until_applied().await;
+    let mut connection = world.connect(&agent).await;
+    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    world.trust.send_replace(nothing);
+    ends_within_two_seconds(connection).await;
+    refused().await; // nobody to trust any more
+}
+
+async fn ends_within_two_seconds(mut connection: Connection) {
+    let started = Instant::now();
+    let ended = timeout(Duration::from_secs(4), &mut connection.driver).await;
+    assert!(ended.is_ok() && started.elapsed() < Duration::from_secs(2), "after {:?}", started.elapsed());
+}
+
+/// Invariant I15, on connections that are idle.
+#[tokio::test]
+async fn idle_sessions_end_within_two_seconds_of_losing_standing() {
+    let not_accepted = ClusterFacts { accepted: false, deleting: false };
+    type Loss = fn(&mut Registry, ClusterFacts);
+    let losses: [Loss; 3] = [
+        |registry, _| registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), None),
+        |registry, _| registry.set_cluster("c1".parse().unwrap(), None),
+        |registry, facts| registry.set_cluster("c1".parse().unwrap(), Some(facts)),
+    ];
+    for lose in losses {
+        let world = World::start(Vec::new()).await;
+        let mut connection = world.connect(&world.agent()).await;
+        assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+        world.registry.write(|registry| lose(registry, not_accepted));
+        ends_within_two_seconds(connection).await;
+        assert_eq!(world.stats.sessions_ended.get(), 1);
+    }
+}
+
+/// Invariant I15, at the end of the certificate's life.
+#[tokio::test]
+async fn sessions_end_with_their_certificate() {
+    let world = World::start(Vec::new()).await;
+    let mut connection = world.connect(&world.agent()).await;
+    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    world.clock.advance(HOUR + Duration::from_secs(1));
+    ends_within_two_seconds(connection).await;
+}
+
+/// Invariant I15, with a response under way that would never end, over both versions of HTTP.
+#[tokio::test]
+async fn responses_under_way_end_within_two_seconds_of_losing_standing() {
+    let upstream = format!("http://{}", upstream::start().await);
+    let world = World::start(vec![route("/", &upstream)]).await;
+    let agent = world.agent();
+    let mut connection = world.connect(&agent).await;
+    let mut first = connection.send(get("/addons/telemetry/endless")).await.unwrap().into_body();
+    let mut h2 = world.connect_h2(&agent).await;
+    let request = hyper::Request::get("https://g/addons/telemetry/endless").body(Default::default()).unwrap();
+    let mut second = h2.send_request(request).await.unwrap().into_body();
+    assert!(first.frame().await.unwrap().is_ok() && second.frame().await.unwrap().is_ok());
+    world.detach();
+    let started = Instant::now();
+    for body in [&mut first, &mut second] {
+        let broken = timeout(Duration::from_secs(4), async { while body.frame().await.unwrap().is_ok() {} }).await;
+        assert!(broken.is_ok() && started.elapsed() < Duration::from_secs(2), "after {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_detached_cluster_is_refused_by_its_next_request() {
+    let world = World::start(Vec::new()).await;
+    let agent = world.agent();
+    let mut connection = world.connect(&agent).await;
+    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    world.detach();
+    let answer = connection.get("/v1/whoami").await;
+    assert_eq!(problem(&answer), (403, "not-registered".to_owned()));
+    assert_eq!(answer.1["connection"], "close");
+    timeout(SOON, connection.driver).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn before_the_registry_is_read_the_answer_is_to_ask_again() {
+    let world = World::start(Vec::new()).await;
+    world.registry.write(|registry| *registry = Registry::default());
+    let mut connection = world.connect(&world.agent()).await;
+    let answer = connection.get("/v1/whoami").await;
+    assert_eq!(problem(&answer), (503, "not-ready".to_owned()));
+    assert_eq!(answer.1["retry-after"], "1");
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::SERVICE_UNAVAILABLE, "the connection stays");
+}
+
+#[tokio::test]
+async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
+    let world = World::start(Vec::new()).await;
+    let (old_agent, next) = (world.agent(), Ca::new("telemetry", world.clock.now()));
+    let new_agent = next.client("c1", "telemetry", world.clock.now(), HOUR);
+    let swap = async |anchors: Vec<&Ca>| {
+        let mut trust = world.trust_with(Vec::new());
+        let authorities = anchors.iter().map(|ca| ca.authority().clone()).collect();
+        let mut changed = (*signer("telemetry", &world.telemetry, Vec::new())).clone();
+        changed.client_anchors = Bundle::new(authorities).unwrap();
+        trust.signers[0] = Arc::new(changed);
+        world.trust.send_replace(Arc::new(trust));
+        world.wait_until_applied().await;
+    };
+    let ask = async |leaf: &Leaf| world.try_get(Some(leaf), "/v1/whoami").await.is_ok();
+    assert!(ask(&old_agent).await && !ask(&new_agent).await);
+    swap(vec![&world.telemetry, &next]).await;
+    assert!(ask(&old_agent).await && ask(&new_agent).await);
+    let mut old_connection = world.connect(&old_agent).await;
+    assert_eq!(old_connection.get("/v1/whoami").await.0, StatusCode::OK);
+    swap(vec![&next]).await;
+    assert!(!ask(&old_agent).await && ask(&new_agent).await);
+    ends_within_two_seconds(old_connection).await;
+}
+
+#[tokio::test]
+async fn sessions_are_never_resumed() {
+    let world = World::start(Vec::new()).await;
+    // rustls resumes where it can: the same configuration holds the tickets.
+    let config = Arc::new(world.client_config(Some(&world.agent())));
+    for _ in 0..3 {
+        let tls = world.tls_shared(Arc::clone(&config)).await.unwrap();
+        assert_eq!(tls.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
+        let io = hyper_util::rt::TokioIo::new(tls);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        assert_eq!(sender.send_request(get("/v1/whoami")).await.unwrap().status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn tls_1_2_is_refused() {
+    let world = World::start(Vec::new()).await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(world.serving_ca.authority().certificate().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let old = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let error = world.tls(old).await.unwrap_err().to_string();
+    assert!(error.contains("ProtocolVersion"), "{error}");
+}

@@ -1,0 +1,8 @@
+//! The gateway on loopback: real TLS, real upstreams, certificates from our own CA.
+
+mod identity;
+mod limits;
+mod proxying;
+mod serving;
+pub(crate) mod upstream;
+mod world;

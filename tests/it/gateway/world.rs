@@ -1,0 +1,256 @@
+//! A running gateway, and clients of it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, GatewayStats, Inputs, Limits};
+use addon_signer::identity::Convention;
+use addon_signer::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
+use addon_signer::trust::{Route, SignerTrust, Trust};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use rustls::sign::CertifiedKey;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::issue::{Ca, Leaf};
+use crate::support::wait_until;
+
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const ANY: SocketAddr = SocketAddr::new(LOCALHOST, 0);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// A gateway with two addons, `telemetry` and `search`, each with a CA of its own, on the cluster `c1`.
+pub(crate) struct World {
+    pub(crate) telemetry: Ca,
+    pub(crate) search: Ca,
+    pub(crate) serving_ca: Ca,
+    pub(crate) clock: Clock,
+    pub(crate) registry: SharedRegistry,
+    pub(crate) trust: watch::Sender<Arc<Trust>>,
+    pub(crate) serving: watch::Sender<Option<Arc<CertifiedKey>>>,
+    pub(crate) applied: watch::Receiver<Arc<Trust>>,
+    pub(crate) stats: Arc<GatewayStats>,
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+    pub(crate) running: JoinHandle<Result<(), GatewayError>>,
+}
+
+impl World {
+    /// With the default limits, and serving.
+    pub(crate) async fn start(routes: Vec<Route>) -> Self {
+        Self::start_with(routes, Limits::default()).await
+    }
+
+    /// Serving.
+    pub(crate) async fn start_with(routes: Vec<Route>, limits: Limits) -> Self {
+        let world = Self::start_unconfigured(limits).await;
+        world.serving.send_replace(Some(world.serving_pair()));
+        world.trust.send_replace(Arc::new(world.trust_with(routes)));
+        world.wait_until_applied().await;
+        world
+    }
+
+    /// With neither trust nor a serving certificate.
+    pub(crate) async fn start_unconfigured(limits: Limits) -> Self {
+        let clock = Clock::default();
+        let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
+        let (serving, serving_receiver) = watch::channel(None);
+        let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
+        let gateway = Gateway::bind(GatewayConfig { listen: ANY, limits }).await.unwrap();
+        let registry = SharedRegistry::default();
+        register(&registry);
+        let inputs = Inputs {
+            trust: trust_receiver,
+            registry: registry.clone(),
+            serving: serving_receiver,
+            clock: clock.clone(),
+        };
+        let (address, stats, stop) = (gateway.local_addr(), gateway.stats(), CancellationToken::new());
+        let running = tokio::spawn(gateway.run(inputs, applied, stop.clone()));
+        let [telemetry, search, serving_ca] = ["telemetry", "search", "serving"].map(|line| Ca::new(line, clock.now()));
+        let applied = applied_receiver;
+        Self { telemetry, search, serving_ca, clock, registry, trust, serving, applied, stats, address, stop, running }
+    }
+
+    pub(crate) fn serving_pair(&self) -> Arc<CertifiedKey> {
+        let leaf = self.serving_ca.server(&[], &[LOCALHOST], self.clock.now());
+        let key = rustls::crypto::ring::sign::any_ecdsa_type(&leaf.key).unwrap();
+        Arc::new(CertifiedKey::new(vec![leaf.certificate], key))
+    }
+
+    /// Both signers; the routes are telemetry's.
+    pub(crate) fn trust_with(&self, routes: Vec<Route>) -> Trust {
+        Trust {
+            signers: vec![signer("telemetry", &self.telemetry, routes), signer("search", &self.search, Vec::new())],
+            serving_anchors: Some(self.serving_ca.bundle()),
+            serving_active: Some(self.serving_ca.authority().id().to_owned()),
+        }
+    }
+
+    pub(crate) async fn wait_until_applied(&self) {
+        let wanted = Arc::clone(&self.trust.borrow());
+        wait_until(SOON, "the trust to be in effect", async || {
+            Arc::ptr_eq(&self.applied.borrow(), &wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// A good client certificate of the addon telemetry on c1.
+    pub(crate) fn agent(&self) -> Leaf {
+        self.telemetry.client("c1", "telemetry", self.clock.now(), HOUR)
+    }
+
+    pub(crate) fn client_config(&self, leaf: Option<&Leaf>) -> ClientConfig {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.serving_ca.authority().certificate().clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots);
+        match leaf {
+            // Not `with_client_auth_cert`: a client that sends its certificate whatever the server hints at.
+            Some(leaf) => {
+                let key = rustls::crypto::ring::sign::any_ecdsa_type(&leaf.key).unwrap();
+                let pair = CertifiedKey::new(vec![leaf.certificate.clone()], key);
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)))
+            }
+            None => builder.with_no_client_auth(),
+        }
+    }
+
+    pub(crate) async fn tls(&self, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
+        self.tls_shared(Arc::new(config)).await
+    }
+
+    pub(crate) async fn tls_shared(&self, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(self.address).await?;
+        tcp.set_nodelay(true)?;
+        TlsConnector::from(config).connect(ServerName::IpAddress(self.address.ip().into()), tcp).await
+    }
+
+    /// HTTP/1.1 over a new connection.
+    pub(crate) async fn connect(&self, leaf: &Leaf) -> Connection {
+        let tls = self.tls(self.client_config(Some(leaf))).await.unwrap();
+        let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
+        Connection { sender, driver: tokio::spawn(async { connection.await.map_err(|error| error.to_string()) }) }
+    }
+
+    /// HTTP/2 over a new connection.
+    pub(crate) async fn connect_h2(&self, leaf: &Leaf) -> http2::SendRequest<Full<Bytes>> {
+        let mut config = self.client_config(Some(leaf));
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let tls = self.tls(config).await.unwrap();
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    /// One GET on a new connection, or why there was no answer.
+    pub(crate) async fn try_get(&self, leaf: Option<&Leaf>, path: &str) -> Result<StatusCode, String> {
+        let tls = self.tls(self.client_config(leaf)).await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            http1::handshake::<_, Full<Bytes>>(TokioIo::new(tls)).await.map_err(|error| error.to_string())?;
+        // The connection's error comes with the request's.
+        tokio::spawn(connection);
+        let answer = sender.send_request(get(path)).await.map_err(|error| format!("{error:?}"))?;
+        Ok(answer.status())
+    }
+
+    /// The addon telemetry is taken off c1.
+    pub(crate) fn detach(&self) {
+        self.registry.write(|registry| {
+            registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), None);
+        });
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// An HTTP/1.1 connection.
+pub(crate) struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    pub(crate) driver: JoinHandle<Result<(), String>>,
+}
+
+impl Connection {
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        let ready = self.sender.ready().await;
+        ready.map_err(|error| format!("{error:?}"))?;
+        self.sender.send_request(request).await.map_err(|error| format!("{error:?}"))
+    }
+
+    /// Status, headers and body of a GET.
+    pub(crate) async fn get(&mut self, path: &str) -> (StatusCode, HeaderMap, String) {
+        collect(self.send(get(path)).await.unwrap()).await
+    }
+}
+
+pub(crate) fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path).header("host", "gateway.example").body(Full::default()).unwrap()
+}
+
+pub(crate) async fn collect(answer: Response<Incoming>) -> (StatusCode, HeaderMap, String) {
+    let (parts, body) = answer.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    (parts.status, parts.headers, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+/// The last part of a problem's type.
+pub(crate) fn problem(answer: &(StatusCode, HeaderMap, String)) -> (u16, String) {
+    assert_eq!(answer.1["content-type"], "application/problem+json", "{answer:?}");
+    let problem: serde_json::Value = serde_json::from_str(&answer.2).unwrap();
+    assert_eq!(problem["status"], answer.0.as_u16());
+    assert!(!problem["title"].as_str().unwrap().is_empty() && !problem["detail"].as_str().unwrap().is_empty());
+    let kind = problem["type"].as_str().unwrap().strip_prefix("https://addon-signer.io/problems/").unwrap();
+    (answer.0.as_u16(), kind.to_owned())
+}
+
+pub(crate) fn route(path: &str, upstream: &str) -> Route {
+    let methods: BTreeSet<String> = ["GET", "POST"].map(str::to_owned).into();
+    Route {
+        path: path.to_owned(),
+        upstream: upstream.to_owned(),
+        methods,
+        max_body: 1024 * 1024,
+        timeout: Duration::from_secs(10),
+    }
+}
+
+pub(crate) fn signer(name: &str, ca: &Ca, routes: Vec<Route>) -> Arc<SignerTrust> {
+    Arc::new(SignerTrust {
+        name: name.to_owned(),
+        signer_name: format!("example.com/{name}"),
+        addons: [name.parse().unwrap()].into(),
+        convention: Convention::default(),
+        client_anchors: ca.bundle(),
+        routes,
+    })
+}
+
+fn register(registry: &SharedRegistry) {
+    let accepted = ClusterFacts { accepted: true, deleting: false };
+    let addons = ["telemetry", "search"].map(|addon| (addon.parse().unwrap(), AddOnFacts::Installed));
+    registry.write(|registry| {
+        registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), accepted)]));
+        registry.replace_addons(HashMap::from([("c1".parse().unwrap(), HashMap::from(addons))]));
+    });
+}

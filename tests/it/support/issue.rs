@@ -1,0 +1,152 @@
+//! Certificates as the hub issues them, through the crate's own policy and CA, without a hub.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use addon_signer::ca::authority::Authority;
+use addon_signer::ca::bundle::Bundle;
+use addon_signer::ca::issuer::{Issuer, Serial};
+use addon_signer::csr::build::Wish;
+use addon_signer::identity::{Convention, PeerIdentity};
+use addon_signer::policy::{self, Approved, ServingRules, SignerRules, Submission};
+use addon_signer::private_key::PrivateKey;
+use addon_signer::public_key::KeyKind;
+use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+use addon_signer::timestamp::Timestamp;
+use ring::rand::SystemRandom;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// A certificate and its key.
+pub(crate) struct Leaf {
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) key: PrivateKeyDer<'static>,
+    pub(crate) serial: String,
+    pub(crate) not_after: Timestamp,
+}
+
+/// An authority with its key.
+pub(crate) struct Ca(Issuer);
+
+impl Ca {
+    /// Valid from a day before `now`, so that it could have signed what has expired since.
+    pub(crate) fn new(line: &str, now: Timestamp) -> Self {
+        let rng = SystemRandom::new();
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        let day_before = now.minus(Duration::from_secs(86_400));
+        Self(Issuer::new(Authority::self_signed(line, &key, day_before, YEAR, &rng).unwrap(), key).unwrap())
+    }
+
+    pub(crate) fn authority(&self) -> &Authority {
+        self.0.authority()
+    }
+
+    pub(crate) fn bundle(&self) -> Bundle {
+        Bundle::new(vec![self.authority().clone()]).unwrap()
+    }
+
+    /// A client certificate by OCM's convention, with all its groups; the agent is called as the addon.
+    pub(crate) fn client(&self, cluster: &str, addon: &str, now: Timestamp, life: Duration) -> Leaf {
+        let convention = Convention::default();
+        let identity = PeerIdentity {
+            cluster: cluster.parse().unwrap(),
+            addon: addon.parse().unwrap(),
+            agent: addon.parse().unwrap(),
+        };
+        let wish = Wish {
+            common_name: convention.user(&identity),
+            organizations: convention.groups(&identity.cluster, &identity.addon),
+            ..Wish::default()
+        };
+        let (key, request) = sign(&wish);
+        self.issue(approve_client(&identity, request, life), key, now)
+    }
+
+    /// A server's certificate.
+    pub(crate) fn server(&self, dns: &[&str], ips: &[IpAddr], now: Timestamp) -> Leaf {
+        let wish = Wish {
+            common_name: policy::GATEWAY_COMMON_NAME.to_owned(),
+            dns_names: dns.iter().map(|name| (*name).to_owned()).collect(),
+            ip_addresses: ips.to_vec(),
+            ..Wish::default()
+        };
+        let (key, request) = sign(&wish);
+        let approved = approve_server(&wish, request);
+        self.issue(approved, key, now)
+    }
+
+    /// Signs what the gateway asked for itself, as the hub would.
+    pub(crate) fn serve(&self, request: Vec<u8>, dns: &[&str], ips: &[IpAddr], now: Timestamp) -> String {
+        let wish = Wish {
+            dns_names: dns.iter().map(|name| (*name).to_owned()).collect(),
+            ip_addresses: ips.to_vec(),
+            ..Wish::default()
+        };
+        let rng = SystemRandom::new();
+        let prepared = self.0.prepare(approve_server(&wish, request), Serial::random(&rng).unwrap(), now).unwrap();
+        self.0.sign(prepared, &self.bundle(), now, &rng).unwrap().pem()
+    }
+
+    fn issue(&self, approved: Approved, key: PrivateKeyDer<'static>, now: Timestamp) -> Leaf {
+        let rng = SystemRandom::new();
+        let prepared = self.0.prepare(approved, Serial::random(&rng).unwrap(), now).unwrap();
+        let issued = self.0.sign(prepared, &self.bundle(), now, &rng).unwrap();
+        Leaf { certificate: issued.certificate, key, serial: issued.serial.to_string(), not_after: issued.not_after }
+    }
+}
+
+fn sign(wish: &Wish) -> (PrivateKeyDer<'static>, Vec<u8>) {
+    let rng = SystemRandom::new();
+    let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    let request = wish.sign(&key, &rng).unwrap().into_bytes();
+    (PrivatePkcs8KeyDer::from(pkcs8.to_vec()).into(), request)
+}
+
+fn approve_client(identity: &PeerIdentity, request: Vec<u8>, life: Duration) -> Approved {
+    let rules = SignerRules {
+        signer_name: "example.com/test".to_owned(),
+        addons: [identity.addon.clone()].into(),
+        convention: Convention::default(),
+        organizational_units: [].into(),
+        keys: KeyKind::ALL.into(),
+        duration: life,
+        max_duration: life,
+        grpc_proxy: None,
+    };
+    let submission = Submission {
+        username: format!("system:open-cluster-management:{}:a1", identity.cluster),
+        groups: vec![format!("system:open-cluster-management:{}", identity.cluster)],
+        usages: vec!["client auth".to_owned()],
+        request,
+        ..Submission::default()
+    };
+    let mut registry = Registry::default();
+    let accepted = ClusterFacts { accepted: true, deleting: false };
+    registry.replace_clusters(HashMap::from([(identity.cluster.clone(), accepted)]));
+    let installed = HashMap::from([(identity.addon.clone(), AddOnFacts::Installed)]);
+    registry.replace_addons(HashMap::from([(identity.cluster.clone(), installed)]));
+    policy::evaluate(&rules, &submission, &registry).unwrap()
+}
+
+fn approve_server(wish: &Wish, request: Vec<u8>) -> Approved {
+    let rules = ServingRules {
+        account: "gateway".to_owned(),
+        dns_names: wish.dns_names.iter().cloned().collect(),
+        ip_addresses: wish.ip_addresses.iter().copied().collect(),
+        duration: Duration::from_secs(86_400),
+    };
+    let submission = Submission {
+        username: "gateway".to_owned(),
+        usages: vec!["server auth".to_owned()],
+        request,
+        ..Submission::default()
+    };
+    policy::evaluate_serving(&rules, &submission).unwrap()
+}
+
+/// Standard base64, as RFC 9440 wants it.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    super::pki::base64(bytes)
+}
