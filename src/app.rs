@@ -200,7 +200,8 @@ async fn check_rights(client: &Client, account: &str) -> anyhow::Result<()> {
     let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
     match signers.list_metadata(&one).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => {
+        // Without the CRD the answer is plain text, whose reason kube cannot read.
+        Err(kube::Error::Api(status)) if status.code == 404 => {
             anyhow::bail!("the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)")
         }
         Err(error) => Err(error).with_context(|| lacks(account, "addonsigners")),

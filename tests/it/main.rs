@@ -18,3 +18,4 @@ mod real_parts;
 mod requests;
 mod support;
 mod test_hub;
+mod whole;
