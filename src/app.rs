@@ -98,6 +98,8 @@ impl HubProcess {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
         let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
+        // When the hub fails, it says why itself: the gateway must not end first because nobody speaks to it any more.
+        let _kept = trust.clone();
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options.gateway_names);

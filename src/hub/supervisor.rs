@@ -332,10 +332,7 @@ impl Supervisor {
 
     /// The task reports whether it was stopped; one that ends by itself ends the hub.
     fn spawn_until(&mut self, stop: CancellationToken, name: String, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(async move {
-            let stopped = stop.run_until_cancelled_owned(task).await.is_none();
-            (name, stopped)
-        });
+        self.tasks.spawn(until_stopped(stop, name, task));
     }
 
     async fn report(&mut self, name: &str) {
@@ -353,5 +350,26 @@ impl Supervisor {
         if let Some(object) = self.objects.get_mut(name) {
             object.status = Some(status);
         }
+    }
+}
+
+/// Runs a task until it is told to stop; says its name and whether it was told. One that is told and ends by itself at that
+/// very moment, because what it listens to goes away with the AddOnSigner, was told.
+async fn until_stopped(stop: CancellationToken, name: String, task: impl Future<Output = ()>) -> (String, bool) {
+    // Which of the two came first does not matter: what was asked for does.
+    let _ = stop.run_until_cancelled(task).await;
+    (name, stop.is_cancelled())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_while_it_is_told_to_stop_was_stopped() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        assert!(until_stopped(stop, "told".to_owned(), std::future::ready(())).await.1);
+        assert!(!until_stopped(CancellationToken::new(), "untold".to_owned(), std::future::ready(())).await.1);
     }
 }
