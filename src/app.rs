@@ -23,7 +23,7 @@ use crate::api::AddOnSigner;
 use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
-use crate::hub::supervisor::{self, HubLinks, HubSettings};
+use crate::hub::{self, HubLinks, HubSettings};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
@@ -98,6 +98,8 @@ impl HubProcess {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
         let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
+        // When the hub fails, it says why itself: the gateway must not end first because nobody speaks to it any more.
+        let _kept = trust.clone();
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options.gateway_names);
@@ -115,7 +117,7 @@ impl HubProcess {
             metrics,
         };
         let settings = settings(&self.options, self.account, &names);
-        tasks.spawn(async move { Ok(supervisor::run(links, settings).await?) });
+        tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
 
         let inputs = Inputs { trust: trusted.clone(), registry, serving, clock: self.clock.clone() };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
@@ -198,7 +200,8 @@ async fn check_rights(client: &Client, account: &str) -> anyhow::Result<()> {
     let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
     match signers.list_metadata(&one).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => {
+        // Without the CRD the answer is plain text, whose reason kube cannot read.
+        Err(kube::Error::Api(status)) if status.code == 404 => {
             anyhow::bail!("the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)")
         }
         Err(error) => Err(error).with_context(|| lacks(account, "addonsigners")),

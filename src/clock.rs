@@ -25,4 +25,9 @@ impl Clock {
     pub fn advance(&self, by: Duration) {
         self.ahead.fetch_add(i64::try_from(by.as_secs()).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
+
+    /// Moves this clock and all its clones back, so that what is made now is old already.
+    pub fn set_back(&self, by: Duration) {
+        self.ahead.fetch_sub(i64::try_from(by.as_secs()).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
 }

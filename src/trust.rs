@@ -10,12 +10,13 @@ use std::time::Duration;
 use crate::ca::bundle::Bundle;
 use crate::identity::{AddOnName, Convention};
 
-/// One route of an addon: `/addons/<addon><path>` goes to `upstream`.
+/// One route of an addon: `/addons/<addon><path>…` goes to `<upstream><path>…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Path prefix below `/addons/<addon>`, in whole segments; starts with `/`.
     pub path: String,
-    /// `http://host[:port][/path]`: what follows the prefix is appended.
+    /// `http://host[:port][/path]`: everything after `/addons/<addon>` is appended, the route's own path included, because
+    /// the backend knows itself by that path.
     pub upstream: String,
     /// Allowed methods, upper case.
     pub methods: BTreeSet<String>,

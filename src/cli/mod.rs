@@ -5,8 +5,8 @@
 pub mod agent;
 pub mod ca;
 pub mod hub;
-pub mod output;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tracing_subscriber::EnvFilter;
 
-use crate::demo;
+use crate::{demo, output};
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 #[derive(Debug, Parser)]
@@ -68,17 +68,38 @@ pub fn main() -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("addon-signer: {error:#}");
+            eprintln!("addon-signer: {}", explain(&error));
             ExitCode::from(1)
         }
     }
+}
+
+/// The error and its causes, each said once. Of what the API server refuses only its sentence: kube prints the whole object.
+fn explain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let refusal = match cause.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) => Some(status.message.clone()),
+            _ => None,
+        };
+        let words = refusal.clone().unwrap_or_else(|| cause.to_string());
+        if !text.contains(&words) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{separator}{words}"));
+        }
+        if refusal.is_some() {
+            break; // below it is the same sentence again
+        }
+    }
+    text
 }
 
 /// Commands for people are quiet unless RUST_LOG says otherwise: their output is what they print.
 fn init_logs(format: LogFormat, quiet: bool) {
     let usual = if quiet { "off" } else { "info" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().flatten_event(true).init(),
@@ -132,9 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cause_is_said_once_and_without_the_status_object() {
+        let status =
+            kube::core::Status { code: 403, message: "User \"x\" cannot list".to_owned(), ..Default::default() };
+        let refused = anyhow::Error::new(kube::Error::Api(Box::new(status))).context("AddOnSigners cannot be listed");
+        assert_eq!(explain(&refused), "AddOnSigners cannot be listed: User \"x\" cannot list");
+        let missing = std::io::Error::other("no such file");
+        let twice = anyhow::Error::new(missing).context("it cannot be read: no such file");
+        assert_eq!(explain(&twice), "it cannot be read: no such file");
+    }
+
+    #[test]
     fn the_manifests_arguments_are_understood() {
         let hub = include_str!("../../deploy/hub.yaml");
-        let arguments = crate::cli::output::container_arguments(hub);
+        let arguments = crate::output::container_arguments(hub);
         assert!(Cli::try_parse_from(["addon-signer".to_owned()].into_iter().chain(arguments)).is_ok());
     }
 }

@@ -1,5 +1,6 @@
 //! The accept loop: a cap on connections, handshakes outside the loop and bounded in time, a bounded drain.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>, stop: Cancel
             Some(ended) = connections.join_next() => report(ended),
             accepted = listener.accept() => match accepted {
                 Ok((tcp, remote)) => admit(tcp, remote, &shared, &permits, &stop, &mut connections),
+                // The client left before its turn: accept(2) says so, and the next one is as good as ever.
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
                 Err(error) => {
                     tracing::warn!(%error, "A connection could not be accepted");
                     tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }

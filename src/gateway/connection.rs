@@ -99,11 +99,12 @@ fn verdict(session: &Session) -> Verdict {
 fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder<ConnectionTasks> {
     let mut builder = Builder::new(tasks);
     let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
-    // hyper's header timeout also runs between two requests; the first head has the sweep's shorter limit.
+    // hyper's header timeout also runs between two requests, and ends the connection without a word: the sweep, which
+    // says good-bye to idle clients and has a shorter limit for the first head, comes first.
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle_timeout)
+        .header_read_timeout(limits.idle_timeout + 2 * SWEEP)
         .max_buf_size(max_header.max(8192)); // hyper's minimum
     builder
         .http2()

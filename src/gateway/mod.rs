@@ -59,7 +59,7 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// How long requests in flight may go on after `stop`.
     pub drain_timeout: Duration,
-    /// The largest request head, in bytes.
+    /// The largest request head, in bytes; for HTTP/1.1 in the order of this, because it is read in pieces.
     pub max_header_bytes: u32,
     /// HTTP/2 streams at a time on one connection.
     pub max_streams: u32,

@@ -43,7 +43,8 @@ impl<'p> SafePath<'p> {
         self.decoded.iter().map(|segment| std::str::from_utf8(segment).unwrap_or_default()).collect()
     }
 
-    /// The route with the longest prefix of whole segments after the first `skip`, and what follows that prefix, as it came.
+    /// The route with the longest prefix of whole segments after the first `skip`, and the path after these, as it came: the
+    /// route's own path is part of it, because the upstream knows itself by that path.
     pub(super) fn route<'r>(&self, skip: usize, routes: &'r [Route]) -> Option<(&'r Route, String)> {
         let below = self.decoded.get(skip..).unwrap_or_default();
         let matching = routes.iter().filter_map(|route| {
@@ -51,8 +52,8 @@ impl<'p> SafePath<'p> {
             let starts = below.len() >= prefix.len() && below.iter().zip(&prefix).all(|(a, b)| a == b);
             starts.then_some((prefix.len(), route))
         });
-        let (length, route) = matching.max_by_key(|(length, _)| *length)?;
-        let rest = self.raw.get(skip + length..).unwrap_or_default();
+        let (_, route) = matching.max_by_key(|(length, _)| *length)?;
+        let rest = self.raw.get(skip..).unwrap_or_default();
         let rest = rest.iter().fold(String::new(), |path, segment| path + "/" + segment);
         Some((route, rest))
     }
@@ -129,11 +130,11 @@ mod tests {
         let routes = [mk_route("/api"), mk_route("/api/v1"), mk_route("/api/v1/receive")];
         let found = |path: &str| routed(path, &routes);
         let expect = |route: &str, rest: &str| Some((route.to_owned(), rest.to_owned()));
-        assert_eq!(found("/addons/a/api/v1/receive"), expect("/api/v1/receive", ""));
-        assert_eq!(found("/addons/a/api/v1/receive/"), expect("/api/v1/receive", "/"));
-        assert_eq!(found("/addons/a/api/v1/received"), expect("/api/v1", "/received"));
-        assert_eq!(found("/addons/a/api/v10/x"), expect("/api", "/v10/x"));
-        assert_eq!(found("/addons/a/%61pi/%76%31/caf%C3%A9"), expect("/api/v1", "/caf%C3%A9"));
+        assert_eq!(found("/addons/a/api/v1/receive"), expect("/api/v1/receive", "/api/v1/receive"));
+        assert_eq!(found("/addons/a/api/v1/receive/"), expect("/api/v1/receive", "/api/v1/receive/"));
+        assert_eq!(found("/addons/a/api/v1/received"), expect("/api/v1", "/api/v1/received"));
+        assert_eq!(found("/addons/a/api/v10/x"), expect("/api", "/api/v10/x"));
+        assert_eq!(found("/addons/a/%61pi/%76%31/caf%C3%A9"), expect("/api/v1", "/%61pi/%76%31/caf%C3%A9"));
         assert_eq!(found("/addons/a/apis"), None);
         assert_eq!(found("/addons/a"), None);
         assert_eq!(routed("/addons/a/x/y", &[mk_route("/")]), expect("/", "/x/y"));

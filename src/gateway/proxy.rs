@@ -71,6 +71,10 @@ impl Forward<'_> {
         let request = self.upstream_request(request, route, &rest, &progress)?;
         let response = self.session.shared.upstreams.request(request);
         let response = response_in_time(response, &progress, timeout).await?;
+        if response.status().is_informational() {
+            // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
+            return Err(Refusal::Upstream(format!("it answered {} unasked", response.status())));
+        }
         Ok(self.download(response, timeout))
     }
 
@@ -108,7 +112,7 @@ impl Forward<'_> {
     }
 }
 
-/// What follows the route's prefix is appended to the upstream's own path.
+/// The path below the addon is appended to the upstream's own path.
 fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, hyper::http::Error> {
     let base = upstream.parse::<Uri>()?.into_parts();
     let own = base.path_and_query.as_ref().map_or("", PathAndQuery::path);

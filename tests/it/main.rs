@@ -8,13 +8,17 @@
 )]
 
 mod agent;
+mod cli;
 mod deploy;
 mod embedded_hub;
 mod embedded_kubectl;
 mod gateway;
 mod hub;
+mod layers;
 mod ocm_types;
+mod profiles;
 mod real_parts;
 mod requests;
 mod support;
 mod test_hub;
+mod whole;

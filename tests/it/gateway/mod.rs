@@ -4,5 +4,5 @@ mod identity;
 mod limits;
 mod proxying;
 mod serving;
-mod upstream;
+pub(crate) mod upstream;
 pub(crate) mod world;

@@ -50,7 +50,7 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
     assert_eq!((status, headers.get("x-upstream").is_some()), (StatusCode::OK, true));
     assert!(headers.get("keep-alive").is_none(), "hop-by-hop headers of the upstream are its own");
     let mut lines: Vec<&str> = seen.lines().collect();
-    assert_eq!(lines.remove(0), "POST /base/seen%20it?q=1");
+    assert_eq!(lines.remove(0), "POST /base/api/seen%20it?q=1");
     lines.sort_unstable();
     let certificate = crate::support::issue::base64(&agent.certificate);
     let host = upstream.trim_start_matches("http://").trim_end_matches("/base");
@@ -109,7 +109,8 @@ async fn an_upstream_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
     let garbage = upstream::start_garbage("what do you want?\n\n").await;
     let silent = upstream::start_garbage("").await;
     let half = upstream::start_garbage("HTTP/1.1 200 OK\r\ncontent-le").await;
-    for address in [down, garbage, silent, half] {
+    let switching = upstream::start_garbage("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n").await;
+    for address in [down, garbage, silent, half, switching] {
         let world = world_of(&format!("http://{address}")).await;
         let answer = world.connect(&world.agent()).await.get("/addons/telemetry/api").await;
         assert_eq!(problem(&answer), (502, "upstream".to_owned()));
@@ -177,6 +178,11 @@ async fn bodies_up_to_the_limit_pass_and_longer_ones_are_refused() {
     assert_eq!((answer.0, answer.2.as_str()), (StatusCode::OK, "100000"));
     let answer = collect(connection.send(upload(100_001)).await.unwrap()).await;
     assert_eq!(problem(&answer), (413, "too-large".to_owned()));
+    // The answer arrives although the client is still sending.
+    for _ in 0..5 {
+        let answer = world.connect(&agent).await.send(upload(20_000_000)).await.unwrap();
+        assert_eq!(problem(&collect(answer).await), (413, "too-large".to_owned()));
+    }
     // Without a length, so that only counting tells.
     let piece = || Ok::<_, std::convert::Infallible>(hyper::body::Frame::data(Bytes::from(vec![b'x'; 10_000])));
     for (pieces, expected) in [(10, StatusCode::OK), (11, StatusCode::PAYLOAD_TOO_LARGE)] {
@@ -198,7 +204,7 @@ async fn http_2_is_proxied_too() {
     let request = Request::post("https://gateway.example/addons/telemetry/api/x").header("x-remote-user", "root");
     let (status, _, seen) = collect(h2.send_request(request.body(body_of(3)).unwrap()).await.unwrap()).await;
     assert_eq!(status, StatusCode::OK);
-    assert!(seen.starts_with("POST /x\n") && seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
+    assert!(seen.starts_with("POST /api/x\n") && seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
     assert!(seen.contains(":agent:telemetry\n") && !seen.contains("root"), "{seen}");
 }
 

@@ -51,7 +51,8 @@ pub(crate) async fn start_garbage(garbage: &'static str) -> SocketAddr {
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
-    let answer = match request.uri().path() {
+    let path = request.uri().path();
+    let answer = match path.strip_prefix("/api").unwrap_or(path) {
         "/never" => {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             text(String::new())

@@ -1,0 +1,64 @@
+//! An addon that calls the gateway with what its agent wrote.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Certificate, key and anchors, all PEM.
+#[derive(Clone)]
+pub(crate) struct Pair {
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) anchors: Vec<u8>,
+}
+
+impl Pair {
+    pub(crate) fn leaf(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(&self.certificate).unwrap()
+    }
+
+    fn config(&self) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        for anchor in CertificateDer::pem_slice_iter(&self.anchors) {
+            roots.add(anchor.unwrap()).unwrap();
+        }
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(vec![self.leaf()], PrivateKeyDer::from_pem_slice(&self.key).unwrap())
+            .unwrap()
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) async fn call(
+        &self,
+        gateway: SocketAddr,
+        method: Method,
+        path: &str,
+    ) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
+        let tcp = TcpStream::connect(gateway).await?;
+        tcp.set_nodelay(true)?;
+        let name = ServerName::from(gateway.ip());
+        let stream = TlsConnector::from(Arc::new(self.config())).connect(name, tcp).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let driver = tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(path).header("host", gateway.to_string());
+        let answer = sender.send_request(request.body(Full::new(Bytes::from_static(b"metrics")))?).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        drop(sender);
+        // The answer is complete; how the connection ends says nothing more.
+        driver.abort();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+}

@@ -1,0 +1,104 @@
+//! The whole loop: hub and gateway as one process runs them, agents, calls, rotation, detachment. With our own agent on
+//! both kinds of hubs, with OCM's unmodified agent on a real one.
+
+mod client;
+mod ocm;
+mod ours;
+mod startup;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use addon_signer::api::AddOnSigner;
+use addon_signer::api::status::AuthorityState;
+use addon_signer::app::{HubOptions, HubProcess};
+use addon_signer::clock::Clock;
+use addon_signer::hub::store::ANNOTATION_ROTATE;
+use addon_signer::rate::Rate;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::support::hub::{PATIENCE, create_signer, deploy};
+use crate::support::{TestHub, wait_until};
+
+/// Hub and gateway, as `addon-signer hub` runs them.
+pub(crate) struct Whole {
+    pub(crate) gateway: SocketAddr,
+    pub(crate) metrics: SocketAddr,
+    stop: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+pub(crate) fn options() -> HubOptions {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    HubOptions {
+        namespace: "addon-signer".to_owned(),
+        gateway_listen: any,
+        gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
+        metrics_listen: any,
+        grpc_proxy: None,
+        retention: Duration::from_secs(600),
+        rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+    }
+}
+
+impl Whole {
+    /// Starts with the rights of deploy/ and waits until the gateway has its certificate.
+    pub(crate) async fn start(hub: &TestHub, clock: Clock) -> Self {
+        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let process = HubProcess::prepare(client, options(), clock).await.unwrap();
+        let (gateway, metrics, stop) = (process.gateway_address(), process.metrics_address(), CancellationToken::new());
+        let task = tokio::spawn(process.run(stop.clone()));
+        Self { gateway, metrics, stop, task }
+    }
+
+    /// Ends as on SIGTERM.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.task.await.unwrap()
+    }
+}
+
+/// deploy/ applied, and the signer `telemetry` whose route leads to `upstream`.
+pub(crate) async fn prepare(hub: &TestHub, upstream: SocketAddr, duration: &str) -> Client {
+    deploy(hub).await;
+    let admin = hub.admin().await;
+    let spec: Value = json!({
+        "signerName": "example.com/telemetry",
+        "addOns": ["telemetry"],
+        "certificate": { "duration": duration, "maxDuration": "24h" },
+        "gateway": { "routes": [{ "path": "/api/v1/receive", "upstream": format!("http://{upstream}"), "methods": ["POST"] }] },
+    });
+    create_signer(&admin, "telemetry", spec).await;
+    admin
+}
+
+/// The id of the authority that signs.
+pub(crate) async fn active(admin: &Client) -> Option<String> {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let authorities = signers.get("telemetry").await.ok()?.status?.authorities;
+    authorities.into_iter().find(|authority| authority.state == AuthorityState::Active).map(|active| active.id)
+}
+
+/// Asks for a rotation as `addon-signer ca rotate` does, and waits until another authority signs.
+pub(crate) async fn rotate(admin: &Client) -> String {
+    let before = active(admin).await.unwrap();
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("after {before}") } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    wait_until(PATIENCE, "another authority to sign", async || active(admin).await.filter(|id| *id != before)).await
+}
+
+/// The serving anchors as the hub publishes them for those who have no certificate yet.
+pub(crate) async fn serving_anchors(admin: &Client) -> String {
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    wait_until(PATIENCE, "the serving anchors", async || {
+        maps.get_opt("addon-signer-trust").await.unwrap()?.data?.remove("ca.crt")
+    })
+    .await
+}

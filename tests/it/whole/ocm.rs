@@ -1,0 +1,85 @@
+//! The loop with OCM's own, unmodified registration agent on a real API server.
+
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use hyper::Method;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use super::client::Pair;
+use super::{Whole, prepare, rotate, serving_anchors};
+use crate::gateway::upstream;
+use crate::support::TestHub;
+use crate::support::install_addon;
+use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
+
+const SECRET: &str = "telemetry-example.com-telemetry-client-cert";
+const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
+/// OCM's agent looks at its Secret when it changes or every five minutes; this test changes it, and waits out the life.
+const RENEWAL: Duration = Duration::from_secs(240);
+
+async fn pair(admin: &Client, anchors: &str) -> Option<Pair> {
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
+    let mut data = secrets.get_opt(SECRET).await.unwrap()?.data?;
+    let mut take = |name: &str| data.remove(name).map(|bytes| bytes.0).filter(|bytes| !bytes.is_empty());
+    Some(Pair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: anchors.as_bytes().to_vec() })
+}
+
+fn issuer(pair: &Pair) -> String {
+    let leaf = pair.leaf();
+    let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
+    leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
+}
+
+/// Changes nothing that counts, so that the agent looks at its Secret.
+async fn touch(admin: &Client, round: u32) {
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
+    let body = json!({ "metadata": { "annotations": { "test.example.com/round": round.to_string() } } });
+    secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+}
+
+#[tokio::test]
+async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
+    let hub = TestHub::start().await;
+    let Some(real) = hub.real() else {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    };
+    let admin = prepare(&hub, upstream::start().await, "10m").await;
+    // Certificates of 10 minutes that are 4.5 minutes old when they are made: with the 5 minutes of backdating, 5.5 of 15
+    // are left, and the agent renews at a quarter.
+    let clock = Clock::default();
+    clock.set_back(Duration::from_secs(270));
+    let whole = Whole::start(&hub, clock).await;
+    let agent = OcmAgent::start(real, "spoke1", "a1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+
+    let anchors = serving_anchors(&admin).await;
+    let first =
+        agent.wait_until(Duration::from_secs(60), "the agent's Secret", async || pair(&admin, &anchors).await).await;
+    let (status, body) = first.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("\"cluster\":\"spoke1\""), "{body}");
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+
+    let authority = rotate(&admin).await;
+    assert_ne!(issuer(&first), authority);
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200, "the old one still counts");
+    let mut round = 0;
+    let renewed = agent
+        .wait_until(RENEWAL, "the agent to renew", async || {
+            round += 1;
+            if round % 40 == 0 {
+                touch(&admin, round).await;
+            }
+            pair(&admin, &anchors).await.filter(|pair| issuer(pair) == authority)
+        })
+        .await;
+    assert_eq!(renewed.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    whole.stop().await.unwrap();
+}

@@ -1,0 +1,155 @@
+//! The loop with `addon-signer agent`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use addon_signer::agent::store::Store;
+use addon_signer::agent::{Agent, Settings, Timing};
+use addon_signer::ca::authority::Authority;
+use addon_signer::clock::Clock;
+use addon_signer::identity::{AgentName, Convention, PeerIdentity};
+use hyper::Method;
+use kube::Client;
+use rustls::pki_types::pem::PemObject;
+use rustls_pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use super::client::Pair;
+use super::{Whole, prepare, rotate};
+use crate::gateway::upstream;
+use crate::support::hub::PATIENCE;
+use crate::support::objects::managed_cluster_addons;
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+
+const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
+
+fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: std::net::SocketAddr) -> Agent {
+    let user = format!("system:open-cluster-management:{cluster}:a1");
+    let group = format!("system:open-cluster-management:{cluster}");
+    let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
+    let file = dir.join(format!("{cluster}.kubeconfig"));
+    std::fs::write(&file, serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+    let addon = "telemetry".parse().unwrap();
+    let settings = Settings {
+        identity: PeerIdentity { cluster: cluster.parse().unwrap(), agent: AgentName::of_addon(&addon), addon },
+        convention: Convention::default(),
+        signer_name: "example.com/telemetry".to_owned(),
+        expiration_seconds: None,
+        hub_kubeconfig: file,
+        gateway: format!("https://{gateway}").parse().unwrap(),
+        timing: Timing { poll: Duration::from_millis(300), retry_first: Duration::from_secs(1), ..Timing::default() },
+    };
+    Agent::new(settings, Store::directory(dir.join(cluster)), Clock::default())
+}
+
+fn pair(dir: &Path, cluster: &str) -> Option<Pair> {
+    let read = |name: &str| std::fs::read(dir.join(cluster).join(name)).ok();
+    Some(Pair { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })
+}
+
+fn issuer(pair: &Pair) -> String {
+    let leaf = pair.leaf();
+    let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
+    leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
+}
+
+async fn enrolled(hub: &TestHub, admin: &Client, dir: &Path, cluster: &str, gateway: std::net::SocketAddr) -> Pair {
+    accept_cluster(admin, cluster).await;
+    install_addon(admin, cluster, "telemetry").await;
+    tokio::spawn(agent(hub, dir, cluster, gateway).run());
+    wait_until(PATIENCE, "the agent's certificate", async || pair(dir, cluster)).await
+}
+
+#[tokio::test]
+async fn an_agent_enrols_calls_and_survives_a_rotation_until_it_is_detached() {
+    let hub = TestHub::start().await;
+    let upstream = upstream::start().await;
+    let admin = prepare(&hub, upstream, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let first = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    let (status, body) = first.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
+    assert_eq!(status, 200, "{body}");
+    let whoami: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(whoami["cluster"], "spoke1");
+    assert_eq!(whoami["signer"], "telemetry");
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    assert_eq!(first.call(whole.gateway, Method::GET, RECEIVE).await.unwrap().0, 405);
+
+    let traffic = Traffic::start(whole.gateway, first.clone());
+    let second_authority = rotate(&admin).await;
+    std::fs::remove_dir_all(dir.path().join("spoke1")).unwrap();
+    let second = wait_until(PATIENCE, "a certificate of the new authority", async || {
+        pair(dir.path(), "spoke1").filter(|pair| issuer(pair) == second_authority)
+    })
+    .await;
+    assert_eq!(second.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200, "the old one still counts");
+    let (sent, failed) = traffic.stop().await;
+    assert!(sent > 0 && failed == 0, "{failed} of {sent} failed during the rotation");
+
+    managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
+    let detached = Instant::now();
+    wait_until(PATIENCE, "the gateway to refuse a detached cluster", async || {
+        let answer = second.call(whole.gateway, Method::POST, RECEIVE).await;
+        answer.map_or(true, |(status, _)| status == 403).then_some(())
+    })
+    .await;
+    assert!(detached.elapsed() < Duration::from_secs(2), "it took {:?}", detached.elapsed());
+    whole.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restart_of_the_hub_keeps_authorities_and_certificates() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    whole.stop().await.unwrap();
+    let whole = Whole::start(&hub, Clock::default()).await;
+    wait_until(PATIENCE, "the gateway to accept the certificate of before", async || {
+        let answer = pair.call(whole.gateway, Method::POST, RECEIVE).await.ok()?;
+        (answer.0 == 200).then_some(())
+    })
+    .await;
+    let anchors = super::serving_anchors(&admin).await;
+    let serving = CertificateDer::pem_slice_iter(anchors.as_bytes()).count();
+    assert_eq!(serving, 1, "no second serving authority");
+    assert!(Authority::from_der(&CertificateDer::from_pem_slice(anchors.as_bytes()).unwrap()).is_ok());
+}
+
+/// One request after the other, each on a connection of its own.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU32>,
+    failed: Arc<AtomicU32>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Traffic {
+    fn start(gateway: std::net::SocketAddr, pair: Pair) -> Self {
+        let (stop, sent, failed) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+        let (stopped, count, failures) = (stop.clone(), sent.clone(), failed.clone());
+        let task = tokio::spawn(async move {
+            while !stopped.load(Ordering::Relaxed) {
+                let answer = pair.call(gateway, Method::POST, RECEIVE).await;
+                count.fetch_add(1, Ordering::Relaxed);
+                if !answer.is_ok_and(|(status, _)| status == 200) {
+                    failures.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Self { stop, sent, failed, task }
+    }
+
+    async fn stop(self) -> (u32, u32) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.unwrap();
+        (self.sent.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+}

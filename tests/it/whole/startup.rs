@@ -1,0 +1,84 @@
+//! What is said when the process cannot start, and how it reports itself when it did.
+
+use std::time::Duration;
+
+use addon_signer::app::{HubOptions, HubProcess};
+use addon_signer::clock::Clock;
+use tokio::net::TcpListener;
+
+use super::{Whole, options, prepare};
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::support::hub::PATIENCE;
+use crate::support::{TestHub, wait_until};
+
+async fn refused(hub: &TestHub, user: &str, options: HubOptions) -> String {
+    let client = hub.client_as(user, &HUB_GROUPS).await;
+    match HubProcess::prepare(client, options, Clock::default()).await {
+        Ok(_) => panic!("it started"),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named() {
+    let hub = TestHub::start().await;
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let gateway = refused(&hub, HUB_USER, HubOptions { gateway_listen: address, ..options() }).await;
+    assert!(gateway.contains(&format!("the gateway cannot listen on {address}")), "{gateway}");
+    let metrics = refused(&hub, HUB_USER, HubOptions { metrics_listen: address, ..options() }).await;
+    assert!(metrics.contains(&format!("cannot listen for metrics on {address}")), "{metrics}");
+}
+
+#[tokio::test]
+async fn missing_rights_and_a_missing_crd_are_named() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        eprintln!("skipped: the stand-in has no RBAC and always knows AddOnSigner");
+        return;
+    }
+    let nobody = refused(&hub, "nobody", options()).await;
+    assert!(
+        nobody.contains("nobody cannot list certificatesigningrequests; give it the rights of deploy/rbac.yaml"),
+        "{nobody}"
+    );
+    let admin = hub.client_as("root", &["system:masters"]).await;
+    let error = HubProcess::prepare(admin, options(), Clock::default()).await.err().unwrap();
+    assert!(format!("{error:#}").contains("apply deploy/ first"), "{error:#}");
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_is_named() {
+    let hub = TestHub::start().await;
+    hub.pause().await;
+    let error = refused(&hub, HUB_USER, options()).await;
+    assert!(error.contains("the API server does not answer"), "{error}");
+    hub.resume().await;
+}
+
+#[tokio::test]
+async fn readiness_and_metrics_are_served() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    wait_until(PATIENCE, "readiness", async || {
+        let (status, _) = get(whole.metrics, "/readyz").await;
+        (status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(get(whole.metrics, "/healthz").await.0, 200);
+    let (_, text) = get(whole.metrics, "/metrics").await;
+    assert!(text.contains("addon_signer_certificates_issued_total{signer=\"gateway-serving\"} 1"), "{text}");
+    assert!(text.contains("addon_signer_gateway_requests_total 0"), "{text}");
+    tokio::time::timeout(Duration::from_secs(15), whole.stop()).await.unwrap().unwrap();
+}
+
+async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}
