@@ -44,6 +44,8 @@ const SOON: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(2);
 /// Certificates whose publication is not confirmed are remembered this long.
 const REMEMBER: Duration = Duration::from_secs(3_600);
+/// How far the watch may be behind our own write before the request is looked at as the watch shows it.
+const WATCH_BEHIND: Duration = Duration::from_secs(30);
 
 /// What a signer signs.
 pub enum Kind {
@@ -93,8 +95,17 @@ pub struct Signer {
     pub serving: watch::Receiver<LineState>,
     /// Certificates per identity.
     pub limiter: Mutex<RateLimiter>,
-    /// Certificates that were signed and whose publication is not confirmed, by the UID of their request.
-    pub unconfirmed: Mutex<HashMap<String, (Issued, Timestamp)>>,
+    /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
+    pub unconfirmed: Mutex<HashMap<String, Unconfirmed>>,
+}
+
+/// A certificate that the watch has not shown yet.
+#[derive(Debug, Clone)]
+pub struct Unconfirmed {
+    issued: Issued,
+    since: Timestamp,
+    /// The API server said that it has it.
+    published: bool,
 }
 
 /// Why an action did not come about; it is tried again.
@@ -130,6 +141,10 @@ pub async fn run(signer: Signer, signer_name: String) {
 impl Signer {
     async fn reconcile(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
         let now = self.shared.clock.now();
+        if !plan::is_issued(csr) && self.was_published(csr, now) {
+            // What the watch shows is older than our own write. Working on it would sign again, in vain.
+            return Ok(Requeue::requeue(WATCH_BEHIND));
+        }
         let mode = Mode { approves: self.approves(), retention: self.shared.retention };
         let action = plan::plan(csr, mode, now, || self.evaluate(csr));
         let action = match action {
@@ -202,7 +217,7 @@ impl Signer {
         let answers = self.answers();
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
         answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &signing.trust_bundle).await?;
-        self.forget(csr);
+        self.mark_published(csr);
         self.report(csr, &profile, &issued);
         Ok(Requeue::await_change())
     }
@@ -256,7 +271,7 @@ impl Signer {
     /// The certificate that was signed for this request before, if the answer to its publication was lost and it still verifies.
     fn recall(&self, csr: &CertificateSigningRequest, signing: &Signing, now: Timestamp) -> Option<Issued> {
         let unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (issued, _) = unconfirmed.get(csr.metadata.uid.as_deref()?)?;
+        let Unconfirmed { issued, .. } = unconfirmed.get(csr.metadata.uid.as_deref()?)?;
         let purpose = match self.kind {
             Kind::Client { .. } => Purpose::Client,
             Kind::Serving(_) => Purpose::Server,
@@ -266,9 +281,23 @@ impl Signer {
 
     fn remember(&self, csr: &CertificateSigningRequest, issued: Issued, now: Timestamp) -> Issued {
         let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        unconfirmed.retain(|_, (_, since)| since.until(now) < REMEMBER);
-        unconfirmed.insert(csr.metadata.uid.clone().unwrap_or_default(), (issued.clone(), now));
+        unconfirmed.retain(|_, known| known.since.until(now) < REMEMBER);
+        let known = Unconfirmed { issued: issued.clone(), since: now, published: false };
+        unconfirmed.insert(csr.metadata.uid.clone().unwrap_or_default(), known);
         issued
+    }
+
+    fn mark_published(&self, csr: &CertificateSigningRequest) {
+        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = unconfirmed.get_mut(csr.metadata.uid.as_deref().unwrap_or_default()) {
+            known.published = true;
+        }
+    }
+
+    fn was_published(&self, csr: &CertificateSigningRequest, now: Timestamp) -> bool {
+        let unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = unconfirmed.get(csr.metadata.uid.as_deref().unwrap_or_default());
+        known.is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
     }
 
     fn forget(&self, csr: &CertificateSigningRequest) {
