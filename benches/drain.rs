@@ -72,6 +72,8 @@ struct Figure {
     first: Option<f64>,
     /// Resident memory after the drain, in MB.
     resident: Option<f64>,
+    /// Processor time of the program from its start to the end, in ms per request.
+    cpu: Option<f64>,
 }
 
 impl Figure {
@@ -102,13 +104,13 @@ async fn main() {
 fn print(figures: &[Figure]) {
     let floors: Vec<f64> = figures.iter().filter(|f| f.who.starts_with("floor")).map(Figure::rate).collect();
     let floor = floors.iter().sum::<f64>() / floors.len() as f64;
-    println!("\n| who | requests | s | CSRs/s | of the floor | first after, s | resident, MB |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("\n| who | requests | s | CSRs/s | of the floor | first after, s | resident, MB | CPU, ms each |");
+    println!("|---|---|---|---|---|---|---|---|");
     let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
     for figure in figures {
-        let (rate, Figure { who, requests, seconds, first, resident }) = (figure.rate(), figure);
-        let (of_floor, first, resident) = (rate / floor, number(*first), number(*resident));
-        println!("| {who} | {requests} | {seconds:.1} | {rate:.1} | {of_floor:.3} | {first} | {resident} |");
+        let (rate, Figure { who, requests, seconds, first, resident, cpu }) = (figure.rate(), figure);
+        let (of_floor, first, resident, cpu) = (rate / floor, number(*first), number(*resident), number(*cpu));
+        println!("| {who} | {requests} | {seconds:.1} | {rate:.1} | {of_floor:.3} | {first} | {resident} | {cpu} |");
     }
 }
 
@@ -184,10 +186,18 @@ impl World {
         let pem = std::sync::Arc::new(encode_pem(&leaf.certificate));
         let api: Api<CertificateSigningRequest> = Api::all(self.hub.client_as(HUB_USER, &HUB_GROUPS).await);
         let seen = self.observe(names.len());
-        let write = stream::iter(names.clone()).map(|name| tokio::spawn(approve_and_sign(api.clone(), name, pem.clone())));
+        let write =
+            stream::iter(names.clone()).map(|name| tokio::spawn(approve_and_sign(api.clone(), name, pem.clone())));
         let write = write.buffer_unordered(IN_FLIGHT).map(Result::unwrap).collect::<()>();
         let ((), seconds) = tokio::join!(write, seen);
-        Figure { who: who.to_owned(), requests: names.len(), seconds: seconds.1, first: None, resident: None }
+        Figure {
+            who: who.to_owned(),
+            requests: names.len(),
+            seconds: seconds.1,
+            first: None,
+            resident: None,
+            cpu: None,
+        }
     }
 
     /// Our hub, a process of its own, on a backlog that was there before it.
@@ -211,7 +221,8 @@ impl World {
         tokio::time::sleep(Duration::from_secs(1)).await;
         process.assert_running();
         let first = Some(first.duration_since(started).as_secs_f64());
-        Figure { who: who.to_owned(), requests, seconds, first, resident: Some(resident_mb(process.id())) }
+        let (resident, cpu) = (Some(resident_mb(process.id())), Some(cpu_ms(process.id()) / requests as f64));
+        Figure { who: who.to_owned(), requests, seconds, first, resident, cpu }
     }
 
     /// When the first of `count` certificates was seen, and how many seconds later the last.
@@ -308,4 +319,12 @@ fn resident_mb(id: u32) -> f64 {
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     kib * 1024.0 / 1e6
+}
+
+/// User and system time of Linux' /proc, which counts in hundredths of a second.
+fn cpu_ms(id: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let after_name = stat.rsplit(')').next().unwrap();
+    let ticks = after_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().unwrap());
+    ticks.sum::<f64>() * 10.0
 }

@@ -156,7 +156,8 @@ async fn run(target: &Target, case: &Case, length: Duration) -> Figure {
         senders.push(connect(target).await);
     }
     let started = Instant::now();
-    let asking = senders.into_iter().map(|sender| tokio::spawn(ask(target.clone(), case.clone(), sender, started + length)));
+    let asking =
+        senders.into_iter().map(|sender| tokio::spawn(ask(target.clone(), case.clone(), sender, started + length)));
     let mut latencies = Vec::new();
     for asked in futures::future::join_all(asking).await {
         latencies.extend(asked.unwrap());

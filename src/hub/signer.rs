@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::runtime::controller::{self, Action as Requeue, Controller};
+use kube::runtime::controller::{self, Action as Requeue, ReconcileRequest, applier};
 use kube::runtime::events::Recorder;
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use ring::rand::SystemRandom;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -126,16 +127,25 @@ pub enum SignerError {
 pub async fn run(signer: Signer, signer_name: String) {
     let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
-    let settings = controller::Config::default().concurrency(CONCURRENCY);
-    let results = Controller::new(api, config).with_config(settings).run(
-        |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await },
+    let (reader, writer) = reflector::store();
+    let seen = watcher(api, config).default_backoff().modify(plan::trim).reflect(writer).applied_objects();
+    let work = applier(
+        |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await }.boxed(),
         |csr, error, _| {
             info!(csr = csr.name_any(), %error, "Working on a request; trying again");
             Requeue::requeue(RETRY)
         },
         Arc::new(signer),
+        reader,
+        seen.map_ok(|csr| ReconcileRequest::from(ObjectRef::from_obj(&csr))),
+        controller::Config::default().concurrency(CONCURRENCY),
     );
-    results.for_each(|_| async {}).await; // errors were logged by the policy above
+    let report = async |result| {
+        if let Err(controller::Error::QueueError(error)) = result {
+            warn!(signer_name, %error, "Watching requests; trying again");
+        } // errors of the work were logged by the policy above
+    };
+    work.for_each(report).await;
 }
 
 impl Signer {
