@@ -45,13 +45,15 @@ use support::process::{Process, free_port};
 
 const MIB: usize = 1024 * 1024;
 const ITEM: &[u8] = b"{\"items\":[],\"next\":null,\"status\":\"everything is as it should be\"}";
+/// Each case runs this many times through each target in turn, so that a busy machine slows all alike.
+const ROUNDS: u32 = 5;
 /// Connections of the cases with large bodies, and handshakes at a time.
 const LARGE: usize = 4;
 const HANDSHAKES: usize = 16;
 
 #[derive(Parser)]
 struct Arguments {
-    /// How long each case runs.
+    /// How long each case runs through each target.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// What cargo passes.
@@ -80,10 +82,22 @@ struct Target {
     tls: Option<Arc<ClientConfig>>,
 }
 
+/// What was measured of one case through one target.
+#[derive(Default)]
 struct Figure {
-    rate: f64,
-    p50: Duration,
-    p99: Duration,
+    seconds: f64,
+    latencies: Vec<Duration>,
+}
+
+impl Figure {
+    fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.seconds
+    }
+
+    /// In microseconds; the latencies are sorted.
+    fn percentile(&self, percent: usize) -> u128 {
+        self.latencies[self.latencies.len() * percent / 100].as_micros()
+    }
 }
 
 fn main() {
@@ -112,21 +126,33 @@ async fn measure_all(targets: &[Target], length: Duration) {
     println!("\n| case | through | per s | of the upstream alone | of nginx | p50, µs | p99, µs |");
     println!("|---|---|---|---|---|---|---|");
     for case in cases() {
-        let mut figures = Vec::new();
-        for target in targets.iter().filter(|target| !case.reconnect || target.tls.is_some()) {
-            run(target, &case, length / 4).await; // warm
-            figures.push((target.name, run(target, &case, length).await));
-        }
+        let figures = measure(targets, &case, length).await;
         for (name, figure) in &figures {
             let of = |other| {
                 let other = figures.iter().find(|(name, _)| *name == other);
-                other.map_or("-".to_owned(), |(_, other)| format!("{:.2}", figure.rate / other.rate))
+                other.map_or("-".to_owned(), |(_, other)| format!("{:.2}", figure.rate() / other.rate()))
             };
             let (alone, nginx) = (of("upstream alone"), of("nginx"));
-            let (p50, p99) = (figure.p50.as_micros(), figure.p99.as_micros());
-            println!("| {} | {name} | {:.0} | {alone} | {nginx} | {p50} | {p99} |", case.name, figure.rate);
+            let (rate, p50, p99) = (figure.rate(), figure.percentile(50), figure.percentile(99));
+            println!("| {} | {name} | {rate:.0} | {alone} | {nginx} | {p50} | {p99} |", case.name);
         }
     }
+}
+
+async fn measure(targets: &[Target], case: &Case, length: Duration) -> Vec<(&'static str, Figure)> {
+    let targets = targets.iter().filter(|target| !case.reconnect || target.tls.is_some());
+    let mut figures: Vec<_> = targets.map(|target| (target, Figure::default())).collect();
+    for round in 0..=ROUNDS {
+        for (target, figure) in &mut figures {
+            let (latencies, seconds) = run(target, case, length / ROUNDS).await;
+            if round > 0 {
+                figure.latencies.extend(latencies); // the first one warms
+                figure.seconds += seconds;
+            }
+        }
+    }
+    figures.iter_mut().for_each(|(_, figure)| figure.latencies.sort_unstable());
+    figures.into_iter().map(|(target, figure)| (target.name, figure)).collect()
 }
 
 fn cases() -> Vec<Case> {
@@ -149,8 +175,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Asks for `length`; all connections are open before the time starts.
-async fn run(target: &Target, case: &Case, length: Duration) -> Figure {
+/// Asks for `length`; all connections are open before the time starts. Returns the latencies and the time in seconds.
+async fn run(target: &Target, case: &Case, length: Duration) -> (Vec<Duration>, f64) {
     let mut senders = Vec::new();
     for _ in 0..case.connections {
         senders.push(connect(target).await);
@@ -162,10 +188,7 @@ async fn run(target: &Target, case: &Case, length: Duration) -> Figure {
     for asked in futures::future::join_all(asking).await {
         latencies.extend(asked.unwrap());
     }
-    let elapsed = started.elapsed().as_secs_f64();
-    latencies.sort_unstable();
-    let at = |percent: usize| latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)];
-    Figure { rate: latencies.len() as f64 / elapsed, p50: at(50), p99: at(99) }
+    (latencies, started.elapsed().as_secs_f64())
 }
 
 async fn ask(target: Target, case: Case, mut sender: SendRequest<Full<Bytes>>, until: Instant) -> Vec<Duration> {
