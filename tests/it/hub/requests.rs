@@ -170,6 +170,27 @@ async fn over_its_rate_an_identity_waits_and_is_told() {
 }
 
 #[tokio::test]
+async fn a_request_takes_one_certificate_of_its_identitys_rate() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    create_signer(&admin, "telemetry", telemetry()).await;
+    let rate = Rate { burst: 8, interval: Duration::from_secs(3_600) };
+    let _running = RunningHub::start_with(&hub, Options { rate, ..Options::default() }).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    // The watch shows each request once more between its approval and its certificate: it must not be signed again on that.
+    let mut names = Vec::new();
+    for _ in 0..8 {
+        names.push(submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await);
+    }
+    for name in names {
+        wait_csr(&admin, &name, "issued", certificate).await;
+    }
+}
+
+#[tokio::test]
 async fn an_addon_without_standing_is_denied_on_fresh_evidence() {
     let (hub, admin, _running) = mk_ready().await;
     accept_cluster(&admin, "spoke2").await;
