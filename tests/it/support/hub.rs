@@ -44,12 +44,20 @@ pub(crate) struct Options {
     pub(crate) grpc_proxy: Option<String>,
     /// Whether the gateway follows at once.
     pub(crate) follow: bool,
+    /// What the gateway's certificate must be.
+    pub(crate) serving: ServingRules,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let rate = Rate { burst: 1_000, interval: Duration::from_secs(1) };
-        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true }
+        let serving = ServingRules {
+            account: HUB_USER.to_owned(),
+            dns_names: BTreeSet::from(["gateway.example".to_owned()]),
+            ip_addresses: BTreeSet::new(),
+            duration: Duration::from_secs(86_400),
+        };
+        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving }
     }
 }
 
@@ -88,12 +96,7 @@ impl RunningHub {
             grpc_proxy: options.grpc_proxy,
             retention: options.retention,
             rate: options.rate,
-            serving: ServingRules {
-                account: HUB_USER.to_owned(),
-                dns_names: BTreeSet::from(["gateway.example".to_owned()]),
-                ip_addresses: BTreeSet::new(),
-                duration: Duration::from_secs(86_400),
-            },
+            serving: options.serving,
         };
         let task = tokio::spawn(supervisor::run(links, settings));
         let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
