@@ -219,12 +219,12 @@ impl Signer {
             }
             Kind::Serving(_) => ready.bundle.clone(),
         };
-        let trusted = published.authorities().contains(ready.stored.issuer.as_ref()?.authority());
+        let trusted = published.authorities().contains(ready.stored.issuer.authority());
         trusted.then_some(Signing { ready, published, trust_bundle })
     }
 
     async fn sign(&self, approved: Approved, signing: &Signing, now: Timestamp) -> Result<Outcome, SignerError> {
-        let Some(issuer) = &signing.ready.stored.issuer else { return Ok(Outcome::NotYet) };
+        let issuer = &signing.ready.stored.issuer;
         if let Profile::Client { identity, .. } = approved.profile() {
             if let Err(pause) = self.take_token(identity, now) {
                 return Ok(Outcome::Limited(pause));

@@ -21,11 +21,16 @@ use crate::support::hub::{
 };
 use crate::support::{TestHub, client, crds};
 
-/// What the API server itself refuses at creation, and why it may: its own validation asks for less than ours, but for this.
-/// A real one refuses exactly these; the stand-in may let some of them through to the hub.
-fn may_be_refused_at_creation(message: &str) -> bool {
-    let known = ["spec.request: Invalid value", "spec.expirationSeconds: Invalid value", "spec.usages", "Request entity too large"];
-    known.iter().any(|part| message.contains(part))
+/// Whether the API server itself may refuse a case at creation: Go's parser does not take its encoding (the real one refuses 69
+/// of the corpus, the stand-in fewer, because its parser takes more), or `expirationSeconds` is below Kubernetes' own minimum.
+/// No case whose only fault is in what it asks for gets stuck there.
+fn may_be_refused_at_creation(name: &str, message: &str) -> bool {
+    let encoding = ["rule4-", "rule2-common-name-not-", "rule3-duplicate-", "rule3-malformed-", "rule3-name-"];
+    let lifetime = ["rule6-lifetime-", "rule6-serving-too-short"];
+    let about = |prefixes: &[&str], field: &str| {
+        prefixes.iter().any(|prefix| name.starts_with(prefix)) && message.contains(&format!("{field}: Invalid value"))
+    };
+    about(&encoding, "spec.request") || about(&lifetime, "spec.expirationSeconds")
 }
 
 #[derive(Default, Debug)]
@@ -74,8 +79,9 @@ async fn every_request_of_the_corpus_gets_its_verdict_on_an_api_server() {
     assert!(outcome.wrong.is_empty(), "{}", outcome.wrong.join("\n"));
     run.nothing_else_is_signed(&outcome).await;
     for (name, message) in &outcome.at_creation {
-        assert!(may_be_refused_at_creation(message), "{name}: {message}");
+        assert!(may_be_refused_at_creation(name, message), "{name}: {message}");
     }
+    assert!(outcome.at_creation.len() < 80 && outcome.denied.len() > 180, "most of the corpus reaches the hub");
     assert_eq!(skipped.len(), 2, "{skipped:?}");
 }
 
@@ -90,9 +96,7 @@ fn report(hub: &TestHub, outcome: &Outcome, skipped: &[String]) {
         skipped.len(),
         wrong.len()
     );
-    for (name, message) in at_creation {
-        eprintln!("  at creation: {name}: {}", message.chars().take(160).collect::<String>());
-    }
+    eprintln!("  at creation: {}", at_creation.keys().cloned().collect::<Vec<_>>().join(" "));
     skipped.iter().for_each(|line| eprintln!("  not staged: {line}"));
 }
 

@@ -1,11 +1,18 @@
 //! What the code under test logs on this test's thread.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use tracing::Dispatch;
+use tracing::level_filters::LevelFilter;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+
+/// While there is only one subscriber in the process, tracing asks the first thread that comes to a log line whether anybody
+/// wants it, and that may be another test's thread. With a second one it asks all subscribers.
+static SECOND: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish()));
 
 /// Lines that were logged.
 #[derive(Clone, Default)]
@@ -13,6 +20,7 @@ pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 /// Captures until the guard is dropped. Only for tests on a single-threaded runtime, whose tasks all run on their thread.
 pub(crate) fn capture(filter: &str) -> (Log, DefaultGuard) {
+    LazyLock::force(&SECOND);
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))

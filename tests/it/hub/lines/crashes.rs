@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::kit::{OnServer, issue, rotate};
+use super::kit::{OnServer, issue, members, rotate};
 use crate::hub::{mk_csr, mk_ready, submit};
 use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_ready};
 use crate::support::wait_until;
@@ -20,10 +20,10 @@ const LIVES: [u64; 14] = [5, 20, 35, 50, 65, 80, 100, 120, 150, 190, 240, 300, 4
 /// Exactly one authority signs and has its key; every certificate that was given to anybody is vouched for by the published
 /// anchors, and there is no key without an authority.
 async fn check(admin: &Client, line: &OnServer, running: &RunningHub) -> usize {
-    let members = line.members().await.unwrap();
+    let data = line.data().await;
+    let members = members(&data);
     let active: Vec<_> = members.iter().filter(|member| member["state"] == "Active").collect();
     assert_eq!(active.len(), 1, "{members:?}");
-    let data = line.data().await;
     assert!(data.contains_key(&format!("{}.key", active[0]["id"].as_str().unwrap())));
     let ids: Vec<_> = members.iter().map(|member| member["id"].as_str().unwrap().to_owned()).collect();
     let known = |name: &String| name == "line.json" || ids.iter().any(|id| name.starts_with(id.as_str()));

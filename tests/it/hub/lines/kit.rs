@@ -64,9 +64,7 @@ impl OnServer {
 
     /// `line.json`'s authorities.
     pub(super) async fn members(&self) -> Option<Vec<Value>> {
-        let secret = self.secrets.get_opt(self.secret).await.ok()??;
-        let line: Value = serde_json::from_slice(&secret.data?.get("line.json")?.0).ok()?;
-        line["authorities"].as_array().cloned()
+        Some(members(&self.secrets.get_opt(self.secret).await.ok()??.data?))
     }
 
     /// Waits until the line has authorities in these states; returns their ids.
@@ -119,6 +117,12 @@ impl OnServer {
         let signers: Api<AddOnSigner> = Api::all(self.admin.clone());
         signers.get("telemetry").await.unwrap().status.unwrap_or_default()
     }
+}
+
+/// The authorities that the content of a Secret names: Next, Active, Old.
+pub(super) fn members(data: &BTreeMap<String, ByteString>) -> Vec<Value> {
+    let line: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
+    line["authorities"].as_array().unwrap().clone()
 }
 
 /// Asks for a rotation of the signer telemetry as `ca rotate` does.

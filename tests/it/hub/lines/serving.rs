@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use addon_signer::csr::build::Wish;
 use addon_signer::timestamp::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -86,15 +87,25 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     wait_until(PATIENCE, "the report", async || report(&line).await["rotation"].is_null().then_some(())).await;
 }
 
-/// A hub that starts has not read the client lines when it reads the gateway's: it must not take that for "no certificates".
+/// A hub that starts has not read the client lines when it reads the gateway's, and one of them may be unreadable: it must not
+/// take that for "no certificates".
 #[tokio::test]
 async fn a_restart_does_not_shorten_the_wait() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::serving(&admin);
+    let (line, clients) = (OnServer::serving(&admin), OnServer::client(&admin));
     let leaf = issue(&hub, &admin).await;
     drop(running);
+    let good = clients.data().await;
+    clients.set_data([("line.json".to_owned(), ByteString(b"{".to_vec()))].into()).await;
     line.rotate_by_map("r1").await;
     let _running = RunningHub::start(&hub).await;
     line.wait(&["Next", "Active"]).await;
+    tokio::time::sleep(MOMENT).await;
+    line.poke().await;
+    tokio::time::sleep(MOMENT).await;
+    let next = line.members().await.unwrap().remove(0);
+    assert_eq!(next["state"], "Next");
+    assert!(next["activateAfter"].is_null(), "nobody knows yet whose certificate is the last: {next}");
+    clients.set_data(good).await;
     assert!(activate_after(&line).await >= not_after(&leaf));
 }
