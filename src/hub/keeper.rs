@@ -315,7 +315,9 @@ impl Keeper {
         if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
             return Ok(());
         }
-        let until = board.last_leaf().unwrap_or_else(|| self.clock.now());
+        // Not known yet: the next round asks again.
+        let Ok(last) = board.last_leaf() else { return Ok(()) };
+        let until = last.unwrap_or_else(|| self.clock.now());
         let line = ready.line().clone().hold_next_until(until);
         self.store.replace(&self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
@@ -369,12 +371,12 @@ impl Gate {
                     });
                 if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
             }
-            Self::Leaves(_) => match next.activate_after {
+            Self::Leaves(board) => match next.activate_after {
                 Some(at) if at < now => Ok(()),
                 Some(at) => Err(format!(
                     "agents to hold the new anchor: the last certificate given out without it expires at {at}"
                 )),
-                None => Err("the new anchor to be published".to_owned()),
+                None => Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned())),
             },
         }
     }

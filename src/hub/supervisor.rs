@@ -252,7 +252,12 @@ impl Supervisor {
                 }
                 return;
             }
-            Event::InitDone => self.objects = listed.take().unwrap_or_default(),
+            Event::InitDone => {
+                self.objects = listed.take().unwrap_or_default();
+                self.settle().await;
+                self.board.set_listed();
+                return;
+            }
             Event::Apply(object) => {
                 let name = object.name_any();
                 match self.decoded(object).await {

@@ -16,7 +16,7 @@ use x509_parser::prelude::FromDer;
 use super::kit::{OnServer, issue};
 use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use crate::hub::{MOMENT, mk_csr_of, mk_ready};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr};
+use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use crate::support::{TestHub, wait_until};
 
 fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
@@ -107,5 +107,7 @@ async fn a_restart_does_not_shorten_the_wait() {
     assert_eq!(next["state"], "Next");
     assert!(next["activateAfter"].is_null(), "nobody knows yet whose certificate is the last: {next}");
     clients.set_data(good).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    line.poke().await;
     assert!(activate_after(&line).await >= not_after(&leaf));
 }
