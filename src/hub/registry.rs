@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
 use crate::identity::{AddOnName, ClusterName};
-use crate::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
+use crate::registry::{AddOnFacts, ClusterFacts, Registry, SharedRegistry};
 
 /// Why the registry cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -149,26 +149,26 @@ pub async fn watch_addons(
     Err(RegistryError::Ended("ManagedClusterAddOns"))
 }
 
-/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be late.
+/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be
+/// late. The result knows this cluster and addon, and no other.
 ///
 /// # Errors
 /// The API server's.
-pub async fn refresh(
+pub async fn look_up(
     client: &Client,
     api: AddOnApi,
-    registry: &SharedRegistry,
     cluster: &ClusterName,
     addon: &AddOnName,
-) -> Result<(), kube::Error> {
+) -> Result<Registry, kube::Error> {
     let namespaced = Api::<DynamicObject>::namespaced_with(client.clone(), cluster.as_str(), &api.resource());
     let clusters = clusters_api(client);
     let (found_cluster, found_addon) =
         tokio::try_join!(clusters.get_opt(cluster.as_str()), namespaced.get_opt(addon.as_str()))?;
-    registry.write(|registry| {
-        registry.set_cluster(cluster.clone(), found_cluster.as_ref().map(cluster_facts));
-        registry.set_addon(cluster.clone(), addon.clone(), found_addon.as_ref().map(addon_facts));
-    });
-    Ok(())
+    let mut registry = Registry::default();
+    registry.replace_clusters(found_cluster.iter().map(|found| (cluster.clone(), cluster_facts(found))).collect());
+    let addons = found_addon.iter().map(|found| (addon.clone(), addon_facts(found))).collect();
+    registry.replace_addons(HashMap::from([(cluster.clone(), addons)]));
+    Ok(registry)
 }
 
 fn record_cluster(registry: &SharedRegistry, object: &DynamicObject) {
