@@ -3,13 +3,15 @@
 //! The same watch of addons also keeps `status.registrations`: see [`crate::hub::registration`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Client, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
 
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
@@ -97,7 +99,8 @@ pub async fn watch_clusters(client: Client, registry: SharedRegistry) -> Result<
     Err(RegistryError::Ended("ManagedClusters"))
 }
 
-/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`.
+/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`, or says `all_again` when that is
+/// full.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
@@ -106,6 +109,7 @@ pub async fn watch_addons(
     api: AddOnApi,
     registry: SharedRegistry,
     seen: mpsc::Sender<DynamicObject>,
+    all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
     let mut events = watch_objects(addons_api(&client, api), watcher::Config::default()).default_backoff().boxed();
     let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>> = HashMap::new();
@@ -142,8 +146,11 @@ pub async fn watch_addons(
                 continue;
             }
         };
-        if seen.send(object).await.is_err() {
-            return Err(RegistryError::Ended("registrations"));
+        match seen.try_send(object) {
+            Ok(()) => {}
+            // Writing is slower than reading, and who is detached must not stay in because of it.
+            Err(TrySendError::Full(_)) => all_again.notify_one(),
+            Err(TrySendError::Closed(_)) => return Err(RegistryError::Ended("registrations")),
         }
     }
     Err(RegistryError::Ended("ManagedClusterAddOns"))
