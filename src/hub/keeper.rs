@@ -188,13 +188,17 @@ impl Keeper {
     async fn round(&mut self) -> Duration {
         match self.advance().await {
             Ok(()) => ROUND,
-            Err(KeeperError::Store(StoreError::Conflict(secret))) => {
-                info!(secret, "The authorities were changed by somebody else; reading them again");
+            Err(KeeperError::Store(StoreError::Conflict(object))) => {
+                info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {
-                // What was read stays: an API server that is away can be written to by nobody else either.
                 warn!(%error, secret = self.names.secret, "Keeping the authorities; trying again");
+                // What was read stays: an API server that is away can be written to by nobody else either.
+                if self.state.borrow().last().is_none() {
+                    let message = format!("The authorities cannot be kept: {error}.");
+                    self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None });
+                }
                 RETRY
             }
             Err(error) => {

@@ -99,7 +99,7 @@ pub enum StoreError {
         cause: String,
     },
     /// Somebody else wrote in between: read again.
-    #[error("the Secret {0} was changed by somebody else")]
+    #[error("{0} was changed by somebody else")]
     Conflict(String),
     /// The API server did not do it.
     #[error("the API server did not answer as needed: {0}")]
@@ -246,7 +246,7 @@ impl Store {
     /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ.
     ///
     /// # Errors
-    /// [`StoreError::Api`]; the next round tries again.
+    /// [`StoreError::Conflict`] when somebody else wrote it meanwhile, [`StoreError::Api`]; the next round tries again.
     pub async fn publish(&self, names: &LineNames, bundle: &Bundle, status: Option<String>) -> Result<(), StoreError> {
         let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
         data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
@@ -257,12 +257,13 @@ impl Store {
                 ..ObjectMeta::default()
             };
             let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-            self.config_maps.create(&PostParams::default(), &map).await?;
-            return Ok(());
+            let created = self.config_maps.create(&PostParams::default(), &map).await;
+            return created.map(|_| ()).map_err(|error| conflict_or(error, &names.config_map));
         };
         if map.data.as_ref() != Some(&data) {
             map.data = Some(data);
-            self.config_maps.replace(&names.config_map, &PostParams::default(), &map).await?;
+            let replaced = self.config_maps.replace(&names.config_map, &PostParams::default(), &map).await;
+            replaced.map_err(|error| conflict_or(error, &names.config_map))?;
         }
         Ok(())
     }
@@ -277,10 +278,10 @@ impl Store {
     }
 }
 
-fn conflict_or(error: kube::Error, secret: &str) -> StoreError {
+fn conflict_or(error: kube::Error, name: &str) -> StoreError {
     match &error {
         kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
-            StoreError::Conflict(secret.to_owned())
+            StoreError::Conflict(name.to_owned())
         }
         _ => StoreError::Api(error),
     }
@@ -304,7 +305,9 @@ fn data(
         let name = format!("{id}.key");
         let key = match (keys.get(&name), new_key) {
             (Some(key), _) => key.clone(),
-            (None, Some(pkcs8)) if newest == Some(id) => ByteString(crate::pem::encode_private(pkcs8).as_bytes().to_vec()),
+            (None, Some(pkcs8)) if newest == Some(id) => {
+                ByteString(crate::pem::encode_private(pkcs8).as_bytes().to_vec())
+            }
             (None, _) => continue,
         };
         data.insert(name, key);
