@@ -10,7 +10,7 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -39,7 +39,7 @@ const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),
 };
-/// How many addons may wait for their registration to be written before the watch waits for the writer.
+/// How many addons may wait for their registration to be written; when there are more, all are looked at again later.
 const REGISTRATIONS_WAITING: usize = 1024;
 
 /// What the hub is told by its command line.
@@ -98,11 +98,12 @@ pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError>
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
     let (client, registry) = (links.client.clone(), links.registry.clone());
     tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
-    let (client, registry) = (links.client.clone(), links.registry.clone());
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen).await?) });
+    let all_again = Arc::new(Notify::new());
+    let (client, registry, missed) = (links.client.clone(), links.registry.clone(), all_again.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen, missed).await?) });
     let (client, clock) = (links.client.clone(), links.clock.clone());
     tasks.spawn(async move {
-        registration::keep(client, addon_api, clock, addons, served).await;
+        registration::keep(client, addon_api, clock, addons, all_again, served).await;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
     let supervisor = Supervisor::new(links, settings, addon_api, signers);
@@ -134,6 +135,8 @@ struct Supervisor {
     api: Api<AddOnSigner>,
     serving: watch::Sender<LineState>,
     objects: BTreeMap<String, AddOnSigner>,
+    /// Objects that could not be read, and why: what their status was told.
+    undecodable: BTreeMap<String, String>,
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Signers>,
     tasks: JoinSet<(String, bool)>,
@@ -161,6 +164,7 @@ impl Supervisor {
             api: Api::all(client),
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),
+            undecodable: BTreeMap::new(),
             served: BTreeMap::new(),
             signers,
             tasks: JoinSet::new(),
@@ -267,16 +271,24 @@ impl Supervisor {
             }
             Event::Delete(object) => {
                 self.objects.remove(&object.name_any());
+                self.undecodable.remove(&object.name_any());
             }
         }
         self.settle().await;
     }
 
-    async fn decoded(&self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
+    async fn decoded(&mut self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
         let name = object.name_any();
         match object.0 {
-            Ok(object) => object.metadata.deletion_timestamp.is_none().then_some(object),
+            Ok(object) => {
+                self.undecodable.remove(&name);
+                object.metadata.deletion_timestamp.is_none().then_some(object)
+            }
             Err(error) => {
+                // Its status cannot be read either, to see whether it says so already.
+                if self.undecodable.insert(name.clone(), error.error.clone()).as_ref() == Some(&error.error) {
+                    return None;
+                }
                 warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
                 let now = self.links.clock.now();
                 if let Err(error) = status::write_undecodable(&self.api, &name, &error.error, now).await {
@@ -289,7 +301,12 @@ impl Supervisor {
 
     /// Brings what runs in line with the objects.
     async fn settle(&mut self) {
-        let gone: Vec<String> = self.served.keys().filter(|name| !self.objects.contains_key(*name)).cloned().collect();
+        // One of the same name that was created anew is another signer, perhaps of another signer name.
+        let is_there = |(name, served): &(&String, &Served)| {
+            self.objects.get(*name).is_some_and(|object| object.metadata.uid == served.object.metadata.uid)
+        };
+        let gone: Vec<String> =
+            self.served.iter().filter(|entry| !is_there(entry)).map(|(name, _)| name.clone()).collect();
         for name in gone {
             if let Some(served) = self.served.remove(&name) {
                 info!(signer = name, "An AddOnSigner is gone; its certificates are no longer anybody's identity");
@@ -411,8 +428,9 @@ impl Supervisor {
     /// The task reports whether it was stopped; one that ends by itself ends the hub.
     fn spawn_until(&mut self, stop: CancellationToken, name: String, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(async move {
-            let stopped = stop.run_until_cancelled_owned(task).await.is_none();
-            (name, stopped)
+            stop.run_until_cancelled(task).await;
+            // What a stopped task waits for is dropped with its signer, so it may see that before it sees the stop.
+            (name, stop.is_cancelled())
         });
     }
 
