@@ -46,6 +46,8 @@ pub(crate) struct Options {
     pub(crate) follow: bool,
     /// What the gateway's certificate must be.
     pub(crate) serving: ServingRules,
+    /// The account.
+    pub(crate) user: &'static str,
 }
 
 impl Default for Options {
@@ -57,7 +59,7 @@ impl Default for Options {
             ip_addresses: BTreeSet::new(),
             duration: Duration::from_secs(86_400),
         };
-        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving }
+        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving, user: HUB_USER }
     }
 }
 
@@ -79,7 +81,7 @@ impl RunningHub {
     }
 
     pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
-        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let client = hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await;
         let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new());
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));

@@ -29,8 +29,7 @@ async fn check(admin: &Client, line: &OnServer, running: &RunningHub) -> usize {
     let known = |name: &String| name == "line.json" || ids.iter().any(|id| name.starts_with(id.as_str()));
     assert!(data.keys().all(known), "{:?}", data.keys());
     let csrs: Api<CertificateSigningRequest> = Api::all(admin.clone());
-    let given: Vec<_> =
-        csrs.list(&ListParams::default()).await.unwrap().items.iter().filter_map(certificate).collect();
+    let given: Vec<_> = csrs.list(&ListParams::default()).await.unwrap().items.iter().filter_map(certificate).collect();
     let bundle = line.bundle().await.unwrap();
     for pem in &given {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();

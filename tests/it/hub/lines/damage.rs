@@ -113,7 +113,12 @@ fn damages(good: &Data, id: &str) -> Vec<Damage> {
         with("another key", &key, &key, ByteString(other_key_pem.into_bytes())),
         with("a key that is none", &key, &key, text("please")),
         with("states that are not JSON", "line.json", "line.json", text("{")),
-        with("an unknown state", "Sleepy", "line.json", state(&|line| line["authorities"][0]["state"] = json!("Sleepy"))),
+        with(
+            "an unknown state",
+            "Sleepy",
+            "line.json",
+            state(&|line| line["authorities"][0]["state"] = json!("Sleepy")),
+        ),
         with("no authority", "line.json", "line.json", state(&|line| line["authorities"] = json!([]))),
         with("a certificate of another id", &crt, &crt, ByteString(other.pem().into_bytes())),
         with("a certificate that is none", &crt, &crt, text("please")),

@@ -107,10 +107,8 @@ async fn state_does_not_grow_with_the_number_of_rotations() {
     }
     assert_eq!(line.data().await.len(), 3);
     line.wait_bundle(&active).await;
-    wait_until(PATIENCE, "the status to settle", async || {
-        (line.status().await.authorities.len() == 1).then_some(())
-    })
-    .await;
+    wait_until(PATIENCE, "the status to settle", async || (line.status().await.authorities.len() == 1).then_some(()))
+        .await;
 }
 
 #[tokio::test]
