@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use addon_signer::ca::bundle::Purpose;
+use addon_signer::hub::store::{LineNames, Store, StoreError};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
 use kube::api::PostParams;
@@ -11,7 +12,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
-use crate::hub::{MOMENT, mk_csr};
+use crate::hub::{MOMENT, mk_csr, mk_ready};
 use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -63,4 +64,24 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     assert_eq!(line.wait(&["Active", "Old"]).await, ids);
     assert_eq!(ids[1], active[0]);
     issue(&hub, &admin).await;
+}
+
+/// A step that was decided on an older line is not persisted: whoever came second reads again (invariant I7).
+#[tokio::test]
+async fn a_line_is_never_written_over_a_newer_one() {
+    let (_hub, admin, running) = mk_ready().await;
+    let now = running.clock.now();
+    drop(running);
+    let (store, names) = (Store::new(&admin, "addon-signer"), LineNames::client("telemetry"));
+    let older = store.load(&names, true, now).await.unwrap().unwrap();
+    let newer = store.load(&names, true, now).await.unwrap().unwrap();
+    let longer = newer.line.reserve(now.plus(Duration::from_secs(60))).unwrap();
+    store.replace(&names, &newer, &longer, None).await.unwrap();
+    let written = OnServer::client(&admin).data().await;
+    let shorter = older.line.reserve(now.plus(Duration::from_secs(30))).unwrap();
+    let refused = store.replace(&names, &older, &shorter, None).await;
+    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+    let begun = store.create(&names, &older.line, b"another key").await;
+    assert!(matches!(begun, Err(StoreError::Conflict(_))), "{begun:?}");
+    assert_eq!(OnServer::client(&admin).data().await, written);
 }
