@@ -11,3 +11,13 @@ pub mod signer;
 pub mod status;
 pub mod store;
 pub mod supervisor;
+
+use std::time::Duration;
+
+use kube::runtime::watcher::ExponentialBackoff;
+
+/// How soon a watch that failed is tried again. kube's own default goes up to a minute, which is how long nobody would get a
+/// certificate, and a detached cluster would stay in, after the API server is back.
+fn watch_backoff() -> ExponentialBackoff {
+    ExponentialBackoff::new(Duration::from_millis(500), Duration::from_secs(3), 2.0, true)
+}

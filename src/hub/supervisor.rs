@@ -19,13 +19,13 @@ use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::{AuthorityPlan, SignerConfig};
 use crate::clock::Clock;
-use crate::hub::board::Board;
 use crate::hub::keeper::{Gate, Keeper, LinePlan, LineState};
 use crate::hub::registration::{self, Signers};
 use crate::hub::registry::{self, RegistryError};
 use crate::hub::signer::{self, Kind, Shared, Signer};
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
+use crate::hub::{self, board::Board};
 use crate::policy::{GATEWAY_SERVING_SIGNER, ServingRules};
 use crate::public_key::KeyKind;
 use crate::rate::{Rate, RateLimiter};
@@ -177,7 +177,7 @@ impl Supervisor {
     async fn run(mut self) -> Result<(), HubError> {
         self.start_serving();
         let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
-        let mut events = watch_objects(guarded, watcher::Config::default()).default_backoff().boxed();
+        let mut events = watch_objects(guarded, watcher::Config::default()).backoff(hub::watch_backoff()).boxed();
         let mut listed = None;
         loop {
             tokio::select! {
