@@ -91,7 +91,8 @@ impl Floor {
         let der = CertificateSigningRequestDer::from_pem_slice(REQUEST).unwrap();
         let (_, request) = X509CertificationRequest::from_der(&der).unwrap();
         let info = &request.certification_request_info;
-        let request = Signature::new(&info.subject_pki.subject_public_key.data, info.raw, &request.signature_value.data);
+        let request =
+            Signature::new(&info.subject_pki.subject_public_key.data, info.raw, &request.signature_value.data);
         let issued = hub.whole();
         let (_, leaf) = X509Certificate::from_der(&issued.certificate).unwrap();
         let (_, ca) = X509Certificate::from_der(hub.issuer.authority().certificate()).unwrap();
