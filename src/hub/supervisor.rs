@@ -1,6 +1,6 @@
 //! Starts and stops what each AddOnSigner needs, and observes the end of every task (invariant I12).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::hub::signer::{self, Kind, Shared, Signer};
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
 use crate::hub::task::until_stopped;
+use crate::hub::unconfirmed::Unconfirmed;
 use crate::policy::GATEWAY_SERVING_SIGNER;
 use crate::public_key::KeyKind;
 use crate::rate::RateLimiter;
@@ -170,7 +171,7 @@ impl Supervisor {
             reserve,
             serving: self.serving.subscribe(),
             limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
-            unconfirmed: Mutex::new(HashMap::new()),
+            unconfirmed: Unconfirmed::default(),
         }
     }
 

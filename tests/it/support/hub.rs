@@ -114,11 +114,6 @@ impl RunningHub {
     pub(crate) fn follow_once(&self) {
         self.applied.send_replace(self.trust.borrow().clone());
     }
-
-    /// How the hub ended, if it did.
-    pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
-        (&mut self.task).await.unwrap()
-    }
 }
 
 impl Drop for RunningHub {
