@@ -15,6 +15,7 @@ use crate::ca::authority::{Authority, AuthorityError};
 use crate::ca::bundle::Bundle;
 use crate::ca::line::{Evidence, Line, Step};
 use crate::clock::Clock;
+use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::status;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
@@ -164,10 +165,10 @@ impl Keeper {
     pub async fn run(mut self) {
         let name = format!("metadata.name={}", self.names.secret);
         let secrets = watcher(self.store.secrets(), watcher::Config::default().fields(&name));
-        let mut secrets = secrets.default_backoff().boxed();
+        let mut secrets = secrets.backoff(WatchBackoff::default()).boxed();
         let maps = format!("metadata.name={}", self.names.config_map);
         let maps = watcher(self.store.config_maps(), watcher::Config::default().fields(&maps));
-        let mut maps = maps.default_backoff().boxed();
+        let mut maps = maps.backoff(WatchBackoff::default()).boxed();
         loop {
             let pause = self.round().await;
             tokio::select! {

@@ -2,6 +2,7 @@
 //! registry; [`supervisor`] starts and stops them as AddOnSigners come and go.
 
 pub mod answers;
+mod backoff;
 pub mod board;
 pub mod keeper;
 pub mod plan;

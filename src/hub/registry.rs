@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
 
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
+use crate::hub::backoff::WatchBackoff;
 use crate::identity::{AddOnName, ClusterName};
 use crate::registry::{AddOnFacts, ClusterFacts, Registry, SharedRegistry};
 
@@ -76,7 +77,8 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
 pub async fn watch_clusters(client: Client, registry: SharedRegistry) -> Result<(), RegistryError> {
-    let mut events = watch_objects(clusters_api(&client), watcher::Config::default()).default_backoff().boxed();
+    let mut events =
+        watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed = HashMap::new();
     while let Some(event) = events.next().await {
         match event {
@@ -111,7 +113,8 @@ pub async fn watch_addons(
     seen: mpsc::Sender<DynamicObject>,
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
-    let mut events = watch_objects(addons_api(&client, api), watcher::Config::default()).default_backoff().boxed();
+    let mut events =
+        watch_objects(addons_api(&client, api), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>> = HashMap::new();
     while let Some(event) = events.next().await {
         let object = match event {

@@ -24,6 +24,7 @@ use crate::ca::bundle::{Bundle, Purpose};
 use crate::ca::issuer::{IssueError, Issued, Serial};
 use crate::clock::Clock;
 use crate::hub::answers::{Answers, Verdict};
+use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, ReadyLine, Reserve};
 use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
 use crate::hub::registry;
@@ -116,7 +117,7 @@ pub async fn run(signer: Signer, signer_name: String) {
     let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
     let settings = controller::Config::default().concurrency(CONCURRENCY);
-    let results = Controller::new(api, config).with_config(settings).run(
+    let results = Controller::new(api, config).with_config(settings).trigger_backoff(WatchBackoff::default()).run(
         |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await },
         |csr, error, _| {
             info!(csr = csr.name_any(), %error, "Working on a request; trying again");
