@@ -347,10 +347,10 @@ impl Supervisor {
     fn read(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
         let age = |object: &AddOnSigner| (object.metadata.creation_timestamp.clone(), object.name_any());
         let rivals = self.objects.values().filter(|other| other.spec.signer_name == object.spec.signer_name);
-        if let Some(first) = rivals.min_by_key(|other| age(other)) {
-            if first.name_any() != object.name_any() {
-                return Err(status::duplicate(&first.name_any(), &object.spec));
-            }
+        if let Some(first) = rivals.min_by_key(|other| age(other))
+            && first.name_any() != object.name_any()
+        {
+            return Err(status::duplicate(&first.name_any(), &object.spec));
         }
         SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
             .map_err(|error| ("InvalidSpec", format!("{error}.")))
