@@ -9,7 +9,13 @@
 //! Every contestant drains requests that were created before, of the same clusters, on the same API server, as the same
 //! account; an etcd that waits for the disk. An observer watches the requests: a rate is the certificates after the first,
 //! divided by the time from the first to the last that the observer saw.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a load program fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -263,10 +263,10 @@ impl Signer {
             return Ok(Outcome::NotYet);
         }
         // Last, so that a request that waits for the hub does not use up what its identity may have.
-        if let Profile::Client { identity, .. } = &profile {
-            if let Err(pause) = self.take_token(identity, now) {
-                return Ok(Outcome::Limited(pause));
-            }
+        if let Profile::Client { identity, .. } = &profile
+            && let Err(pause) = self.take_token(identity, now)
+        {
+            return Ok(Outcome::Limited(pause));
         }
         Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
     }

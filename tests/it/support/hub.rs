@@ -116,6 +116,13 @@ impl RunningHub {
     }
 }
 
+impl RunningHub {
+    /// How the hub ended; waits until it does.
+    pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
+        (&mut self.task).await.unwrap()
+    }
+}
+
 impl Drop for RunningHub {
     fn drop(&mut self) {
         self.task.abort();
