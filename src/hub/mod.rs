@@ -22,8 +22,10 @@ use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::api::rules::AuthorityPlan;
 use crate::clock::Clock;
 use crate::policy::ServingRules;
+use crate::public_key::KeyKind;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
 use crate::telemetry::Metrics;
@@ -32,6 +34,12 @@ use registration::Signers;
 use registry::RegistryError;
 use supervisor::Supervisor;
 
+/// The gateway's serving CA lives this long and is replaced this long before its end.
+const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
+    key: KeyKind::EcdsaP256,
+    duration: Duration::from_secs(365 * 86_400),
+    renew_before: Duration::from_secs(90 * 86_400),
+};
 /// How many addons may wait for their registration to be written; when there are more, all are looked at again later.
 const REGISTRATIONS_WAITING: usize = 1024;
 

@@ -1,8 +1,7 @@
 //! Starts and stops what each AddOnSigner needs, and observes the end of every task (invariant I12).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::DeserializeGuard;
@@ -15,10 +14,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{HubError, HubLinks, HubSettings};
+use super::{HubError, HubLinks, HubSettings, SERVING_PLAN};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
-use crate::api::rules::{AuthorityPlan, SignerConfig};
+use crate::api::rules::SignerConfig;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::keeper::{Gate, Keeper, LinePlan, LineState};
@@ -29,15 +28,8 @@ use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
 use crate::hub::task::until_stopped;
 use crate::hub::unconfirmed::Unconfirmed;
 use crate::policy::GATEWAY_SERVING_SIGNER;
-use crate::public_key::KeyKind;
 use crate::rate::RateLimiter;
 
-/// The gateway's serving CA lives this long and is replaced this long before its end.
-const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
-    key: KeyKind::EcdsaP256,
-    duration: Duration::from_secs(365 * 86_400),
-    renew_before: Duration::from_secs(90 * 86_400),
-};
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
 
@@ -66,6 +58,8 @@ pub(super) struct Supervisor {
     undecodable: BTreeMap<String, String>,
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Signers>,
+    /// Signer names whose AddOnSigner was deleted while this hub ran.
+    deleted: BTreeSet<String>,
     tasks: JoinSet<(String, bool)>,
     changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
 }
@@ -99,6 +93,7 @@ impl Supervisor {
             undecodable: BTreeMap::new(),
             served: BTreeMap::new(),
             signers,
+            deleted: BTreeSet::new(),
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
             links,
@@ -211,8 +206,11 @@ impl Supervisor {
                 };
             }
             Event::Delete(object) => {
-                self.objects.remove(&object.name_any());
-                self.undecodable.remove(&object.name_any());
+                let name = object.name_any();
+                let registered = self.served.get(&name).map(|served| served.config.borrow().clone());
+                self.deleted.extend(registered.filter(|it| it.registers).map(|it| it.rules.signer_name.clone()));
+                self.objects.remove(&name);
+                self.undecodable.remove(&name);
             }
         }
         self.settle().await;
@@ -264,9 +262,11 @@ impl Supervisor {
             self.report(&name).await;
         }
         let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
-        let signers: Signers = Arc::new(good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect());
+        let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
+        self.deleted.retain(|signer_name| served.values().all(|config| config.rules.signer_name != *signer_name));
+        let signers = Signers { served: Arc::new(served), deleted: Arc::new(self.deleted.clone()) };
         self.signers.send_if_modified(|known| {
-            let differs = **known != *signers;
+            let differs = *known != signers;
             if differs {
                 *known = signers;
             }
