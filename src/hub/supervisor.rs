@@ -9,29 +9,25 @@ use kube::core::DeserializeGuard;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::{HubError, HubLinks, HubSettings};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::{AuthorityPlan, SignerConfig};
-use crate::clock::Clock;
 use crate::hub::board::Board;
 use crate::hub::keeper::{Gate, Keeper, LinePlan, LineState};
-use crate::hub::registration::{self, Signers};
-use crate::hub::registry::{self, RegistryError};
+use crate::hub::registration::Signers;
 use crate::hub::signer::{self, Kind, Shared, Signer};
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
-use crate::policy::{GATEWAY_SERVING_SIGNER, ServingRules};
+use crate::policy::GATEWAY_SERVING_SIGNER;
 use crate::public_key::KeyKind;
-use crate::rate::{Rate, RateLimiter};
-use crate::registry::SharedRegistry;
-use crate::telemetry::Metrics;
-use crate::trust::Trust;
+use crate::rate::RateLimiter;
 
 /// The gateway's serving CA lives this long and is replaced this long before its end.
 const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
@@ -39,80 +35,6 @@ const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),
 };
-/// How many addons may wait for their registration to be written before the watch waits for the writer.
-const REGISTRATIONS_WAITING: usize = 1024;
-
-/// What the hub is told by its command line.
-#[derive(Debug, Clone)]
-pub struct HubSettings {
-    /// Where Secrets and ConfigMaps are.
-    pub namespace: String,
-    /// The account that may stand in for agents (OCM's gRPC server).
-    pub grpc_proxy: Option<String>,
-    /// How long refused requests are kept.
-    pub retention: Duration,
-    /// How many certificates one identity may have.
-    pub rate: Rate,
-    /// What the gateway's serving certificate must be.
-    pub serving: ServingRules,
-}
-
-/// What the hub shares with the rest of the process.
-pub struct HubLinks {
-    /// The hub's account.
-    pub client: Client,
-    /// The time.
-    pub clock: Clock,
-    /// Filled by the hub, read by the gateway.
-    pub registry: SharedRegistry,
-    /// What the gateway is to trust.
-    pub trust: watch::Sender<Arc<Trust>>,
-    /// What the gateway trusts.
-    pub applied: watch::Receiver<Arc<Trust>>,
-    /// Counters.
-    pub metrics: Metrics,
-}
-
-/// Why the hub stopped.
-#[derive(Debug, thiserror::Error)]
-pub enum HubError {
-    /// The registry cannot be kept.
-    #[error(transparent)]
-    Registry(#[from] RegistryError),
-    /// A task that runs as long as the hub ended.
-    #[error("the hub's task {0} ended")]
-    TaskEnded(String),
-    /// A task panicked.
-    #[error("a task of the hub failed: {0}")]
-    TaskFailed(#[from] tokio::task::JoinError),
-}
-
-/// Runs the hub until one of its tasks ends, which none does by itself.
-///
-/// # Errors
-/// [`HubError`] says which task ended and why.
-pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError> {
-    let addon_api = registry::discover(&links.client).await?;
-    let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
-    let (signers, served) = watch::channel(Signers::default());
-    let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
-    let (client, registry) = (links.client.clone(), links.registry.clone());
-    tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
-    let (client, registry) = (links.client.clone(), links.registry.clone());
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen).await?) });
-    let (client, clock) = (links.client.clone(), links.clock.clone());
-    tasks.spawn(async move {
-        registration::keep(client, addon_api, clock, addons, served).await;
-        Err(HubError::TaskEnded("registrations".to_owned()))
-    });
-    let supervisor = Supervisor::new(links, settings, addon_api, signers);
-    tasks.spawn(supervisor.run());
-    match tasks.join_next().await {
-        Some(ended) => ended?,
-        None => Ok(()),
-    }
-}
-
 /// An AddOnSigner that is, or was, served.
 struct Served {
     object: AddOnSigner,
@@ -125,7 +47,7 @@ struct Served {
     signing: CancellationToken,
 }
 
-struct Supervisor {
+pub(super) struct Supervisor {
     links: HubLinks,
     settings: HubSettings,
     shared: Shared,
@@ -141,7 +63,12 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn new(links: HubLinks, settings: HubSettings, addon_api: AddOnApi, signers: watch::Sender<Signers>) -> Self {
+    pub(super) fn new(
+        links: HubLinks,
+        settings: HubSettings,
+        addon_api: AddOnApi,
+        signers: watch::Sender<Signers>,
+    ) -> Self {
         let client = links.client.clone();
         let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
         let shared = Shared {
@@ -170,7 +97,7 @@ impl Supervisor {
         }
     }
 
-    async fn run(mut self) -> Result<(), HubError> {
+    pub(super) async fn run(mut self) -> Result<(), HubError> {
         self.start_serving();
         let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
         let mut events = watch_objects(guarded, watcher::Config::default()).default_backoff().boxed();
@@ -315,10 +242,10 @@ impl Supervisor {
     fn read(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
         let age = |object: &AddOnSigner| (object.metadata.creation_timestamp.clone(), object.name_any());
         let rivals = self.objects.values().filter(|other| other.spec.signer_name == object.spec.signer_name);
-        if let Some(first) = rivals.min_by_key(|other| age(other)) {
-            if first.name_any() != object.name_any() {
-                return Err(status::duplicate(&first.name_any(), &object.spec));
-            }
+        if let Some(first) = rivals.min_by_key(|other| age(other))
+            && first.name_any() != object.name_any()
+        {
+            return Err(status::duplicate(&first.name_any(), &object.spec));
         }
         SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
             .map_err(|error| ("InvalidSpec", format!("{error}.")))
