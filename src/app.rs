@@ -23,7 +23,7 @@ use crate::api::AddOnSigner;
 use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
-use crate::hub::supervisor::{self, HubLinks, HubSettings};
+use crate::hub::{self, HubLinks, HubSettings};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
@@ -117,7 +117,7 @@ impl HubProcess {
             metrics,
         };
         let settings = settings(&self.options, self.account, &names);
-        tasks.spawn(async move { Ok(supervisor::run(links, settings).await?) });
+        tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
 
         let inputs = Inputs { trust: trusted.clone(), registry, serving, clock: self.clock.clone() };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());

@@ -133,8 +133,7 @@ impl CertificateRequest {
     /// One [`CsrError`] per broken rule, the first that is found.
     pub fn from_der(bytes: &[u8]) -> Result<Self, CsrError> {
         let signed = asn1::Signed::from_der(bytes)?;
-        let content = signed.content.to_der()?;
-        let info = asn1::RequestInfo::from_der(&content)?;
+        let info: asn1::RequestInfo<'_> = signed.content.decode_as()?;
         if info.version != 0 {
             return Err(CsrError::Version(info.version));
         }
@@ -181,15 +180,14 @@ impl CertificateRequest {
 }
 
 /// RFC 7468, strict: the text between the first BEGIN and the last END is the only one, and only white space is outside.
-fn single_block(pem: &[u8]) -> Result<Vec<u8>, CsrError> {
+fn single_block(pem: &[u8]) -> Result<CertificateSigningRequestDer<'static>, CsrError> {
     let text = std::str::from_utf8(pem).map_err(|_| CsrError::NotOnePemBlock)?.trim();
     let body = text.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(END)).ok_or(CsrError::NotOnePemBlock)?;
     if body.contains("-----") {
         return Err(CsrError::NotOnePemBlock);
     }
-    let der = CertificateSigningRequestDer::from_pem_slice(text.as_bytes())
-        .map_err(|error| CsrError::Malformed(format!("{error:?}")))?;
-    Ok(der.as_ref().to_vec())
+    CertificateSigningRequestDer::from_pem_slice(text.as_bytes())
+        .map_err(|error| CsrError::Malformed(format!("{error:?}")))
 }
 
 /// Known algorithm, its parameters as RFC 5758, 8410 and 4055 have them, and whole bytes: all of it is outside of what
@@ -264,16 +262,16 @@ fn read_attributes(info: &asn1::RequestInfo<'_>) -> Result<RequestedExtensions, 
             if requested.is_some() {
                 return Err(CsrError::DuplicateExtensionRequest);
             }
-            requested = Some(read_extensions(&value.to_der()?)?);
+            requested = Some(read_extensions(value)?);
         }
     }
     Ok(requested.unwrap_or_default())
 }
 
-fn read_extensions(bytes: &[u8]) -> Result<RequestedExtensions, CsrError> {
+fn read_extensions(value: &AnyRef<'_>) -> Result<RequestedExtensions, CsrError> {
     let mut requested = RequestedExtensions::default();
     let mut seen: Vec<ObjectIdentifier> = Vec::new();
-    for extension in Vec::<asn1::Extension<'_>>::from_der(bytes)? {
+    for extension in value.decode_as::<Vec<asn1::Extension<'_>>>()? {
         if seen.contains(&extension.oid) {
             return Err(CsrError::DuplicateExtension(extension.oid.to_string()));
         }

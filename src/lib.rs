@@ -16,6 +16,7 @@ pub(crate) mod general_names;
 pub(crate) mod hex;
 pub mod hub;
 pub mod identity;
+pub(crate) mod output;
 pub(crate) mod pem;
 pub mod policy;
 pub mod private_key;

@@ -33,6 +33,7 @@ struct WipedPair(Box<Pair>);
 
 impl Drop for WipedPair {
     fn drop(&mut self) {
+        const { assert!(!std::mem::needs_drop::<Pair>(), "a wiped pair is never dropped") };
         let pair: *mut Pair = &raw mut *self.0;
         // SAFETY: the pair is uniquely borrowed and never read again, because the box's own drop glue has nothing to
         // do for its content: ring's key pairs are arrays of integers and references to statics, without Drop, so
@@ -42,6 +43,29 @@ impl Drop for WipedPair {
             zeroize::zeroize_flat_type(pair);
         }
     }
+}
+
+/// How much stack an operation of ring may have left key bytes on: three times what was found to be enough.
+const STACK_BYTES: usize = 16 * 1024;
+
+/// Overwrites the stack that `operation` has used and left: ring keeps scalars, nonces and digest states there and wipes
+/// none of them. `operation` must return nothing secret by value.
+fn on_wiped_stack<T>(operation: impl FnOnce() -> T) -> T {
+    let result = call(operation);
+    wipe_stack();
+    result
+}
+
+/// A frame of its own, below the caller's, so that the next call's frame covers it.
+#[inline(never)]
+fn call<T>(operation: impl FnOnce() -> T) -> T {
+    operation()
+}
+
+#[inline(never)]
+fn wipe_stack() {
+    let zeros = [0_u8; STACK_BYTES];
+    std::hint::black_box(&zeros);
 }
 
 /// A private key, ready to sign: of a CA, of the gateway, of an agent.
@@ -65,14 +89,18 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError::Kind`] for RSA, [`KeyError::Random`] when the system has no random bytes.
     pub fn generate(kind: KeyKind, rng: &dyn SecureRandom) -> Result<(Self, Zeroizing<Vec<u8>>), KeyError> {
+        let pkcs8 = on_wiped_stack(|| Self::generate_pkcs8(kind, rng))?;
+        Ok((Self::from_pkcs8(&pkcs8, rng)?, pkcs8))
+    }
+
+    fn generate_pkcs8(kind: KeyKind, rng: &dyn SecureRandom) -> Result<Zeroizing<Vec<u8>>, KeyError> {
         let document = match kind {
             KeyKind::EcdsaP256 => EcdsaKeyPair::generate_pkcs8(&signature::ECDSA_P256_SHA256_ASN1_SIGNING, rng),
             KeyKind::EcdsaP384 => EcdsaKeyPair::generate_pkcs8(&signature::ECDSA_P384_SHA384_ASN1_SIGNING, rng),
             KeyKind::Ed25519 => Ed25519KeyPair::generate_pkcs8(rng),
             KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => return Err(KeyError::Kind(kind)),
         };
-        let pkcs8 = Zeroizing::new(document.map_err(|_| KeyError::Random)?.as_ref().to_vec());
-        Ok((Self::from_pkcs8(&pkcs8, rng)?, pkcs8))
+        Ok(Zeroizing::new(document.map_err(|_| KeyError::Random)?.as_ref().to_vec()))
     }
 
     /// Reads a PKCS#8 key; its kind is found by trying.
@@ -80,6 +108,10 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError::Unreadable`] without any of the bytes.
     pub fn from_pkcs8(pkcs8: &[u8], rng: &dyn SecureRandom) -> Result<Self, KeyError> {
+        on_wiped_stack(|| Self::read_pkcs8(pkcs8, rng))
+    }
+
+    fn read_pkcs8(pkcs8: &[u8], rng: &dyn SecureRandom) -> Result<Self, KeyError> {
         let p256 = &signature::ECDSA_P256_SHA256_ASN1_SIGNING;
         let p384 = &signature::ECDSA_P384_SHA384_ASN1_SIGNING;
         let (kind, pair) = if let Ok(pair) = EcdsaKeyPair::from_pkcs8(p256, pkcs8, rng) {
@@ -114,12 +146,12 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError::Random`] when ring could not sign.
     pub fn sign(&self, message: &[u8], rng: &dyn SecureRandom) -> Result<Vec<u8>, KeyError> {
-        match self.pair.0.as_ref() {
+        on_wiped_stack(|| match self.pair.0.as_ref() {
             Pair::Ecdsa(pair) => {
                 pair.sign(rng, message).map(|signature| signature.as_ref().to_vec()).map_err(|_| KeyError::Random)
             }
             Pair::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
-        }
+        })
     }
 
     /// The signature algorithm: RFC 5758 for ECDSA, RFC 8410 for Ed25519, both without parameters.
@@ -159,6 +191,9 @@ impl rcgen::SigningKey for RcgenKey<'_> {
         self.key.sign(message, self.rng).map_err(|_| rcgen::Error::RemoteKeyError)
     }
 }
+
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
+mod memory_tests;
 
 #[cfg(test)]
 mod tests {

@@ -200,14 +200,14 @@ impl Issuer {
 fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), IssueError> {
     let differs = IssueError::NotAsIntended;
     let (rest, leaf) = X509Certificate::from_der(der).map_err(|_| differs("encoding"))?;
-    let unpadded: Vec<u8> = intent.serial.0.iter().copied().skip_while(|byte| *byte == 0).collect();
-    let serial: Vec<u8> = leaf.raw_serial().iter().copied().skip_while(|byte| *byte == 0).collect();
+    let (serial, intended) = (leaf.raw_serial().iter(), intent.serial.0.iter());
+    let same_serial = serial.skip_while(|byte| **byte == 0).eq(intended.skip_while(|byte| **byte == 0));
     let checks = [
         (rest.is_empty(), "length"),
         (leaf.issuer().as_raw() == issuer.subject_der(), "issuer"),
         (leaf.subject().as_raw() == intent.approved.subject_der(), "subject"),
         (leaf.public_key().raw == intent.approved.public_key_der(), "public key"),
-        (serial == unpadded, "serial number"),
+        (same_serial, "serial number"),
         (leaf.validity().not_before.timestamp() == intent.not_before.unix(), "start"),
         (leaf.validity().not_after.timestamp() == intent.not_after.unix(), "end"),
         (leaf.validity().not_after.timestamp() <= issuer.not_after().unix(), "end, which is after its CA's"),

@@ -13,10 +13,10 @@ use serde_json::json;
 
 use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
-use crate::cli::output::{self, Format, print, print_json, table};
 use crate::clock::Clock;
 use crate::hub::status::ServingReport;
 use crate::hub::store::{ANNOTATION_ROTATE, SERVING_CONFIG_MAP, STATUS_KEY};
+use crate::output::{self, Format, print, print_json, table};
 use crate::timestamp::Timestamp;
 
 /// How often `--watch` looks.

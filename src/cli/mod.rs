@@ -5,7 +5,6 @@
 pub mod agent;
 pub mod ca;
 pub mod hub;
-pub mod output;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tracing_subscriber::EnvFilter;
 
-use crate::demo;
+use crate::{demo, output};
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 #[derive(Debug, Parser)]
@@ -167,7 +166,7 @@ mod tests {
     #[test]
     fn the_manifests_arguments_are_understood() {
         let hub = include_str!("../../deploy/hub.yaml");
-        let arguments = crate::cli::output::container_arguments(hub);
+        let arguments = crate::output::container_arguments(hub);
         assert!(Cli::try_parse_from(["addon-signer".to_owned()].into_iter().chain(arguments)).is_ok());
     }
 }

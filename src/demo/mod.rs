@@ -52,10 +52,10 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if self.remove {
-            if let Err(error) = std::fs::remove_dir_all(&self.path) {
-                eprintln!("addon-signer: {} could not be removed: {error}", self.path.display());
-            }
+        if self.remove
+            && let Err(error) = std::fs::remove_dir_all(&self.path)
+        {
+            eprintln!("addon-signer: {} could not be removed: {error}", self.path.display());
         }
     }
 }

@@ -10,4 +10,95 @@ pub mod registry;
 pub mod signer;
 pub mod status;
 pub mod store;
-pub mod supervisor;
+mod supervisor;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+use crate::policy::ServingRules;
+use crate::rate::Rate;
+use crate::registry::SharedRegistry;
+use crate::telemetry::Metrics;
+use crate::trust::Trust;
+use registration::Signers;
+use registry::RegistryError;
+use supervisor::Supervisor;
+
+/// How many addons may wait for their registration to be written before the watch waits for the writer.
+const REGISTRATIONS_WAITING: usize = 1024;
+
+/// What the hub is told by its command line.
+#[derive(Debug, Clone)]
+pub struct HubSettings {
+    /// Where Secrets and ConfigMaps are.
+    pub namespace: String,
+    /// The account that may stand in for agents (OCM's gRPC server).
+    pub grpc_proxy: Option<String>,
+    /// How long refused requests are kept.
+    pub retention: Duration,
+    /// How many certificates one identity may have.
+    pub rate: Rate,
+    /// What the gateway's serving certificate must be.
+    pub serving: ServingRules,
+}
+
+/// What the hub shares with the rest of the process.
+pub struct HubLinks {
+    /// The hub's account.
+    pub client: Client,
+    /// The time.
+    pub clock: Clock,
+    /// Filled by the hub, read by the gateway.
+    pub registry: SharedRegistry,
+    /// What the gateway is to trust.
+    pub trust: watch::Sender<Arc<Trust>>,
+    /// What the gateway trusts.
+    pub applied: watch::Receiver<Arc<Trust>>,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// Why the hub stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The registry cannot be kept.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A task that runs as long as the hub ended.
+    #[error("the hub's task {0} ended")]
+    TaskEnded(String),
+    /// A task panicked.
+    #[error("a task of the hub failed: {0}")]
+    TaskFailed(#[from] tokio::task::JoinError),
+}
+
+/// Runs the hub until one of its tasks ends, which none does by itself.
+///
+/// # Errors
+/// [`HubError`] says which task ended and why.
+pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError> {
+    let addon_api = registry::discover(&links.client).await?;
+    let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
+    let (signers, served) = watch::channel(Signers::default());
+    let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
+    let (client, registry) = (links.client.clone(), links.registry.clone());
+    tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
+    let (client, registry) = (links.client.clone(), links.registry.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen).await?) });
+    let (client, clock) = (links.client.clone(), links.clock.clone());
+    tasks.spawn(async move {
+        registration::keep(client, addon_api, clock, addons, served).await;
+        Err(HubError::TaskEnded("registrations".to_owned()))
+    });
+    let supervisor = Supervisor::new(links, settings, addon_api, signers);
+    tasks.spawn(supervisor.run());
+    match tasks.join_next().await {
+        Some(ended) => ended?,
+        None => Ok(()),
+    }
+}

@@ -225,10 +225,10 @@ impl Signer {
 
     async fn sign(&self, approved: Approved, signing: &Signing, now: Timestamp) -> Result<Outcome, SignerError> {
         let Some(issuer) = &signing.ready.stored.issuer else { return Ok(Outcome::NotYet) };
-        if let Profile::Client { identity, .. } = approved.profile() {
-            if let Err(pause) = self.take_token(identity, now) {
-                return Ok(Outcome::Limited(pause));
-            }
+        if let Profile::Client { identity, .. } = approved.profile()
+            && let Err(pause) = self.take_token(identity, now)
+        {
+            return Ok(Outcome::Limited(pause));
         }
         let rng = SystemRandom::new();
         let prepared = issuer.prepare(approved, Serial::random(&rng)?, now)?;

@@ -35,6 +35,9 @@ const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),
 };
+/// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
+const NAME_MAX: usize = 63;
+
 /// An AddOnSigner that is, or was, served.
 struct Served {
     object: AddOnSigner,
@@ -246,6 +249,10 @@ impl Supervisor {
             && first.name_any() != object.name_any()
         {
             return Err(status::duplicate(&first.name_any(), &object.spec));
+        }
+        if object.name_any().len() > NAME_MAX {
+            let sentence = format!("metadata.name has more than {NAME_MAX} characters, which a label cannot hold.");
+            return Err(("InvalidName", sentence));
         }
         SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
             .map_err(|error| ("InvalidSpec", format!("{error}.")))

@@ -1,4 +1,4 @@
-//! The rules on OCM's own request: one thing is varied per test. `tests/it/requests.rs` runs the whole corpus.
+//! The rules on OCM's own request: one thing is varied per test. `tests/it/requests/` runs the whole corpus.
 
 use super::*;
 use crate::registry::{AddOnFacts, ClusterFacts, NotRegistered};

@@ -8,12 +8,15 @@
 )]
 
 mod agent;
+mod cli;
 mod deploy;
 mod embedded_hub;
 mod embedded_kubectl;
 mod gateway;
 mod hub;
+mod layers;
 mod ocm_types;
+mod profiles;
 mod real_parts;
 mod requests;
 mod support;

@@ -14,7 +14,7 @@ mod file;
 mod fixture;
 mod pkcs10;
 mod seeds;
-mod tlv;
+pub(crate) mod tlv;
 
 pub(crate) use file::corpus;
 pub(crate) use fixture::Fixture;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::clock::Clock;
-use addon_signer::hub::supervisor::{self, HubError, HubLinks, HubSettings};
+use addon_signer::hub::{HubError, HubLinks, HubSettings};
 use addon_signer::policy::ServingRules;
 use addon_signer::rate::Rate;
 use addon_signer::registry::SharedRegistry;
@@ -95,7 +95,7 @@ impl RunningHub {
                 duration: Duration::from_secs(86_400),
             },
         };
-        let task = tokio::spawn(supervisor::run(links, settings));
+        let task = tokio::spawn(addon_signer::hub::run(links, settings));
         let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
         let pipe = tokio::spawn(async move {
             while follow && source.changed().await.is_ok() {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// How facts are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// An aligned table for people.
     Table,
     /// One JSON document.
@@ -15,8 +15,7 @@ pub enum Format {
 }
 
 /// Prints to standard output; a reader that went away is not an error.
-#[expect(clippy::print_stdout, reason = "the one place that prints facts")]
-pub fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     use std::io::Write as _;
     // `addon-signer … | head` closes the pipe: nobody is left to be told.
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -26,13 +25,13 @@ pub fn print(text: &str) {
 ///
 /// # Errors
 /// serde's, which does not happen for our types.
-pub fn print_json(value: &impl Serialize) -> Result<(), serde_json::Error> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), serde_json::Error> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?));
     Ok(())
 }
 
 /// A table without lines, two spaces between columns, as kubectl prints them.
-pub fn table(header: &[&str]) -> Table {
+pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.to_vec());
@@ -40,7 +39,7 @@ pub fn table(header: &[&str]) -> Table {
 }
 
 /// A table as text: trailing blanks removed, a newline at the end.
-pub fn render(table: &Table) -> String {
+pub(crate) fn render(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_start_matches(' ').trim_end())).collect()
 }
 

@@ -1,0 +1,200 @@
+//! The program as scripts and people use it: output, exit codes, and one clear sentence for what cannot work.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::deploy::on_api_server::apply;
+use crate::support::TestHub;
+use crate::support::hub::PATIENCE;
+use crate::whole::{Whole, active, prepare};
+
+struct Output {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs the program without any kubeconfig but the one it is given.
+async fn run(home: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
+    command.env_clear().env("HOME", home).args(arguments).stdin(Stdio::null());
+    let output = tokio::time::timeout(Duration::from_secs(90), command.output()).await.unwrap().unwrap();
+    Output {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn write(home: &Path, kubeconfig: &Kubeconfig) -> PathBuf {
+    let file = home.join("kubeconfig");
+    std::fs::write(&file, serde_yaml::to_string(kubeconfig).unwrap()).unwrap();
+    file
+}
+
+/// A person who was given the rights of deploy/admin.yaml, as its comment says.
+async fn ca_admin(hub: &TestHub, home: &Path) -> String {
+    if hub.is_real() {
+        let subjects = json!([{ "kind": "Group", "name": "ca-admins", "apiGroup": "rbac.authorization.k8s.io" }]);
+        let role =
+            |kind: &str| json!({ "kind": kind, "name": "addon-signer-admin", "apiGroup": "rbac.authorization.k8s.io" });
+        let binding = |kind: &str, metadata: Value, role: Value| json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "roleRef": role, "subjects": subjects });
+        let namespaced = json!({ "name": "ca-admins", "namespace": "addon-signer" });
+        let bindings = [
+            binding("ClusterRoleBinding", json!({ "name": "ca-admins" }), role("ClusterRole")),
+            binding("RoleBinding", namespaced, role("Role")),
+        ];
+        apply(&hub.admin().await, &bindings).await;
+    }
+    write(home, &hub.kubeconfig("carol", &["ca-admins"])).display().to_string()
+}
+
+#[tokio::test]
+async fn authorities_are_shown_and_rotated_with_the_rights_of_an_administrator() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let _whole = Whole::start(&hub, Clock::default()).await;
+    let first = crate::support::wait_until(PATIENCE, "an authority", async || active(&admin).await).await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = ca_admin(&hub, home.path()).await;
+    let ca = async |arguments: &[&str]| {
+        let all: Vec<&str> = ["ca"].iter().chain(arguments).copied().chain(["--kubeconfig", &kubeconfig]).collect();
+        run(home.path(), &all).await
+    };
+
+    let table = ca(&["status"]).await;
+    assert_eq!(table.code, 0, "{}", table.stderr);
+    let lines: Vec<&str> = table.stdout.lines().collect();
+    assert!(lines[0].starts_with("LINE       AUTHORITY         STATE   NOT AFTER"), "{}", table.stdout);
+    assert!(lines[1].starts_with(&format!("telemetry  {first}  Active")), "{}", table.stdout);
+    assert!(lines[2].starts_with("(serving)"), "{}", table.stdout);
+
+    let json = ca(&["status", "telemetry", "--output", "json"]).await;
+    let reports: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(reports[0]["authorities"][0]["id"], first);
+    assert_eq!(reports[0]["authorities"][0]["state"], "Active");
+
+    let rotated = ca(&["rotate", "telemetry", "--watch"]).await;
+    assert_eq!(rotated.code, 0, "{}", rotated.stderr);
+    assert!(
+        rotated.stderr.contains(&format!("Asked for a rotation of telemetry; {first} signs now.")),
+        "{}",
+        rotated.stderr
+    );
+    let second = active(&admin).await.unwrap();
+    assert_ne!(first, second);
+    assert!(rotated.stdout.contains(&second), "{}", rotated.stdout);
+
+    let serving = ca(&["rotate", "--serving"]).await;
+    assert_eq!(serving.code, 0, "{}", serving.stderr);
+
+    let unknown = ca(&["rotate", "nobody"]).await;
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (1, ""));
+    assert!(unknown.stderr.contains("there is no AddOnSigner nobody"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn a_rotation_of_the_serving_line_is_requested_and_waits_for_what_was_given_out() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = ca_admin(&hub, home.path()).await;
+    super::whole::serving_anchors(&hub.admin().await).await;
+    let rotated = run(home.path(), &["ca", "rotate", "--serving", "--watch", "--kubeconfig", &kubeconfig]).await;
+    // Nobody holds a certificate, so nobody has to be waited for.
+    assert_eq!(rotated.code, 0, "{}", rotated.stderr);
+    assert!(rotated.stdout.contains("Active") && rotated.stdout.contains("Old"), "{}", rotated.stdout);
+    whole.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_person_without_rights_is_told_which_are_missing() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        eprintln!("skipped: the stand-in has no RBAC");
+        return;
+    }
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = write(home.path(), &hub.kubeconfig("mallory", &[])).display().to_string();
+    let refused = run(home.path(), &["ca", "rotate", "telemetry", "--kubeconfig", &kubeconfig]).await;
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("the AddOnSigner telemetry cannot be read"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_missing_or_broken_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let none = run(home.path(), &["hub", "--gateway-name", "localhost"]).await;
+    assert_eq!(none.code, 1);
+    assert!(
+        none.stderr.contains("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a pod"),
+        "{}",
+        none.stderr
+    );
+    let missing = run(home.path(), &["ca", "status", "--kubeconfig", "no/such/file"]).await;
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains("the kubeconfig no/such/file cannot be used"), "{}", missing.stderr);
+    let broken = home.path().join("broken");
+    std::fs::write(&broken, "not: [yaml").unwrap();
+    let broken = run(home.path(), &["ca", "status", "--kubeconfig", broken.to_str().unwrap()]).await;
+    assert_eq!(broken.code, 1);
+    assert!(broken.stderr.contains("cannot be used"), "{}", broken.stderr);
+}
+
+#[tokio::test]
+async fn wrong_usage_exits_with_two() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["frobnicate"][..],
+        &["hub"],
+        &["hub", "--gateway-name", "x", "--gateway-listen", "nowhere"],
+        &["hub", "--gateway-name", "x", "--refused-retention", "soon"],
+        &["ca", "rotate"],
+        &["ca", "rotate", "telemetry", "--serving"],
+        &["agent", "--cluster", "Bad_Name"],
+    ] {
+        let refused = run(home.path(), arguments).await;
+        assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{arguments:?}: {}", refused.stderr);
+        assert!(!refused.stderr.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn the_crd_and_completions_are_printed() {
+    let home = tempfile::tempdir().unwrap();
+    let crd = run(home.path(), &["crd"]).await;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crd.yaml");
+    assert_eq!((crd.code, crd.stdout), (0, std::fs::read_to_string(file).unwrap()));
+    let bash = run(home.path(), &["completions", "bash"]).await;
+    assert!(bash.code == 0 && bash.stdout.contains("addon-signer"), "{}", bash.stderr);
+}
+
+#[tokio::test]
+async fn the_hub_ends_cleanly_on_sigterm() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let home = tempfile::tempdir().unwrap();
+    let groups = crate::deploy::on_api_server::HUB_GROUPS;
+    let kubeconfig = write(home.path(), &hub.kubeconfig(crate::deploy::on_api_server::HUB_USER, &groups));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
+    command.env_clear().env("HOME", home.path()).arg("hub").arg("--kubeconfig").arg(kubeconfig).args([
+        "--gateway-name=127.0.0.1",
+        "--gateway-listen=127.0.0.1:0",
+        "--metrics-listen=127.0.0.1:0",
+    ]);
+    let child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    crate::whole::serving_anchors(&hub.admin().await).await;
+    let pid = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,188 @@
+//! The architecture, read from the imports: the core reaches for nothing outside itself, hub and gateway meet only in
+//! values, no modules form a circle; and the map in `lib.rs` names tests that exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The pure core: values in, values out.
+const CORE: [&str; 14] = [
+    "asn1",
+    "ca",
+    "csr",
+    "general_names",
+    "hex",
+    "identity",
+    "pem",
+    "policy",
+    "private_key",
+    "public_key",
+    "rate",
+    "registry",
+    "timestamp",
+    "trust",
+];
+
+/// What the core must not know: Kubernetes, the runtime, HTTP, logs, the clock, the system's random numbers, the file system.
+const IMPURE: [&str; 14] = [
+    "kube::",
+    "k8s_openapi",
+    "tokio::",
+    "axum::",
+    "hyper",
+    "tracing::",
+    "clap::",
+    "SystemTime",
+    "Instant",
+    "SystemRandom",
+    "std::fs",
+    "std::env",
+    "std::process",
+    "crate::clock",
+];
+
+/// Who must not import whom.
+const APART: [(&str, &[&str]); 6] = [
+    ("hub", &["gateway", "agent", "embedded", "cli", "app", "demo"]),
+    ("gateway", &["hub", "agent", "embedded", "cli", "app", "demo", "api"]),
+    ("agent", &["hub", "gateway", "embedded", "cli", "app", "demo"]),
+    ("embedded", &["hub", "gateway", "agent", "cli", "app", "demo"]),
+    ("api", &["hub", "gateway", "agent", "embedded", "cli", "app", "demo"]),
+    ("telemetry", &["hub", "agent", "embedded", "cli", "app", "demo"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// The module under `src` that a file belongs to.
+fn module(file: &Path) -> String {
+    let relative = file.strip_prefix(root().join("src")).unwrap();
+    let first = relative.components().next().unwrap().as_os_str().to_string_lossy();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The code that ships: no comments, and nothing from the first `#[cfg(test)]` module with a body on.
+fn shipped(file: &Path) -> String {
+    let is_test = file.components().any(|part| part.as_os_str().to_string_lossy().contains("tests"));
+    if is_test {
+        return String::new();
+    }
+    let text = std::fs::read_to_string(file).unwrap();
+    let body = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    body.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect()
+}
+
+/// Every `crate::name` in the code of each module.
+fn imports() -> BTreeMap<String, BTreeSet<String>> {
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in sources(&root().join("src")) {
+        let used = graph.entry(module(&file)).or_default();
+        for part in shipped(&file).split("crate::").skip(1) {
+            let name: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if !name.is_empty() {
+                used.insert(name);
+            }
+        }
+    }
+    for (name, used) in &mut graph {
+        used.remove(name);
+    }
+    graph
+}
+
+#[test]
+fn the_core_is_pure() {
+    for file in sources(&root().join("src")) {
+        let module = module(&file);
+        if !CORE.contains(&module.as_str()) {
+            continue;
+        }
+        let code = shipped(&file);
+        for word in IMPURE {
+            assert!(!code.contains(word), "{} belongs to the core and says {word}", file.display());
+        }
+    }
+    for (name, used) in imports() {
+        if CORE.contains(&name.as_str()) {
+            let outside: Vec<_> = used.iter().filter(|used| !CORE.contains(&used.as_str())).collect();
+            assert!(outside.is_empty(), "the core's module {name} imports {outside:?}");
+        }
+    }
+}
+
+#[test]
+fn the_shells_parts_stay_apart() {
+    let graph = imports();
+    for (name, forbidden) in APART {
+        let used = graph.get(name).unwrap_or_else(|| panic!("there is no module {name}"));
+        let wrong: Vec<_> = forbidden.iter().filter(|other| used.contains(**other)).collect();
+        assert!(wrong.is_empty(), "{name} imports {wrong:?}");
+    }
+}
+
+#[test]
+fn no_modules_form_a_circle() {
+    let mut graph = imports();
+    loop {
+        let leaves: Vec<String> = graph
+            .iter()
+            .filter(|(_, used)| used.iter().all(|used| !graph.contains_key(used)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if leaves.is_empty() {
+            break;
+        }
+        for leaf in leaves {
+            graph.remove(&leaf);
+        }
+    }
+    assert!(graph.is_empty(), "these modules import each other in a circle: {graph:?}");
+}
+
+#[test]
+fn files_and_functions_stay_small() {
+    for file in sources(&root().join("src")) {
+        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines <= 400, "{} has {lines} lines; split it", file.display());
+    }
+}
+
+#[test]
+fn every_test_that_the_map_and_the_threat_model_name_exists() {
+    let code: String = [root().join("src"), root().join("tests")]
+        .iter()
+        .flat_map(|dir| sources(dir))
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    let mut named = 0;
+    for document in ["src/lib.rs", "SECURITY.md"] {
+        let text = std::fs::read_to_string(root().join(document)).unwrap_or_else(|_| panic!("{document} is missing"));
+        // Test names are sentences in backquotes: lower case with at least three words.
+        for word in text.split('`').skip(1).step_by(2) {
+            let name = word.rsplit("::").next().unwrap();
+            let is_sentence = name.matches('_').count() >= 3
+                && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+            if is_sentence {
+                named += 1;
+                assert!(
+                    code.contains(&format!("fn {name}(")),
+                    "{document} names the test {name}, which does not exist"
+                );
+            }
+        }
+    }
+    assert!(named >= 10, "the invariants name their tests");
+}

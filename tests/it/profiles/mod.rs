@@ -1,0 +1,219 @@
+//! The golden certificates of `certs/profiles`: what is issued today is, byte for byte, what they show.
+//!
+//! `UPDATE_PROFILES=1 cargo test --test it profiles` writes them anew. Serial number and signature differ from run to run:
+//! the golden certificate's serial number is put into the new one before the signed parts are compared.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use addon_signer::ca::authority::Authority;
+use addon_signer::ca::bundle::{Bundle, Purpose};
+use addon_signer::ca::issuer::{Issuer, Serial};
+use addon_signer::csr::build::Wish;
+use addon_signer::hub::store::LineNames;
+use addon_signer::identity::{Convention, PeerIdentity};
+use addon_signer::policy::{Approved, GATEWAY_COMMON_NAME, Submission, evaluate, evaluate_serving};
+use addon_signer::private_key::PrivateKey;
+use addon_signer::timestamp::Timestamp;
+use ring::rand::SystemRandom;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use crate::requests::Fixture;
+use crate::requests::tlv::{SEQUENCE, children, list};
+use keys::PublishedKey;
+
+mod keys;
+
+/// 2027-01-01T00:00:00Z.
+const NOW: Timestamp = Timestamp::from_unix(1_798_761_600);
+/// The default of `spec.authority.duration`, and the serving CA's life.
+const CA_LIFE: Duration = Duration::from_secs(365 * 86_400);
+const NAMES: [&str; 4] = ["client-ca", "serving-ca", "client-leaf", "serving-leaf"];
+
+/// One certificate of each kind, in the order of [`NAMES`].
+fn issue_all() -> [String; 4] {
+    let client_ca = issuer(&LineNames::client("telemetry").authority, &keys::CLIENT_CA);
+    let serving_ca = issuer(&LineNames::serving().authority, &keys::SERVING_CA);
+    let client = issue(&client_ca, approved_client(&keys::CLIENT.load()));
+    let serving = issue(&serving_ca, approved_serving(&keys::SERVING.load()));
+    [client_ca.authority().pem(), serving_ca.authority().pem(), client, serving]
+}
+
+fn issuer(name: &str, key: &PublishedKey) -> Issuer {
+    let key = key.load();
+    let authority = Authority::self_signed(name, &key, NOW, CA_LIFE, &SystemRandom::new()).unwrap();
+    Issuer::new(authority, key).unwrap()
+}
+
+fn issue(issuer: &Issuer, approved: Approved) -> String {
+    let rng = SystemRandom::new();
+    let published = Bundle::new(vec![issuer.authority().clone()]).unwrap();
+    let prepared = issuer.prepare(approved, Serial::random(&rng).unwrap(), NOW).unwrap();
+    issuer.sign(prepared, &published, NOW, &rng).unwrap().pem()
+}
+
+/// Cluster spoke1's agent of the addon telemetry, by OCM's convention.
+fn approved_client(key: &PrivateKey) -> Approved {
+    let convention = Convention::default();
+    let identity = PeerIdentity {
+        cluster: "spoke1".parse().unwrap(),
+        addon: "telemetry".parse().unwrap(),
+        agent: "telemetry".parse().unwrap(),
+    };
+    let wish = Wish {
+        common_name: convention.user(&identity),
+        organizations: convention.groups(&identity.cluster, &identity.addon),
+        dns_names: convention.dns_names(&identity.cluster, &identity.addon),
+        ip_addresses: Vec::new(),
+    };
+    let submission = Submission {
+        username: "system:open-cluster-management:spoke1:a1".to_owned(),
+        groups: vec!["system:open-cluster-management:spoke1".to_owned()],
+        usages: vec!["client auth".to_owned()],
+        request: wish.sign(key, &SystemRandom::new()).unwrap().into_bytes(),
+        ..Submission::default()
+    };
+    evaluate(&Fixture::Installed.rules(), &submission, &Fixture::Installed.registry()).unwrap()
+}
+
+fn approved_serving(key: &PrivateKey) -> Approved {
+    let rules = Fixture::serving_rules();
+    let wish = Wish {
+        common_name: GATEWAY_COMMON_NAME.to_owned(),
+        organizations: Vec::new(),
+        dns_names: rules.dns_names.iter().cloned().collect(),
+        ip_addresses: rules.ip_addresses.iter().copied().collect(),
+    };
+    let submission = Submission {
+        username: rules.account.clone(),
+        usages: vec!["server auth".to_owned()],
+        request: wish.sign(key, &SystemRandom::new()).unwrap().into_bytes(),
+        ..Submission::default()
+    };
+    evaluate_serving(&rules, &submission).unwrap()
+}
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("certs/profiles")
+}
+
+/// The golden certificates as they are committed, in the order of [`NAMES`].
+pub(crate) fn golden() -> [CertificateDer<'static>; 4] {
+    NAMES.map(|name| CertificateDer::from_pem_file(directory().join(format!("{name}.pem"))).unwrap())
+}
+
+#[test]
+fn what_is_issued_is_what_the_golden_certificates_show() {
+    let issued = issue_all();
+    if std::env::var_os("UPDATE_PROFILES").is_some() {
+        for (name, pem) in NAMES.iter().zip(&issued) {
+            fs::write(directory().join(format!("{name}.pem")), pem).unwrap();
+        }
+    }
+    for ((name, golden), pem) in NAMES.iter().zip(golden()).zip(&issued) {
+        let new = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let [old_tbs, old_algorithm, _] = parts(&golden);
+        let [new_tbs, new_algorithm, _] = parts(&new);
+        let (old, new) = (openssl_text(&golden), openssl_text(&new));
+        assert!(with_serial_of(new_tbs, old_tbs) == old_tbs, "{name} is not what is issued now:\n{old}\n{new}");
+        assert_eq!(old_algorithm, new_algorithm, "{name}");
+    }
+}
+
+/// Signed part, algorithm, signature.
+fn parts(certificate: &[u8]) -> [&[u8]; 3] {
+    children(certificate).unwrap().try_into().unwrap()
+}
+
+/// `tbs` with the serial number of `other`: the second piece of both.
+fn with_serial_of(tbs: &[u8], other: &[u8]) -> Vec<u8> {
+    let (mut pieces, others) = (children(tbs).unwrap(), children(other).unwrap());
+    pieces[1] = others[1];
+    list(SEQUENCE, &pieces)
+}
+
+#[test]
+fn serial_numbers_are_positive_random_and_of_at_most_20_bytes() {
+    let (one, other) = (issue_all(), issue_all());
+    let serial = |pem: &String| {
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        X509Certificate::from_der(&der).unwrap().1.raw_serial().to_vec()
+    };
+    for (one, other) in one.iter().map(serial).zip(other.iter().map(serial)) {
+        assert_ne!(one, other);
+        // 128 random bits; a leading zero byte keeps the number positive, and DER drops others.
+        assert!((12..=17).contains(&one.len()) && one[0] < 0x80, "{one:x?}");
+    }
+}
+
+#[test]
+fn golden_leaves_are_accepted_for_their_purpose_by_their_ca_only() {
+    let [client_ca, serving_ca, client, serving] = golden();
+    let bundle = |der: &[u8]| Bundle::new(vec![Authority::from_der(der).unwrap()]).unwrap();
+    let (client_ca, serving_ca) = (bundle(&client_ca), bundle(&serving_ca));
+    let accepts = |bundle: &Bundle, leaf, purpose| bundle.verify(leaf, purpose, NOW).is_ok();
+    assert!(accepts(&client_ca, &client, Purpose::Client) && !accepts(&client_ca, &client, Purpose::Server));
+    assert!(accepts(&serving_ca, &serving, Purpose::Server) && !accepts(&serving_ca, &serving, Purpose::Client));
+    assert!(!accepts(&serving_ca, &client, Purpose::Client) && !accepts(&client_ca, &serving, Purpose::Server));
+}
+
+/// Each row of a table of extensions begins with the object identifier: the tables name all extensions and no others.
+#[test]
+fn the_tables_list_the_extensions_of_the_golden_certificates() {
+    for (name, golden) in NAMES.iter().zip(golden()) {
+        let table = fs::read_to_string(directory().join(format!("{name}.md"))).unwrap();
+        let rows: Vec<&str> =
+            table.lines().filter_map(|line| line.strip_prefix("| `2.5.29.")?.split('`').next()).collect();
+        let (_, parsed) = X509Certificate::from_der(&golden).unwrap();
+        let oids: Vec<String> = parsed.extensions().iter().map(|extension| extension.oid.to_id_string()).collect();
+        assert_eq!(rows.iter().map(|row| format!("2.5.29.{row}")).collect::<Vec<_>>(), oids, "{name}.md");
+        for (row, extension) in table.lines().filter(|line| line.starts_with("| `2.5.29.")).zip(parsed.extensions()) {
+            assert_eq!(row.contains("| critical |"), extension.critical, "{name}.md: {row}");
+        }
+    }
+}
+
+/// A second opinion on new certificates, where OpenSSL is installed.
+#[test]
+fn openssl_accepts_a_new_chain() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (name, pem) in NAMES.iter().zip(issue_all()) {
+        fs::write(scratch.path().join(name), pem).unwrap();
+    }
+    let at = NOW.unix().to_string();
+    for (ca, leaf, purpose, wrong) in [
+        ("client-ca", "client-leaf", "sslclient", "sslserver"),
+        ("serving-ca", "serving-leaf", "sslserver", "sslclient"),
+    ] {
+        let verify = |purpose, ca| {
+            let arguments = ["verify", "-x509_strict", "-check_ss_sig", "-attime", &at, "-purpose", purpose];
+            openssl(Command::new("openssl").args(arguments).args(["-CAfile", ca, leaf]).current_dir(scratch.path()))
+        };
+        let Some(accepted) = verify(purpose, ca) else { return eprintln!("skipped: there is no openssl on the PATH") };
+        assert!(accepted.status.success(), "{leaf}: {}", String::from_utf8_lossy(&accepted.stderr));
+        assert!(!verify(wrong, ca).unwrap().status.success(), "{leaf} as {wrong}");
+        let foreign = if ca == "client-ca" { "serving-ca" } else { "client-ca" };
+        assert!(!verify(purpose, foreign).unwrap().status.success(), "{leaf} by {foreign}");
+    }
+}
+
+/// What `openssl x509 -text` says, for people who read a failure; empty without OpenSSL.
+fn openssl_text(der: &[u8]) -> String {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("certificate"), der).unwrap();
+    let arguments = ["x509", "-inform", "DER", "-noout", "-text", "-in", "certificate"];
+    let output = openssl(Command::new("openssl").args(arguments).current_dir(scratch.path()));
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+fn openssl(command: &mut Command) -> Option<Output> {
+    match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        output => Some(output.unwrap()),
+    }
+}
