@@ -192,7 +192,8 @@ impl rcgen::SigningKey for RcgenKey<'_> {
     }
 }
 
-#[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
+#[cfg(test)]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod memory_tests;
 
 #[cfg(test)]

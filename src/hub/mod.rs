@@ -2,6 +2,7 @@
 //! registry; [`supervisor`] starts and stops them as AddOnSigners come and go.
 
 pub mod answers;
+mod backoff;
 pub mod board;
 pub mod keeper;
 pub mod plan;
@@ -11,12 +12,13 @@ pub mod signer;
 pub mod status;
 pub mod store;
 mod supervisor;
+mod task;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
@@ -29,7 +31,7 @@ use registration::Signers;
 use registry::RegistryError;
 use supervisor::Supervisor;
 
-/// How many addons may wait for their registration to be written before the watch waits for the writer.
+/// How many addons may wait for their registration to be written; when there are more, all are looked at again later.
 const REGISTRATIONS_WAITING: usize = 1024;
 
 /// What the hub is told by its command line.
@@ -88,11 +90,12 @@ pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError>
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
     let (client, registry) = (links.client.clone(), links.registry.clone());
     tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
-    let (client, registry) = (links.client.clone(), links.registry.clone());
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen).await?) });
+    let all_again = Arc::new(Notify::new());
+    let (client, registry, missed) = (links.client.clone(), links.registry.clone(), all_again.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen, missed).await?) });
     let (client, clock) = (links.client.clone(), links.clock.clone());
     tasks.spawn(async move {
-        registration::keep(client, addon_api, clock, addons, served).await;
+        registration::keep(client, addon_api, clock, addons, all_again, served).await;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
     let supervisor = Supervisor::new(links, settings, addon_api, signers);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tracing::{debug, info, warn};
 
 use crate::api::ocm::{self, AddOnApi, Registration};
@@ -26,12 +26,14 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The signers that are served, by the name of their AddOnSigner.
 pub type Signers = Arc<BTreeMap<String, Arc<SignerConfig>>>;
 
-/// Writes registrations until one of its inputs ends: for every object that is seen, and for all when the signers change.
+/// Writes registrations until one of its inputs ends: for every object that is seen, and for all when the signers change or
+/// `all_again` says that not all were passed on.
 pub async fn keep(
     client: Client,
     api: AddOnApi,
     clock: Clock,
     mut seen: mpsc::Receiver<DynamicObject>,
+    all_again: Arc<Notify>,
     mut signers: watch::Receiver<Signers>,
 ) {
     let (retry, mut again) = mpsc::channel::<DynamicObject>(1024);
@@ -53,8 +55,17 @@ pub async fn keep(
                 if changed.is_err() {
                     return;
                 }
+                all_again.notify_one();
+            }
+            () = all_again.notified() => {
                 let served = signers.borrow_and_update().clone();
-                writer.write_all(&served).await;
+                if !writer.write_all(&served).await {
+                    let all_again = all_again.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(RETRY).await;
+                        all_again.notify_one();
+                    });
+                }
             }
         }
     }
@@ -68,16 +79,16 @@ struct Writer {
 }
 
 impl Writer {
-    async fn write_all(&self, signers: &Signers) {
+    /// Returns whether every object was looked at.
+    async fn write_all(&self, signers: &Signers) -> bool {
         let addons = addons_api(&self.client, self.api);
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = match addons.list(&params).await {
                 Ok(page) => page,
                 Err(error) => {
-                    // The watch lists everything again when it comes back, and then each object is written.
-                    warn!(%error, "Listing addons to write their registrations");
-                    return;
+                    warn!(%error, "Listing addons to write their registrations; trying again");
+                    return false;
                 }
             };
             for object in &page.items {
@@ -85,7 +96,7 @@ impl Writer {
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
-                None => return,
+                None => return true,
             }
         }
     }

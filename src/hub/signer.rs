@@ -24,6 +24,7 @@ use crate::ca::bundle::{Bundle, Purpose};
 use crate::ca::issuer::{IssueError, Issued, Serial};
 use crate::clock::Clock;
 use crate::hub::answers::{Answers, Verdict};
+use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, ReadyLine, Reserve};
 use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
 use crate::hub::registry;
@@ -31,7 +32,7 @@ use crate::identity::PeerIdentity;
 use crate::policy::{self, Approved, Profile, Refusal, ServingRules};
 use crate::private_key::KeyError;
 use crate::rate::RateLimiter;
-use crate::registry::SharedRegistry;
+use crate::registry::{Registry, SharedRegistry};
 use crate::telemetry::Metrics;
 use crate::timestamp::Timestamp;
 use crate::trust::Trust;
@@ -116,7 +117,7 @@ pub async fn run(signer: Signer, signer_name: String) {
     let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
     let settings = controller::Config::default().concurrency(CONCURRENCY);
-    let results = Controller::new(api, config).with_config(settings).run(
+    let results = Controller::new(api, config).with_config(settings).trigger_backoff(WatchBackoff::default()).run(
         |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await },
         |csr, error, _| {
             info!(csr = csr.name_any(), %error, "Working on a request; trying again");
@@ -134,8 +135,8 @@ impl Signer {
         let action = plan::plan(csr, mode, now, || self.evaluate(csr));
         let action = match action {
             Action::Deny(Refusal::Registration(_)) | Action::Fail(Refusal::Registration(_)) => {
-                self.refresh_registration(csr).await?;
-                plan::plan(csr, mode, now, || self.evaluate(csr))
+                let fresh = self.fresh_registration(csr).await?;
+                plan::plan(csr, mode, now, || self.evaluate_on(csr, fresh.as_ref()))
             }
             other => other,
         };
@@ -162,24 +163,30 @@ impl Signer {
     }
 
     fn evaluate(&self, csr: &CertificateSigningRequest) -> Result<Approved, Refusal> {
+        self.evaluate_on(csr, None)
+    }
+
+    /// Policy, on `fresh` registrations or on those of the watch.
+    fn evaluate_on(&self, csr: &CertificateSigningRequest, fresh: Option<&Registry>) -> Result<Approved, Refusal> {
         let submission = plan::submission(csr);
         match &self.kind {
             Kind::Client { config, .. } => {
-                let config = config.borrow().clone();
-                self.shared.registry.read(|registry| policy::evaluate(&config.rules, &submission, registry))
+                let rules = &config.borrow().clone().rules;
+                let decide = |registry: &Registry| policy::evaluate(rules, &submission, registry);
+                fresh.map_or_else(|| self.shared.registry.read(decide), decide)
             }
             Kind::Serving(rules) => policy::evaluate_serving(rules, &submission),
         }
     }
 
-    /// Before a registration is the reason to refuse, the API server itself is asked: the watch may be late.
-    async fn refresh_registration(&self, csr: &CertificateSigningRequest) -> Result<(), SignerError> {
-        let Kind::Client { config, .. } = &self.kind else { return Ok(()) };
+    /// Before a registration is the reason to refuse, the API server itself is asked: the watch may be late. Its answer is for
+    /// this request only, because the watch may have overtaken it.
+    async fn fresh_registration(&self, csr: &CertificateSigningRequest) -> Result<Option<Registry>, SignerError> {
+        let Kind::Client { config, .. } = &self.kind else { return Ok(None) };
         let config = config.borrow().clone();
-        let Some(identity) = policy::claimed_identity(&config.rules, &plan::submission(csr)) else { return Ok(()) };
-        let (client, registry) = (&self.shared.client, &self.shared.registry);
-        registry::refresh(client, self.shared.addon_api, registry, &identity.cluster, &identity.addon).await?;
-        Ok(())
+        let Some(identity) = policy::claimed_identity(&config.rules, &plan::submission(csr)) else { return Ok(None) };
+        let (client, api) = (&self.shared.client, self.shared.addon_api);
+        Ok(Some(registry::look_up(client, api, &identity.cluster, &identity.addon).await?))
     }
 
     async fn issue(
@@ -199,9 +206,12 @@ impl Signer {
                 Outcome::NotYet => return Ok(Requeue::requeue(SOON)),
             },
         };
+        // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
+        // waits for this certificate (invariant I5).
+        let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
         let answers = self.answers();
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
-        answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &signing.trust_bundle).await?;
+        answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
         self.forget(csr);
         self.report(csr, &profile, &issued);
         Ok(Requeue::await_change())
@@ -210,7 +220,7 @@ impl Signer {
     /// Everything that signing needs, or `None` while any of it is not there yet.
     fn signing(&self) -> Option<Signing> {
         let ready = self.line.borrow().ready().cloned()?;
-        let trust_bundle = self.serving.borrow().ready()?.bundle.pem();
+        self.trust_bundle()?;
         let published = match &self.kind {
             // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant I5).
             Kind::Client { name, .. } => {
@@ -219,22 +229,29 @@ impl Signer {
             }
             Kind::Serving(_) => ready.bundle.clone(),
         };
-        let trusted = published.authorities().contains(ready.stored.issuer.as_ref()?.authority());
-        trusted.then_some(Signing { ready, published, trust_bundle })
+        let trusted = published.authorities().contains(ready.stored.issuer.authority());
+        trusted.then_some(Signing { ready, published })
+    }
+
+    /// The anchors of the gateway, which stay good when its line can no longer sign.
+    fn trust_bundle(&self) -> Option<String> {
+        self.serving.borrow().last().map(|ready| ready.bundle.pem())
     }
 
     async fn sign(&self, approved: Approved, signing: &Signing, now: Timestamp) -> Result<Outcome, SignerError> {
-        let Some(issuer) = &signing.ready.stored.issuer else { return Ok(Outcome::NotYet) };
-        if let Profile::Client { identity, .. } = approved.profile()
-            && let Err(pause) = self.take_token(identity, now)
-        {
-            return Ok(Outcome::Limited(pause));
-        }
+        let issuer = &signing.ready.stored.issuer;
+        let profile = approved.profile().clone();
         let rng = SystemRandom::new();
         let prepared = issuer.prepare(approved, Serial::random(&rng)?, now)?;
         // Persisted before it is signed: an anchor is dropped only when no leaf of it can live any more (invariant I6).
         if !self.reserved(&signing.ready, prepared.not_after()).await {
             return Ok(Outcome::NotYet);
+        }
+        // Last, so that a request that waits for the hub does not use up what its identity may have.
+        if let Profile::Client { identity, .. } = &profile {
+            if let Err(pause) = self.take_token(identity, now) {
+                return Ok(Outcome::Limited(pause));
+            }
         }
         Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
     }
@@ -336,7 +353,6 @@ impl Signer {
 struct Signing {
     ready: Arc<ReadyLine>,
     published: Bundle,
-    trust_bundle: String,
 }
 
 enum Outcome {

@@ -19,12 +19,14 @@ use super::{HubError, HubLinks, HubSettings};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::{AuthorityPlan, SignerConfig};
+use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::keeper::{Gate, Keeper, LinePlan, LineState};
 use crate::hub::registration::Signers;
 use crate::hub::signer::{self, Kind, Shared, Signer};
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
+use crate::hub::task::until_stopped;
 use crate::policy::GATEWAY_SERVING_SIGNER;
 use crate::public_key::KeyKind;
 use crate::rate::RateLimiter;
@@ -59,6 +61,8 @@ pub(super) struct Supervisor {
     api: Api<AddOnSigner>,
     serving: watch::Sender<LineState>,
     objects: BTreeMap<String, AddOnSigner>,
+    /// Objects that could not be read, and why: what their status was told.
+    undecodable: BTreeMap<String, String>,
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Signers>,
     tasks: JoinSet<(String, bool)>,
@@ -91,6 +95,7 @@ impl Supervisor {
             api: Api::all(client),
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),
+            undecodable: BTreeMap::new(),
             served: BTreeMap::new(),
             signers,
             tasks: JoinSet::new(),
@@ -103,7 +108,7 @@ impl Supervisor {
     pub(super) async fn run(mut self) -> Result<(), HubError> {
         self.start_serving();
         let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
-        let mut events = watch_objects(guarded, watcher::Config::default()).default_backoff().boxed();
+        let mut events = watch_objects(guarded, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
         let mut listed = None;
         loop {
             tokio::select! {
@@ -182,7 +187,12 @@ impl Supervisor {
                 }
                 return;
             }
-            Event::InitDone => self.objects = listed.take().unwrap_or_default(),
+            Event::InitDone => {
+                self.objects = listed.take().unwrap_or_default();
+                self.settle().await;
+                self.board.set_listed();
+                return;
+            }
             Event::Apply(object) => {
                 let name = object.name_any();
                 match self.decoded(object).await {
@@ -192,16 +202,24 @@ impl Supervisor {
             }
             Event::Delete(object) => {
                 self.objects.remove(&object.name_any());
+                self.undecodable.remove(&object.name_any());
             }
         }
         self.settle().await;
     }
 
-    async fn decoded(&self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
+    async fn decoded(&mut self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
         let name = object.name_any();
         match object.0 {
-            Ok(object) => object.metadata.deletion_timestamp.is_none().then_some(object),
+            Ok(object) => {
+                self.undecodable.remove(&name);
+                object.metadata.deletion_timestamp.is_none().then_some(object)
+            }
             Err(error) => {
+                // Its status cannot be read either, to see whether it says so already.
+                if self.undecodable.insert(name.clone(), error.error.clone()).as_ref() == Some(&error.error) {
+                    return None;
+                }
                 warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
                 let now = self.links.clock.now();
                 if let Err(error) = status::write_undecodable(&self.api, &name, &error.error, now).await {
@@ -214,7 +232,12 @@ impl Supervisor {
 
     /// Brings what runs in line with the objects.
     async fn settle(&mut self) {
-        let gone: Vec<String> = self.served.keys().filter(|name| !self.objects.contains_key(*name)).cloned().collect();
+        // One of the same name that was created anew is another signer, perhaps of another signer name.
+        let is_there = |(name, served): &(&String, &Served)| {
+            self.objects.get(*name).is_some_and(|object| object.metadata.uid == served.object.metadata.uid)
+        };
+        let gone: Vec<String> =
+            self.served.iter().filter(|entry| !is_there(entry)).map(|(name, _)| name.clone()).collect();
         for name in gone {
             if let Some(served) = self.served.remove(&name) {
                 info!(signer = name, "An AddOnSigner is gone; its certificates are no longer anybody's identity");
@@ -357,26 +380,5 @@ impl Supervisor {
         if let Some(object) = self.objects.get_mut(name) {
             object.status = Some(status);
         }
-    }
-}
-
-/// Runs a task until it is told to stop; says its name and whether it was told. One that is told and ends by itself at that
-/// very moment, because what it listens to goes away with the AddOnSigner, was told.
-async fn until_stopped(stop: CancellationToken, name: String, task: impl Future<Output = ()>) -> (String, bool) {
-    // Which of the two came first does not matter: what was asked for does.
-    let _ = stop.run_until_cancelled(task).await;
-    (name, stop.is_cancelled())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_task_that_ends_while_it_is_told_to_stop_was_stopped() {
-        let stop = CancellationToken::new();
-        stop.cancel();
-        assert!(until_stopped(stop, "told".to_owned(), std::future::ready(())).await.1);
-        assert!(!until_stopped(CancellationToken::new(), "untold".to_owned(), std::future::ready(())).await.1);
     }
 }

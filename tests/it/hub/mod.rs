@@ -1,8 +1,10 @@
 //! The hub against an API server: the stand-in by default, a real one where `KUBEBUILDER_ASSETS` names it.
 
+mod corpus;
 mod lines;
 mod requests;
 mod signers;
+mod stage;
 
 use std::time::Duration;
 
