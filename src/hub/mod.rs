@@ -13,6 +13,7 @@ pub mod status;
 pub mod store;
 mod supervisor;
 mod task;
+pub mod unconfirmed;
 
 use std::sync::Arc;
 use std::time::Duration;

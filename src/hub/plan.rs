@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::ResourceExt;
 
 use crate::api::ocm::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
@@ -91,6 +91,25 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
 }
 
+/// Drops what is never read again, before the watch's copy is kept: who wrote which field, and of a request that has its
+/// certificate everything but that it has one. Nothing of it is lost on a write: the API server keeps its own
+/// `managedFields` where an update brings none, and a request with a certificate is not written.
+pub fn trim(csr: &mut CertificateSigningRequest) {
+    csr.metadata.managed_fields = None;
+    if !is_issued(csr) {
+        return;
+    }
+    csr.metadata.annotations = None;
+    csr.metadata.labels = None;
+    csr.spec = CertificateSigningRequestSpec::default();
+    if let Some(status) = &mut csr.status {
+        status.conditions = None;
+        if let Some(certificate) = &mut status.certificate {
+            certificate.0 = vec![0];
+        }
+    }
+}
+
 /// What policy looks at.
 pub fn submission(csr: &CertificateSigningRequest) -> Submission {
     Submission {
@@ -141,6 +160,21 @@ mod tests {
     #[test]
     fn a_certificate_is_never_replaced() {
         assert_eq!(plan(&mk_csr(&["Approved"], true), MODE, NOW, || unreachable!()), Action::Rest);
+    }
+
+    #[test]
+    fn of_a_request_that_has_its_certificate_only_that_is_kept() {
+        let mut issued = mk_csr(&["Approved"], true);
+        issued.spec.request = ByteString(vec![1; 100]);
+        trim(&mut issued);
+        assert!(issued.spec.request.0.is_empty());
+        assert_eq!(plan(&issued, MODE, NOW, || unreachable!()), Action::Rest);
+        for conditions in [&[][..], &["Approved"], &["Denied"], &["Failed"]] {
+            let (mut trimmed, whole) = (mk_csr(conditions, false), mk_csr(conditions, false));
+            trimmed.metadata.managed_fields = Some(vec![]);
+            trim(&mut trimmed);
+            assert_eq!(trimmed, whole);
+        }
     }
 
     #[test]

@@ -3,15 +3,15 @@
 //! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the object
 //! that was decided on; a conflict means deciding again on the fresh object.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::runtime::controller::{self, Action as Requeue, Controller};
+use kube::runtime::controller::{self, Action as Requeue, ReconcileRequest, applier};
 use kube::runtime::events::Recorder;
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use ring::rand::SystemRandom;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,6 +28,7 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, ReadyLine, Reserve};
 use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
 use crate::hub::registry;
+use crate::hub::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::identity::PeerIdentity;
 use crate::policy::{self, Approved, Profile, Refusal, ServingRules};
 use crate::private_key::KeyError;
@@ -43,9 +44,6 @@ const CONCURRENCY: u16 = 16;
 const SOON: Duration = Duration::from_millis(500);
 /// How soon a failed action is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// Certificates whose publication is not confirmed are remembered this long.
-const REMEMBER: Duration = Duration::from_secs(3_600);
-
 /// What a signer signs.
 pub enum Kind {
     /// Agents' certificates, for an AddOnSigner.
@@ -94,8 +92,8 @@ pub struct Signer {
     pub serving: watch::Receiver<LineState>,
     /// Certificates per identity.
     pub limiter: Mutex<RateLimiter>,
-    /// Certificates that were signed and whose publication is not confirmed, by the UID of their request.
-    pub unconfirmed: Mutex<HashMap<String, (Issued, Timestamp)>>,
+    /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
+    pub unconfirmed: Unconfirmed,
 }
 
 /// Why an action did not come about; it is tried again.
@@ -116,21 +114,35 @@ pub enum SignerError {
 pub async fn run(signer: Signer, signer_name: String) {
     let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
-    let settings = controller::Config::default().concurrency(CONCURRENCY);
-    let results = Controller::new(api, config).with_config(settings).trigger_backoff(WatchBackoff::default()).run(
-        |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await },
+    let (reader, writer) = reflector::store();
+    let seen =
+        watcher(api, config).backoff(WatchBackoff::default()).modify(plan::trim).reflect(writer).applied_objects();
+    let work = applier(
+        |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await }.boxed(),
         |csr, error, _| {
             info!(csr = csr.name_any(), %error, "Working on a request; trying again");
             Requeue::requeue(RETRY)
         },
         Arc::new(signer),
+        reader,
+        seen.map_ok(|csr| ReconcileRequest::from(ObjectRef::from_obj(&csr))),
+        controller::Config::default().concurrency(CONCURRENCY),
     );
-    results.for_each(|_| async {}).await; // errors were logged by the policy above
+    let report = async |result| {
+        if let Err(controller::Error::QueueError(error)) = result {
+            warn!(signer_name, %error, "Watching requests; trying again");
+        } // errors of the work were logged by the policy above
+    };
+    work.for_each(report).await;
 }
 
 impl Signer {
     async fn reconcile(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
         let now = self.shared.clock.now();
+        if !plan::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
+            // What the watch shows is older than our own write. Working on it would sign again, in vain.
+            return Ok(Requeue::requeue(WATCH_BEHIND));
+        }
         let mode = Mode { approves: self.approves(), retention: self.shared.retention };
         let action = plan::plan(csr, mode, now, || self.evaluate(csr));
         let action = match action {
@@ -142,7 +154,7 @@ impl Signer {
         };
         match action {
             Action::Rest => {
-                self.forget(csr);
+                self.unconfirmed.forget(csr);
                 Ok(Requeue::await_change())
             }
             Action::AwaitApproval => Ok(Requeue::await_change()),
@@ -201,7 +213,10 @@ impl Signer {
         let issued = match self.recall(csr, &signing, now) {
             Some(issued) => issued,
             None => match self.sign(approved, &signing, now).await? {
-                Outcome::Signed(issued) => self.remember(csr, issued, now),
+                Outcome::Signed(issued) => {
+                    self.unconfirmed.remember(csr, &issued, now);
+                    issued
+                }
                 Outcome::Limited(pause) => return self.say_limited(csr, pause).await,
                 Outcome::NotYet => return Ok(Requeue::requeue(SOON)),
             },
@@ -212,7 +227,7 @@ impl Signer {
         let answers = self.answers();
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
         answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
-        self.forget(csr);
+        self.unconfirmed.mark_published(csr);
         self.report(csr, &profile, &issued);
         Ok(Requeue::await_change())
     }
@@ -248,10 +263,10 @@ impl Signer {
             return Ok(Outcome::NotYet);
         }
         // Last, so that a request that waits for the hub does not use up what its identity may have.
-        if let Profile::Client { identity, .. } = &profile {
-            if let Err(pause) = self.take_token(identity, now) {
-                return Ok(Outcome::Limited(pause));
-            }
+        if let Profile::Client { identity, .. } = &profile
+            && let Err(pause) = self.take_token(identity, now)
+        {
+            return Ok(Outcome::Limited(pause));
         }
         Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
     }
@@ -272,25 +287,12 @@ impl Signer {
 
     /// The certificate that was signed for this request before, if the answer to its publication was lost and it still verifies.
     fn recall(&self, csr: &CertificateSigningRequest, signing: &Signing, now: Timestamp) -> Option<Issued> {
-        let unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (issued, _) = unconfirmed.get(csr.metadata.uid.as_deref()?)?;
+        let issued = self.unconfirmed.recall(csr)?;
         let purpose = match self.kind {
             Kind::Client { .. } => Purpose::Client,
             Kind::Serving(_) => Purpose::Server,
         };
-        signing.published.verify(&issued.certificate, purpose, now).is_ok().then(|| issued.clone())
-    }
-
-    fn remember(&self, csr: &CertificateSigningRequest, issued: Issued, now: Timestamp) -> Issued {
-        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        unconfirmed.retain(|_, (_, since)| since.until(now) < REMEMBER);
-        unconfirmed.insert(csr.metadata.uid.clone().unwrap_or_default(), (issued.clone(), now));
-        issued
-    }
-
-    fn forget(&self, csr: &CertificateSigningRequest) {
-        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        unconfirmed.remove(csr.metadata.uid.as_deref().unwrap_or_default());
+        signing.published.verify(&issued.certificate, purpose, now).is_ok().then_some(issued)
     }
 
     async fn say_limited(&self, csr: &CertificateSigningRequest, pause: Duration) -> Result<Requeue, SignerError> {

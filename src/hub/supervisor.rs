@@ -1,6 +1,6 @@
 //! Starts and stops what each AddOnSigner needs, and observes the end of every task (invariant I12).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::hub::signer::{self, Kind, Shared, Signer};
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
 use crate::hub::task::until_stopped;
+use crate::hub::unconfirmed::Unconfirmed;
 use crate::policy::GATEWAY_SERVING_SIGNER;
 use crate::public_key::KeyKind;
 use crate::rate::RateLimiter;
@@ -110,6 +111,7 @@ impl Supervisor {
         let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
         let mut events = watch_objects(guarded, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
         let mut listed = None;
+        let mut serving = self.serving.subscribe();
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -118,6 +120,14 @@ impl Supervisor {
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
                 Some(name) = self.changed.1.recv() => self.report(&name).await,
+                changed = serving.changed() => {
+                    if changed.is_err() {
+                        return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
+                    }
+                    for name in self.objects.keys().cloned().collect::<Vec<_>>() {
+                        self.report(&name).await;
+                    }
+                }
                 Some(ended) = self.tasks.join_next() => {
                     let (name, stopped) = ended?;
                     if !stopped {
@@ -170,7 +180,7 @@ impl Supervisor {
             reserve,
             serving: self.serving.subscribe(),
             limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
-            unconfirmed: Mutex::new(HashMap::new()),
+            unconfirmed: Unconfirmed::default(),
         }
     }
 
@@ -371,7 +381,8 @@ impl Supervisor {
             Some(served) => (served.validity.clone(), served.line.borrow().clone()),
             None => (self.read(object).map(|_| ()), LineState::Starting),
         };
-        let status = status::wanted(object, &validity, &line, self.links.clock.now());
+        let serving = self.serving.borrow().clone();
+        let status = status::wanted(object, &validity, &line, &serving, self.links.clock.now());
         if let Err(error) = status::write(&self.api, object, &status).await {
             // The next change or the watch's next list writes it.
             warn!(signer = name, %error, "Writing the status of an AddOnSigner");

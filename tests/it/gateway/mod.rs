@@ -5,4 +5,4 @@ mod limits;
 mod proxying;
 mod serving;
 pub(crate) mod upstream;
-mod world;
+pub(crate) mod world;

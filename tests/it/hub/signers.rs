@@ -104,11 +104,13 @@ async fn of_two_with_one_signer_name_the_older_signs() {
 
 #[tokio::test]
 async fn of_a_deleted_signer_nothing_is_trusted_and_nothing_answered() {
-    let (hub, admin, running) = mk_ready().await;
+    let (hub, admin, mut running) = mk_ready().await;
     signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
     wait_trust(&running, &[]).await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     stays_unanswered(&admin, &name).await;
+    let ended = tokio::time::timeout(Duration::from_millis(1), running.ended()).await;
+    assert!(ended.is_err(), "the hub goes on: {ended:?}");
     // Created anew, it has the authorities that it had: they are not lost with the object.
     let before = published(&admin).await;
     create_signer(&admin, "telemetry", telemetry()).await;

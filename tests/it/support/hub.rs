@@ -114,8 +114,10 @@ impl RunningHub {
     pub(crate) fn follow_once(&self) {
         self.applied.send_replace(self.trust.borrow().clone());
     }
+}
 
-    /// How the hub ended, if it did.
+impl RunningHub {
+    /// How the hub ended; waits until it does.
     pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
         (&mut self.task).await.unwrap()
     }

@@ -7,8 +7,9 @@ pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod ocm;
 mod pki;
-mod process;
+pub(crate) mod process;
 pub(crate) mod real;
+pub(crate) mod request;
 pub(crate) mod wait;
 
 use std::net::SocketAddr;
@@ -51,7 +52,11 @@ impl TestHub {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
             return Self::Embedded(EmbeddedHub::start(any).await.unwrap());
         }
-        let hub = RealHub::start().await;
+        Self::with_ocm(RealHub::start(&["--unsafe-no-fsync"]).await, api).await
+    }
+
+    /// That real hub with OCM's resources.
+    pub(crate) async fn with_ocm(hub: RealHub, api: AddOnApi) -> Self {
         let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
         crds::install(&admin, &hub.binary(""), api).await;
         crds::grant_agent_rights(&admin).await;

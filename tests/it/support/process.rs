@@ -35,10 +35,15 @@ impl Process {
         Self { name, child, log }
     }
 
+    /// The process id; `setpriv` becomes the program.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Panics with the end of the log if the program has ended.
     pub(crate) fn assert_running(&mut self) {
         if let Some(status) = self.exited() {
-            panic!("{} ended with {status}; its log ends:\n{}", self.name, self.tail());
+            panic!("{} ({}) ended with {status}; its log ends:\n{}", self.name, self.id(), self.tail());
         }
     }
 

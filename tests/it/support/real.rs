@@ -42,16 +42,16 @@ pub(crate) struct RealHub {
 }
 
 impl RealHub {
-    /// Starts both and returns when the API server is ready. At most two run at a time in one
-    /// process; further callers wait.
-    pub(crate) async fn start() -> Self {
+    /// Starts both, etcd with `etcd_flags` besides its own, and returns when the API server is
+    /// ready. At most two run at a time in one process; further callers wait.
+    pub(crate) async fn start(etcd_flags: &[&str]) -> Self {
         let slot = SLOTS.acquire().await.unwrap();
         let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
         let dir = TempDir::new().unwrap();
         let ca = TestCa::new();
         write_credentials(dir.path(), &ca);
         let etcd_url = format!("http://127.0.0.1:{}", free_port());
-        let etcd = start_etcd(&binaries, &etcd_url, dir.path());
+        let etcd = start_etcd(&binaries, &etcd_url, dir.path(), etcd_flags);
         let hub = Self {
             controller_manager: Mutex::new(None),
             api_server: Mutex::new(None),
@@ -166,18 +166,18 @@ impl RealHub {
     }
 }
 
-fn start_etcd(binaries: &Path, client_url: &str, dir: &Path) -> Process {
+fn start_etcd(binaries: &Path, client_url: &str, dir: &Path, more: &[&str]) -> Process {
     let peer_url = format!("http://127.0.0.1:{}", free_port());
-    let flags = [
+    let mut flags = vec![
         format!("--data-dir={}", dir.join("etcd").display()),
         format!("--listen-client-urls={client_url}"),
         format!("--advertise-client-urls={client_url}"),
         format!("--listen-peer-urls={peer_url}"),
         format!("--initial-advertise-peer-urls={peer_url}"),
         format!("--initial-cluster=default={peer_url}"),
-        "--unsafe-no-fsync".to_owned(),
         "--log-level=warn".to_owned(),
     ];
+    flags.extend(more.iter().map(|flag| (*flag).to_owned()));
     Process::start(&binaries.join("etcd"), &flags, dir)
 }
 

@@ -87,6 +87,28 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     wait_until(PATIENCE, "the report", async || report(&line).await["rotation"].is_null().then_some(())).await;
 }
 
+/// The anchors of a serving line that can no longer sign stay good; a hub that never read them has nothing to give out.
+#[tokio::test]
+async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    let mut backup = line.secrets.get(line.secret).await.unwrap();
+    line.secrets.delete(line.secret, &Default::default()).await.unwrap();
+    tokio::time::sleep(MOMENT).await;
+    issue(&hub, &admin).await;
+    drop(running);
+    let _running = RunningHub::start(&hub).await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "GatewayAuthorityBroken");
+    assert!(message.contains("the Secret addon-signer-serving-authorities is gone"), "{message}");
+    assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "not made anew");
+    backup.metadata.resource_version = None;
+    backup.metadata.uid = None;
+    line.secrets.create(&PostParams::default(), &backup).await.unwrap();
+    wait_ready(&admin, "telemetry", "True").await;
+    issue(&hub, &admin).await;
+}
+
 /// A hub that starts has not read the client lines when it reads the gateway's, and one of them may be unreadable: it must not
 /// take that for "no certificates".
 #[tokio::test]

@@ -1,0 +1,336 @@
+//! How fast a backlog of requests is drained on a real API server, beside what that API server allows and beside what
+//! addon authors have today. docs/figures.md has the figures.
+//!
+//! ```console
+//! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh --with-peer)
+//! $ cargo bench --bench drain -- --requests 2000 --peer 100
+//! ```
+//!
+//! Every contestant drains requests that were created before, of the same clusters, on the same API server, as the same
+//! account; an etcd that waits for the disk. An observer watches the requests: a rate is the certificates after the first,
+//! divided by the time from the first to the last that the observer saw.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use addon_signer::clock::Clock;
+use addon_signer::hub::registry;
+use clap::Parser;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+
+#[path = "../tests/it"]
+#[expect(dead_code, unused_imports, reason = "the tests use the rest")]
+mod it {
+    pub(crate) mod deploy;
+    pub(crate) mod support;
+}
+use it::{deploy, support};
+
+use deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use support::hub::{certificate, create_signer, deploy, telemetry, wait_ready};
+use support::process::{Process, free_port};
+use support::request::mk_csr;
+use support::{AddOnApi, RealHub, TestHub, accept_cluster, install_addon, real, wait_until};
+
+/// Writes in flight of the floor, as the hub has.
+const IN_FLIGHT: usize = 16;
+/// Requests that are created at a time.
+const CREATING: usize = 16;
+const READY: Duration = Duration::from_secs(120);
+/// The observer gives up when nothing was issued for this long.
+const STALLED: Duration = Duration::from_secs(60);
+
+#[derive(Parser)]
+struct Arguments {
+    /// Requests of a backlog.
+    #[arg(long, default_value_t = 2_000)]
+    requests: usize,
+    /// Clusters that they come from.
+    #[arg(long, default_value_t = 200)]
+    clusters: usize,
+    /// Also run addon-framework's signer: on this many requests with its defaults, on a whole backlog unthrottled.
+    #[arg(long)]
+    peer: Option<usize>,
+    /// What cargo passes.
+    #[arg(long = "bench", hide = true)]
+    _bench: bool,
+}
+
+/// One line of the table.
+struct Figure {
+    who: String,
+    requests: usize,
+    seconds: f64,
+    /// From the start of the program to the first certificate, in seconds.
+    first: Option<f64>,
+    /// Resident memory after the drain, in MB.
+    resident: Option<f64>,
+    /// Processor time of the program from its start to the end, in ms per request.
+    cpu: Option<f64>,
+}
+
+impl Figure {
+    fn rate(&self) -> f64 {
+        (self.requests - 1) as f64 / self.seconds
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    addon_signer::cli::install_crypto_provider();
+    let arguments = Arguments::parse();
+    if real::assets().is_none() {
+        println!("skipped: KUBEBUILDER_ASSETS names no real API server (tests/real/build.sh)");
+        return;
+    }
+    let world = World::start(&arguments).await;
+    let mut figures = vec![world.floor("floor, before").await];
+    figures.push(world.ours().await);
+    if let Some(few) = arguments.peer {
+        figures.push(world.peer("addon-framework, unthrottled", world.requests, &["--qps=1000", "--burst=1000"]).await);
+        figures.push(world.peer("addon-framework, its defaults", few, &[]).await);
+    }
+    figures.push(world.floor("floor, after").await);
+    print(&figures);
+}
+
+fn print(figures: &[Figure]) {
+    let floors: Vec<f64> = figures.iter().filter(|f| f.who.starts_with("floor")).map(Figure::rate).collect();
+    let floor = floors.iter().sum::<f64>() / floors.len() as f64;
+    println!("\n| who | requests | s | CSRs/s | of the floor | first after, s | resident, MB | CPU, ms each |");
+    println!("|---|---|---|---|---|---|---|---|");
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
+    for figure in figures {
+        let (rate, Figure { who, requests, seconds, first, resident, cpu }) = (figure.rate(), figure);
+        let (of_floor, first, resident, cpu) = (rate / floor, number(*first), number(*resident), number(*cpu));
+        println!("| {who} | {requests} | {seconds:.1} | {rate:.1} | {of_floor:.3} | {first} | {resident} | {cpu} |");
+    }
+}
+
+/// A real API server with clusters, the addon on each, and our signer's rights.
+struct World {
+    hub: TestHub,
+    admin: Client,
+    clusters: Vec<String>,
+    requests: usize,
+}
+
+impl World {
+    async fn start(arguments: &Arguments) -> Self {
+        let hub = TestHub::with_ocm(RealHub::start(&[]).await, AddOnApi::V1beta1).await;
+        deploy(&hub).await;
+        let admin = hub.admin().await;
+        let clusters: Vec<String> = (0..arguments.clusters).map(|index| format!("cluster{index}")).collect();
+        let created = stream::iter(&clusters).for_each_concurrent(CREATING, |cluster| async {
+            accept_cluster(&admin, cluster).await;
+            install_addon(&admin, cluster, "telemetry").await;
+        });
+        created.await;
+        create_signer(&admin, "telemetry", telemetry()).await;
+        let world = Self { hub, admin, clusters, requests: arguments.requests };
+        world.register().await;
+        world
+    }
+
+    /// The hub runs once and is gone: CA and registrations are there, as after an upgrade or an outage of the hub.
+    async fn register(&self) {
+        let _hub = self.start_hub();
+        wait_ready(&self.admin, "telemetry", "True").await;
+        let addons = registry::addons_api(&self.admin, registry::discover(&self.admin).await.unwrap());
+        wait_until(READY, "the registrations to be written", async || {
+            let addons = addons.list(&ListParams::default()).await.unwrap();
+            let registered = |addon: &_| json(addon).pointer("/status/registrations/0").is_some();
+            addons.items.iter().all(registered).then_some(())
+        })
+        .await;
+    }
+
+    fn requests(&self) -> Api<CertificateSigningRequest> {
+        Api::all(self.admin.clone())
+    }
+
+    /// Takes the requests of before away and creates `count` from all clusters in turn; returns their names.
+    async fn backlog(&self, count: usize) -> Vec<String> {
+        self.requests().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+        let clusters = self.clusters.iter().cycle().take(count);
+        let created = stream::iter(clusters).map(|cluster| self.submit(cluster)).buffer_unordered(CREATING);
+        created.collect().await
+    }
+
+    /// As the cluster's agent, by impersonation: one connection pool for all clusters.
+    async fn submit(&self, cluster: &str) -> String {
+        let csr = serde_json::to_vec(&mk_csr(cluster, "telemetry")).unwrap();
+        let request = hyper::Request::post("/apis/certificates.k8s.io/v1/certificatesigningrequests")
+            .header("content-type", "application/json")
+            .header("impersonate-user", format!("system:open-cluster-management:{cluster}:a1"))
+            .header("impersonate-group", format!("system:open-cluster-management:{cluster}"))
+            .header("impersonate-group", support::crds::MANAGED_CLUSTERS)
+            .header("impersonate-group", "system:authenticated")
+            .body(csr)
+            .unwrap();
+        self.admin.request::<CertificateSigningRequest>(request).await.unwrap().name_any()
+    }
+
+    /// GET, PUT of the approval, PUT of a ready certificate: what the API server allows whoever signs.
+    async fn floor(&self, who: &str) -> Figure {
+        let names = self.backlog(self.requests).await;
+        let ca = support::issue::Ca::new("floor", Clock::default().now());
+        let leaf = ca.client("cluster0", "telemetry", Clock::default().now(), Duration::from_secs(86_400));
+        let pem = std::sync::Arc::new(encode_pem(&leaf.certificate));
+        let api: Api<CertificateSigningRequest> = Api::all(self.hub.client_as(HUB_USER, &HUB_GROUPS).await);
+        let seen = self.observe(names.len());
+        let write =
+            stream::iter(names.clone()).map(|name| tokio::spawn(approve_and_sign(api.clone(), name, pem.clone())));
+        let write = write.buffer_unordered(IN_FLIGHT).map(Result::unwrap).collect::<()>();
+        let ((), seconds) = tokio::join!(write, seen);
+        Figure {
+            who: who.to_owned(),
+            requests: names.len(),
+            seconds: seconds.1,
+            first: None,
+            resident: None,
+            cpu: None,
+        }
+    }
+
+    /// Our hub, a process of its own, on a backlog that was there before it.
+    async fn ours(&self) -> Figure {
+        let names = self.backlog(self.requests).await;
+        let figure = self.drain("addon-signer", names.len(), || self.start_hub()).await;
+        self.assert_issued(names.len()).await;
+        println!("addon-signer: {} actions were tried again", self.retries());
+        figure
+    }
+
+    async fn peer(&self, who: &str, requests: usize, flags: &[&str]) -> Figure {
+        self.backlog(requests).await;
+        self.drain(who, requests, || self.start_peer(flags)).await
+    }
+
+    async fn drain(&self, who: &str, requests: usize, start: impl FnOnce() -> Process) -> Figure {
+        let seen = self.observe(requests);
+        let (started, mut process) = (Instant::now(), start());
+        let (first, seconds) = seen.await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        process.assert_running();
+        let first = Some(first.duration_since(started).as_secs_f64());
+        let (resident, cpu) = (Some(resident_mb(process.id())), Some(cpu_ms(process.id()) / requests as f64));
+        Figure { who: who.to_owned(), requests, seconds, first, resident, cpu }
+    }
+
+    /// When the first of `count` certificates was seen, and how many seconds later the last.
+    fn observe(&self, count: usize) -> impl Future<Output = (Instant, f64)> + use<> {
+        let mut events = watcher(self.requests(), watcher::Config::default()).applied_objects().boxed();
+        async move {
+            let (mut issued, mut first) = (HashSet::new(), None);
+            while issued.len() < count {
+                let next = tokio::time::timeout(STALLED, events.try_next()).await;
+                let csr = next.unwrap_or_else(|_| panic!("stalled after {} of {count}", issued.len()));
+                let csr = csr.unwrap().unwrap();
+                if certificate(&csr).is_some() && issued.insert(csr.name_any()) {
+                    first.get_or_insert_with(Instant::now);
+                }
+            }
+            let first = first.unwrap();
+            (first, first.elapsed().as_secs_f64())
+        }
+    }
+
+    async fn assert_issued(&self, count: usize) {
+        let all = self.requests().list(&ListParams::default().fields("spec.signerName=example.com/telemetry")).await;
+        let issued = all.unwrap().items.iter().filter(|csr| certificate(csr).is_some()).count();
+        assert_eq!(issued, count);
+    }
+
+    /// What the hub's log says was tried again.
+    fn retries(&self) -> usize {
+        let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
+        log.lines().filter(|line| line.contains("trying again")).count()
+    }
+
+    fn start_hub(&self) -> Process {
+        let real = self.hub.real().unwrap();
+        let kubeconfig = real.kubeconfig_file("hub", HUB_USER, &HUB_GROUPS);
+        let flags = [
+            "hub".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--gateway-name=localhost".to_owned(),
+            "--gateway-listen=127.0.0.1:0".to_owned(),
+            format!("--metrics-listen=127.0.0.1:{}", free_port()),
+            "--rate-burst=1000".to_owned(),
+        ];
+        Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &flags, real.dir())
+    }
+
+    fn start_peer(&self, flags: &[&str]) -> Process {
+        let real = self.hub.real().unwrap();
+        let kubeconfig = real.kubeconfig_file("peer", "admin", &["system:masters"]);
+        make_rsa_ca(real.dir());
+        let mut all = vec![
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--ca-cert=peer-ca.crt".to_owned(),
+            "--ca-key=peer-ca.key".to_owned(),
+        ];
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        Process::start(&real.binary("peer-signer"), &all, real.dir())
+    }
+}
+
+async fn approve_and_sign(api: Api<CertificateSigningRequest>, name: String, pem: std::sync::Arc<Vec<u8>>) {
+    let mut csr = api.get(&name).await.unwrap();
+    csr.status.get_or_insert_default().conditions = Some(vec![CertificateSigningRequestCondition {
+        type_: "Approved".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("Floor".to_owned()),
+        ..CertificateSigningRequestCondition::default()
+    }]);
+    let mut csr = api.replace_subresource("approval", &name, &PostParams::default(), &csr).await.unwrap();
+    csr.status.get_or_insert_default().certificate = Some(ByteString(pem.to_vec()));
+    api.replace_subresource("status", &name, &PostParams::default(), &csr).await.unwrap();
+}
+
+/// The only kind of key that addon-framework reads: RSA in PKCS#1.
+fn make_rsa_ca(dir: &Path) {
+    let script = "openssl genrsa -traditional -out peer-ca.key 2048 && \
+                  openssl req -x509 -new -key peer-ca.key -subj /CN=peer -days 365 -out peer-ca.crt";
+    let made = std::process::Command::new("sh").args(["-c", script]).current_dir(dir).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn encode_pem(der: &[u8]) -> Vec<u8> {
+    let text = support::issue::base64(der);
+    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n").into_bytes()
+}
+
+fn json(object: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(object).unwrap()
+}
+
+/// `VmRSS` of Linux' /proc, in MB of 10^6 bytes.
+fn resident_mb(id: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib * 1024.0 / 1e6
+}
+
+/// User and system time of Linux' /proc, which counts in hundredths of a second.
+fn cpu_ms(id: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let after_name = stat.rsplit(')').next().unwrap();
+    let ticks = after_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().unwrap());
+    ticks.sum::<f64>() * 10.0
+}

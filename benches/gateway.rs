@@ -1,0 +1,311 @@
+//! Requests and connections per second through the gateway, beside the upstream alone and beside nginx with
+//! `ssl_verify_client on`, by one client in one run. docs/figures.md has the figures.
+//!
+//! ```console
+//! $ cargo bench --bench gateway -- --seconds 5
+//! ```
+//!
+//! Upstream, client and gateway each have a runtime of their own in this process, nginx has as many workers as there are
+//! cores; all share the machine. TLS 1.3, P-256 certificates, no resumption, keep-alive but for connections per second.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+
+#[path = "../tests/it"]
+#[expect(dead_code, unused_imports, reason = "the tests use the rest")]
+mod it {
+    pub(crate) mod deploy;
+    pub(crate) mod gateway;
+    pub(crate) mod support;
+}
+use it::{deploy, gateway, support};
+
+use gateway::world::{ANY, LOCALHOST, World, route};
+use support::issue::{Leaf, base64};
+use support::process::{Process, free_port};
+
+const MIB: usize = 1024 * 1024;
+const ITEM: &[u8] = b"{\"items\":[],\"next\":null,\"status\":\"everything is as it should be\"}";
+/// Connections of the cases with large bodies, and handshakes at a time.
+const LARGE: usize = 4;
+const HANDSHAKES: usize = 16;
+
+#[derive(Parser)]
+struct Arguments {
+    /// How long each case runs.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// What cargo passes.
+    #[arg(long = "bench", hide = true)]
+    _bench: bool,
+}
+
+/// One thing to ask for, again and again, on `connections` connections.
+#[derive(Clone)]
+struct Case {
+    name: &'static str,
+    method: Method,
+    path: &'static str,
+    body: Bytes,
+    connections: usize,
+    /// Whether each request has a connection of its own.
+    reconnect: bool,
+}
+
+/// Where to ask.
+#[derive(Clone)]
+struct Target {
+    name: &'static str,
+    address: SocketAddr,
+    prefix: &'static str,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+struct Figure {
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+}
+
+fn main() {
+    addon_signer::cli::install_crypto_provider();
+    let length = Duration::from_secs(Arguments::parse().seconds);
+    let (backend, gateway, client) = (Runtime::new().unwrap(), Runtime::new().unwrap(), Runtime::new().unwrap());
+    let upstream = backend.block_on(start_upstream());
+    let world = gateway.block_on(World::start(vec![route("", &format!("http://{upstream}"))]));
+    let tls = Some(Arc::new(world.client_config(Some(&world.agent()))));
+    let mut targets = vec![
+        Target { name: "upstream alone", address: upstream, prefix: "", tls: None },
+        Target { name: "gateway", address: world.address, prefix: "/addons/telemetry", tls: tls.clone() },
+    ];
+    let directory = tempfile::TempDir::new().unwrap();
+    let nginx = Nginx::start(directory.path(), &world, upstream);
+    match &nginx {
+        Some(nginx) => {
+            targets.push(Target { name: "nginx", address: nginx.address, prefix: "/addons/telemetry", tls });
+        }
+        None => println!("nginx is not installed: without it (on Debian: apt-get install nginx)"),
+    }
+    client.block_on(measure_all(&targets, length));
+}
+
+async fn measure_all(targets: &[Target], length: Duration) {
+    println!("\n| case | through | per s | of the upstream alone | of nginx | p50, µs | p99, µs |");
+    println!("|---|---|---|---|---|---|---|");
+    for case in cases() {
+        let mut figures = Vec::new();
+        for target in targets.iter().filter(|target| !case.reconnect || target.tls.is_some()) {
+            run(target, &case, length / 4).await; // warm
+            figures.push((target.name, run(target, &case, length).await));
+        }
+        for (name, figure) in &figures {
+            let of = |other| {
+                let other = figures.iter().find(|(name, _)| *name == other);
+                other.map_or("-".to_owned(), |(_, other)| format!("{:.2}", figure.rate / other.rate))
+            };
+            let (alone, nginx) = (of("upstream alone"), of("nginx"));
+            let (p50, p99) = (figure.p50.as_micros(), figure.p99.as_micros());
+            println!("| {} | {name} | {:.0} | {alone} | {nginx} | {p50} | {p99} |", case.name, figure.rate);
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let get = |name, path, connections| Case {
+        name,
+        method: Method::GET,
+        path,
+        body: Bytes::new(),
+        connections,
+        reconnect: false,
+    };
+    let upload = Case { method: Method::POST, body: vec![b'x'; MIB].into(), ..get("1 MiB up, c=4", "/up", LARGE) };
+    vec![
+        get("small, c=1", "/item", 1),
+        get("small, c=16", "/item", 16),
+        get("small, c=64", "/item", 64),
+        get("1 MiB down, c=4", "/mib", LARGE),
+        upload,
+        Case { reconnect: true, ..get("new connection each, c=16", "/item", HANDSHAKES) },
+    ]
+}
+
+/// Asks for `length`; all connections are open before the time starts.
+async fn run(target: &Target, case: &Case, length: Duration) -> Figure {
+    let mut senders = Vec::new();
+    for _ in 0..case.connections {
+        senders.push(connect(target).await);
+    }
+    let started = Instant::now();
+    let asking =
+        senders.into_iter().map(|sender| tokio::spawn(ask(target.clone(), case.clone(), sender, started + length)));
+    let mut latencies = Vec::new();
+    for asked in futures::future::join_all(asking).await {
+        latencies.extend(asked.unwrap());
+    }
+    let elapsed = started.elapsed().as_secs_f64();
+    latencies.sort_unstable();
+    let at = |percent: usize| latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)];
+    Figure { rate: latencies.len() as f64 / elapsed, p50: at(50), p99: at(99) }
+}
+
+async fn ask(target: Target, case: Case, mut sender: SendRequest<Full<Bytes>>, until: Instant) -> Vec<Duration> {
+    let mut latencies = Vec::new();
+    while Instant::now() < until {
+        let started = Instant::now();
+        if case.reconnect {
+            sender = connect(&target).await;
+        }
+        let request = Request::builder()
+            .method(case.method.clone())
+            .uri(format!("{}{}", target.prefix, case.path))
+            .header("host", "localhost")
+            .body(Full::new(case.body.clone()))
+            .unwrap();
+        sender.ready().await.unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let mut body = answer.into_body();
+        while let Some(frame) = body.frame().await {
+            frame.unwrap();
+        }
+        latencies.push(started.elapsed());
+    }
+    latencies
+}
+
+async fn connect(target: &Target) -> SendRequest<Full<Bytes>> {
+    let tcp = TcpStream::connect(target.address).await.unwrap();
+    tcp.set_nodelay(true).unwrap();
+    let Some(tls) = &target.tls else { return drive(handshake(TokioIo::new(tcp))).await };
+    let name = ServerName::IpAddress(target.address.ip().into());
+    let tls = TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await.unwrap();
+    drive(handshake(TokioIo::new(tls))).await
+}
+
+async fn drive<C>(
+    handshake: impl Future<Output = hyper::Result<(SendRequest<Full<Bytes>>, C)>>,
+) -> SendRequest<Full<Bytes>>
+where
+    C: Future<Output = hyper::Result<()>> + Send + 'static,
+{
+    let (sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection); // its error comes with the request's
+    sender
+}
+
+async fn start_upstream() -> SocketAddr {
+    let listener = TcpListener::bind(ANY).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mib = Bytes::from(vec![b'x'; MIB]);
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            tcp.set_nodelay(true).unwrap();
+            let mib = mib.clone();
+            let service = service_fn(move |request| answer(request, mib.clone()));
+            let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tcp), service);
+            tokio::spawn(serving); // clients that leave are part of it
+        }
+    });
+    address
+}
+
+async fn answer(request: Request<Incoming>, mib: Bytes) -> Result<Response<Full<Bytes>>, Infallible> {
+    let body = match request.uri().path() {
+        "/mib" => mib,
+        _ => Bytes::from_static(ITEM),
+    };
+    let mut upload = request.into_body();
+    while let Some(frame) = upload.frame().await {
+        assert!(frame.is_ok());
+    }
+    Ok(Response::new(Full::new(body)))
+}
+
+/// nginx as the gateway's peer: the same certificates, the same upstream.
+struct Nginx {
+    address: SocketAddr,
+    _process: Process,
+}
+
+impl Nginx {
+    fn start(directory: &Path, world: &World, upstream: SocketAddr) -> Option<Self> {
+        Command::new("nginx").arg("-v").output().ok()?;
+        let now = world.clock.now();
+        let serving = world.serving_ca.server(&[], &[LOCALHOST], now);
+        write_pair(directory, &serving);
+        let client_ca = pem("CERTIFICATE", world.telemetry.authority().certificate());
+        std::fs::write(directory.join("client-ca.crt"), client_ca).unwrap();
+        let address = SocketAddr::new(LOCALHOST, free_port());
+        let configuration = nginx_configuration(address, upstream);
+        std::fs::write(directory.join("nginx.conf"), configuration).unwrap();
+        let flags = ["-p", directory.to_str()?, "-e", "error.log", "-c", "nginx.conf"].map(str::to_owned);
+        let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].map(Path::new).into_iter().find(|path| path.exists())?;
+        let process = Process::start(program, &flags, directory);
+        let listening = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            std::net::TcpStream::connect(address).is_ok()
+        });
+        assert!(listening, "nginx does not listen: {}", process.tail());
+        Some(Self { address, _process: process })
+    }
+}
+
+fn write_pair(directory: &Path, leaf: &Leaf) {
+    std::fs::write(directory.join("serving.crt"), pem("CERTIFICATE", &leaf.certificate)).unwrap();
+    std::fs::write(directory.join("serving.key"), pem("PRIVATE KEY", leaf.key.secret_der())).unwrap();
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", base64(der))
+}
+
+/// Streaming both ways and no access log, as the gateway; it tells the upstream who asks.
+fn nginx_configuration(address: SocketAddr, upstream: SocketAddr) -> String {
+    format!(
+        "daemon off; worker_processes auto; pid nginx.pid;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi; tcp_nodelay on; keepalive_requests 100000000;
+  upstream addon {{ server {upstream}; keepalive 128; keepalive_requests 100000000; }}
+  server {{
+    listen {address} ssl; ssl_protocols TLSv1.3; ssl_certificate serving.crt; ssl_certificate_key serving.key;
+    ssl_client_certificate client-ca.crt; ssl_verify_client on; ssl_session_cache off; ssl_session_tickets off;
+    client_max_body_size 1m;
+    location /addons/telemetry/ {{
+      proxy_pass http://addon/; proxy_http_version 1.1; proxy_set_header Connection \"\";
+      proxy_set_header X-Remote-User $ssl_client_s_dn; proxy_set_header Client-Cert $ssl_client_escaped_cert;
+      proxy_set_header X-Forwarded-For $remote_addr; proxy_request_buffering off;
+    }}
+  }}
+}}
+"
+    )
+}
