@@ -141,7 +141,7 @@ impl PrivateKey {
         &self.public_key_der
     }
 
-    /// Signs `message` by the algorithm of [`PrivateKey::algorithm`].
+    /// Signs `message` by the one algorithm that its kind has here.
     ///
     /// # Errors
     /// [`KeyError::Random`] when ring could not sign.

@@ -1,5 +1,5 @@
 //! The hub: signers, authorities, registrations. One task per line of authorities, one per signer name, two watches for the
-//! registry; [`supervisor`] starts and stops them as AddOnSigners come and go.
+//! registry; `supervisor` starts and stops them as AddOnSigners come and go.
 
 pub mod answers;
 mod backoff;
