@@ -9,7 +9,13 @@
 //! Every contestant drains requests that were created before, of the same clusters, on the same API server, as the same
 //! account; an etcd that waits for the disk. An observer watches the requests: a rate is the certificates after the first,
 //! divided by the time from the first to the last that the observer saw.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a load program fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -29,14 +35,14 @@ use kube::{Api, Client, ResourceExt};
 #[expect(dead_code, unused_imports, reason = "the tests use the rest")]
 mod it {
     pub(crate) mod deploy;
-    pub(crate) mod hub;
     pub(crate) mod support;
 }
-use it::{deploy, hub, support};
+use it::{deploy, support};
 
 use deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use support::hub::{certificate, create_signer, deploy, telemetry, wait_ready};
 use support::process::{Process, free_port};
+use support::request::mk_csr;
 use support::{AddOnApi, RealHub, TestHub, accept_cluster, install_addon, real, wait_until};
 
 /// Writes in flight of the floor, as the hub has.
@@ -167,7 +173,7 @@ impl World {
 
     /// As the cluster's agent, by impersonation: one connection pool for all clusters.
     async fn submit(&self, cluster: &str) -> String {
-        let csr = serde_json::to_vec(&hub::mk_csr(cluster, "telemetry")).unwrap();
+        let csr = serde_json::to_vec(&mk_csr(cluster, "telemetry")).unwrap();
         let request = hyper::Request::post("/apis/certificates.k8s.io/v1/certificatesigningrequests")
             .header("content-type", "application/json")
             .header("impersonate-user", format!("system:open-cluster-management:{cluster}:a1"))

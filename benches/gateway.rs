@@ -7,7 +7,13 @@
 //!
 //! Upstream, client and gateway each have a runtime of their own in this process, nginx has as many workers as there are
 //! cores; all share the machine. TLS 1.3, P-256 certificates, no resumption, keep-alive but for connections per second.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a load program fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -141,7 +141,7 @@ impl PrivateKey {
         &self.public_key_der
     }
 
-    /// Signs `message` by the algorithm of [`PrivateKey::algorithm`].
+    /// Signs `message` by the one algorithm that its kind has here.
     ///
     /// # Errors
     /// [`KeyError::Random`] when ring could not sign.
@@ -192,7 +192,8 @@ impl rcgen::SigningKey for RcgenKey<'_> {
     }
 }
 
-#[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
+#[cfg(test)]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod memory_tests;
 
 #[cfg(test)]

@@ -5,12 +5,11 @@
 use std::sync::LazyLock;
 
 use addon_signer::csr::CertificateRequest;
-use addon_signer_fuzz::{pem, submit};
+use addon_signer_fuzz::{ED25519, bits, pem, submit, tlv};
 use libfuzzer_sys::fuzz_target;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
 static KEY: LazyLock<Ed25519KeyPair> = LazyLock::new(|| Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed"));
-const ED25519: [u8; 7] = [0x30, 5, 6, 3, 0x2b, 0x65, 0x70];
 
 fuzz_target!(|data: &[u8]| {
     let Some((length, rest)) = data.split_first_chunk::<2>() else { return };
@@ -24,19 +23,3 @@ fuzz_target!(|data: &[u8]| {
         submit(&pem(&der));
     }
 });
-
-fn bits(content: &[u8]) -> Vec<u8> {
-    tlv(3, &[&[0], content])
-}
-
-fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let content = parts.concat();
-    let length = content.len().to_be_bytes();
-    let header = match content.len() {
-        short @ 0..=0x7f => vec![tag, short as u8],
-        0x80..=0xff => vec![tag, 0x81, length[7]],
-        0x100..=0xffff => vec![tag, 0x82, length[6], length[7]],
-        _ => vec![tag, 0x83, length[5], length[6], length[7]],
-    };
-    [header, content].concat()
-}

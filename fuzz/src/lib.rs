@@ -12,6 +12,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use x509_parser::prelude::{FromDer, X509Name};
 
+pub mod gateway;
+
 const MAX_DURATION: Duration = Duration::from_secs(604_800);
 
 /// Submits a request as the agent of spoke1 and holds an approval to the convention.
@@ -81,4 +83,25 @@ fn registry() -> Registry {
         registry.set_addon(cluster.parse().expect("a name"), telemetry, Some(AddOnFacts::Installed));
     }
     registry
+}
+
+/// The algorithm of RFC 8410.
+pub const ED25519: [u8; 7] = [0x30, 5, 6, 3, 0x2b, 0x65, 0x70];
+
+/// A BIT STRING of whole bytes.
+pub fn bits(content: &[u8]) -> Vec<u8> {
+    tlv(3, &[&[0], content])
+}
+
+/// Tag, length in its shortest form, content.
+pub fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = content.len().to_be_bytes();
+    let header = match content.len() {
+        short @ 0..=0x7f => vec![tag, short as u8],
+        0x80..=0xff => vec![tag, 0x81, length[7]],
+        0x100..=0xffff => vec![tag, 0x82, length[6], length[7]],
+        _ => vec![tag, 0x83, length[5], length[6], length[7]],
+    };
+    [header, content].concat()
 }

@@ -114,7 +114,10 @@ fn rules(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<SignerRules
 fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
     let field = "gateway.routes";
     let uri: hyper::Uri = spec.upstream.parse().map_err(|_| invalid(field, "upstream is not a URL"))?;
-    if uri.scheme_str() != Some("http") || uri.host().is_none() || uri.query().is_some() {
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let port = uri.host().and_then(|host| authority.strip_prefix(host));
+    let port_is_good = port.is_some_and(str::is_empty) || uri.port_u16().is_some_and(|port| port > 0);
+    if uri.scheme_str() != Some("http") || port.is_none() || !port_is_good || uri.query().is_some() {
         return Err(invalid(field, "upstream must be http://host[:port][/path]"));
     }
     if !spec.path.starts_with('/') || spec.path.contains("..") || spec.path.contains("//") {
@@ -176,5 +179,21 @@ mod tests {
         assert_eq!(field(|spec| spec.authority.duration = "100h".into()), "authority.duration");
         assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
+    }
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port_that_exists() {
+        let refused = |upstream: &str| {
+            let route = serde_json::json!({"path": "/a", "upstream": upstream});
+            super::route(&serde_json::from_value(route).unwrap()).is_err()
+        };
+        for good in ["http://a", "http://a:1/x", "http://[::1]:65535", "http://[::1]"] {
+            assert!(!refused(good), "{good}");
+        }
+        for bad in
+            ["http://a:99999", "http://a:0", "http://a:", "http://u@a", "http://a?b", "https://a", "a", "http://"]
+        {
+            assert!(refused(bad), "{bad}");
+        }
     }
 }

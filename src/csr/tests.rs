@@ -10,7 +10,7 @@ fn read(pem: &[u8]) -> CertificateRequest {
 }
 
 fn der() -> Vec<u8> {
-    single_block(OCM_REQUEST).unwrap().as_ref().to_vec()
+    single_block(OCM_REQUEST).unwrap().to_vec()
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub struct Board {
 
 #[derive(Debug)]
 struct Entries {
+    listed: bool,
     signers: BTreeMap<String, (Arc<SignerConfig>, watch::Receiver<LineState>)>,
     serving: Option<watch::Receiver<LineState>>,
 }
@@ -26,7 +27,7 @@ struct Entries {
 impl Board {
     /// An empty board that publishes to `trust`.
     pub fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
-        let entries = Entries { signers: BTreeMap::new(), serving: None };
+        let entries = Entries { listed: false, signers: BTreeMap::new(), serving: None };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
     }
 
@@ -45,11 +46,27 @@ impl Board {
         self.change(|entries| entries.serving.replace(line));
     }
 
+    /// From now on the signers of the board are all there are.
+    pub fn set_listed(&self) {
+        self.change(|entries| entries.listed = true);
+    }
+
     /// When the last certificate that any client line has given away ends.
-    pub fn last_leaf(&self) -> Option<Timestamp> {
+    ///
+    /// # Errors
+    /// What is not known yet: before all lines were read, no certificate can be said to be the last.
+    pub fn last_leaf(&self) -> Result<Option<Timestamp>, String> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = entries.signers.values().filter_map(|(_, line)| line.borrow().last().cloned());
-        lines.flat_map(|ready| ready.line().members().iter().filter_map(|m| m.leaves_expire).collect::<Vec<_>>()).max()
+        if !entries.listed {
+            return Err("the AddOnSigners to be read".to_owned());
+        }
+        let mut last = None;
+        for (name, (_, line)) in &entries.signers {
+            let line = line.borrow();
+            let ready = line.last().ok_or_else(|| format!("the authorities of the AddOnSigner {name} to be read"))?;
+            last = last.max(ready.line().members().iter().filter_map(|member| member.leaves_expire).max());
+        }
+        Ok(last)
     }
 
     /// Publishes what follows, if it differs from what was published.

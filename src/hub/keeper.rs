@@ -15,6 +15,7 @@ use crate::ca::authority::{Authority, AuthorityError};
 use crate::ca::bundle::Bundle;
 use crate::ca::line::{Evidence, Line, Step};
 use crate::clock::Clock;
+use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::status;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
@@ -164,10 +165,10 @@ impl Keeper {
     pub async fn run(mut self) {
         let name = format!("metadata.name={}", self.names.secret);
         let secrets = watcher(self.store.secrets(), watcher::Config::default().fields(&name));
-        let mut secrets = secrets.default_backoff().boxed();
+        let mut secrets = secrets.backoff(WatchBackoff::default()).boxed();
         let maps = format!("metadata.name={}", self.names.config_map);
         let maps = watcher(self.store.config_maps(), watcher::Config::default().fields(&maps));
-        let mut maps = maps.default_backoff().boxed();
+        let mut maps = maps.backoff(WatchBackoff::default()).boxed();
         loop {
             let pause = self.round().await;
             tokio::select! {
@@ -188,13 +189,17 @@ impl Keeper {
     async fn round(&mut self) -> Duration {
         match self.advance().await {
             Ok(()) => ROUND,
-            Err(KeeperError::Store(StoreError::Conflict(secret))) => {
-                info!(secret, "The authorities were changed by somebody else; reading them again");
+            Err(KeeperError::Store(StoreError::Conflict(object))) => {
+                info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {
-                // What was read stays: an API server that is away can be written to by nobody else either.
                 warn!(%error, secret = self.names.secret, "Keeping the authorities; trying again");
+                // What was read stays: an API server that is away can be written to by nobody else either.
+                if self.state.borrow().last().is_none() {
+                    let message = format!("The authorities cannot be kept: {error}.");
+                    self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None });
+                }
                 RETRY
             }
             Err(error) => {
@@ -315,7 +320,9 @@ impl Keeper {
         if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
             return Ok(());
         }
-        let until = board.last_leaf().unwrap_or_else(|| self.clock.now());
+        // Not known yet: the next round asks again.
+        let Ok(last) = board.last_leaf() else { return Ok(()) };
+        let until = last.unwrap_or_else(|| self.clock.now());
         let line = ready.line().clone().hold_next_until(until);
         self.store.replace(&self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
@@ -369,12 +376,12 @@ impl Gate {
                     });
                 if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
             }
-            Self::Leaves(_) => match next.activate_after {
+            Self::Leaves(board) => match next.activate_after {
                 Some(at) if at < now => Ok(()),
                 Some(at) => Err(format!(
                     "agents to hold the new anchor: the last certificate given out without it expires at {at}"
                 )),
-                None => Err("the new anchor to be published".to_owned()),
+                None => Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned())),
             },
         }
     }

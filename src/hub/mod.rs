@@ -1,7 +1,8 @@
 //! The hub: signers, authorities, registrations. One task per line of authorities, one per signer name, two watches for the
-//! registry; [`supervisor`] starts and stops them as AddOnSigners come and go.
+//! registry; `supervisor` starts and stops them as AddOnSigners come and go.
 
 pub mod answers;
+mod backoff;
 pub mod board;
 pub mod keeper;
 pub mod plan;
@@ -11,16 +12,20 @@ pub mod signer;
 pub mod status;
 pub mod store;
 mod supervisor;
+mod task;
+pub mod unconfirmed;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::api::rules::AuthorityPlan;
 use crate::clock::Clock;
 use crate::policy::ServingRules;
+use crate::public_key::KeyKind;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
 use crate::telemetry::Metrics;
@@ -29,7 +34,13 @@ use registration::Signers;
 use registry::RegistryError;
 use supervisor::Supervisor;
 
-/// How many addons may wait for their registration to be written before the watch waits for the writer.
+/// The gateway's serving CA lives this long and is replaced this long before its end.
+const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
+    key: KeyKind::EcdsaP256,
+    duration: Duration::from_secs(365 * 86_400),
+    renew_before: Duration::from_secs(90 * 86_400),
+};
+/// How many addons may wait for their registration to be written; when there are more, all are looked at again later.
 const REGISTRATIONS_WAITING: usize = 1024;
 
 /// What the hub is told by its command line.
@@ -88,11 +99,12 @@ pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError>
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
     let (client, registry) = (links.client.clone(), links.registry.clone());
     tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
-    let (client, registry) = (links.client.clone(), links.registry.clone());
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen).await?) });
+    let all_again = Arc::new(Notify::new());
+    let (client, registry, missed) = (links.client.clone(), links.registry.clone(), all_again.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen, missed).await?) });
     let (client, clock) = (links.client.clone(), links.clock.clone());
     tasks.spawn(async move {
-        registration::keep(client, addon_api, clock, addons, served).await;
+        registration::keep(client, addon_api, clock, addons, all_again, served).await;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
     let supervisor = Supervisor::new(links, settings, addon_api, signers);

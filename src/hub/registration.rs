@@ -1,14 +1,14 @@
 //! `registration: Managed`: writes our signer into `status.registrations` of every addon it serves, so that OCM's agent asks for
 //! a certificate, and leaves everything else in that status alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tracing::{debug, info, warn};
 
 use crate::api::ocm::{self, AddOnApi, Registration};
@@ -23,15 +23,24 @@ const PAGE: u32 = 500;
 /// How long a failed write waits before the object is read again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The signers that are served, by the name of their AddOnSigner.
-pub type Signers = Arc<BTreeMap<String, Arc<SignerConfig>>>;
+/// Whose registrations are kept, and whose are taken away.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Signers {
+    /// The signers that are served, by the name of their AddOnSigner.
+    pub served: Arc<BTreeMap<String, Arc<SignerConfig>>>,
+    /// The signer names of AddOnSigners that were deleted: OCM's agents are no longer to ask for their certificates. One that is
+    /// only bad is not here: its agents keep what they have, because OCM's agent deletes the Secret with the registration.
+    pub deleted: Arc<BTreeSet<String>>,
+}
 
-/// Writes registrations until one of its inputs ends: for every object that is seen, and for all when the signers change.
+/// Writes registrations until one of its inputs ends: for every object that is seen, and for all when the signers change or
+/// `all_again` says that not all were passed on.
 pub async fn keep(
     client: Client,
     api: AddOnApi,
     clock: Clock,
     mut seen: mpsc::Receiver<DynamicObject>,
+    all_again: Arc<Notify>,
     mut signers: watch::Receiver<Signers>,
 ) {
     let (retry, mut again) = mpsc::channel::<DynamicObject>(1024);
@@ -53,8 +62,17 @@ pub async fn keep(
                 if changed.is_err() {
                     return;
                 }
+                all_again.notify_one();
+            }
+            () = all_again.notified() => {
                 let served = signers.borrow_and_update().clone();
-                writer.write_all(&served).await;
+                if !writer.write_all(&served).await {
+                    let all_again = all_again.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(RETRY).await;
+                        all_again.notify_one();
+                    });
+                }
             }
         }
     }
@@ -68,16 +86,16 @@ struct Writer {
 }
 
 impl Writer {
-    async fn write_all(&self, signers: &Signers) {
+    /// Returns whether every object was looked at.
+    async fn write_all(&self, signers: &Signers) -> bool {
         let addons = addons_api(&self.client, self.api);
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = match addons.list(&params).await {
                 Ok(page) => page,
                 Err(error) => {
-                    // The watch lists everything again when it comes back, and then each object is written.
-                    warn!(%error, "Listing addons to write their registrations");
-                    return;
+                    warn!(%error, "Listing addons to write their registrations; trying again");
+                    return false;
                 }
             };
             for object in &page.items {
@@ -85,7 +103,7 @@ impl Writer {
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
-                None => return,
+                None => return true,
             }
         }
     }
@@ -137,16 +155,24 @@ fn wanted_status(object: &DynamicObject, api: AddOnApi, signers: &Signers, now: 
     let addon: AddOnName = object.name_any().parse().ok()?;
     let mut status = object.data.get("status").cloned().unwrap_or(Value::Null);
     let mut patch: Option<Value> = None;
-    for config in signers.values().filter(|config| config.registers) {
-        let change = if config.rules.addons.contains(&addon) {
-            ocm::apply_registration(&status, api, &registration(config, &cluster, &addon), &now.to_string())
-        } else {
-            ocm::remove_registration(&status, api, &config.rules.signer_name, &now.to_string())
-        };
+    let now = now.to_string();
+    let mut lay = |change: Option<Value>, status: &mut Value| {
         if let Some(change) = change {
-            merge(&mut status, &change);
+            merge(status, &change);
             merge(patch.get_or_insert_with(|| json!({})), &change);
         }
+    };
+    for config in signers.served.values().filter(|config| config.registers) {
+        let change = if config.rules.addons.contains(&addon) {
+            ocm::apply_registration(&status, api, &registration(config, &cluster, &addon), &now)
+        } else {
+            ocm::remove_registration(&status, api, &config.rules.signer_name, &now)
+        };
+        lay(change, &mut status);
+    }
+    for signer_name in signers.deleted.iter() {
+        let change = ocm::remove_registration(&status, api, signer_name, &now);
+        lay(change, &mut status);
     }
     patch
 }
@@ -185,7 +211,8 @@ mod tests {
             let spec = json!({"signerName": format!("example.com/{name}"), "addOns": ["telemetry"]});
             Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap())
         };
-        Arc::new(names.iter().map(|name| ((*name).to_owned(), config(name))).collect())
+        let served = names.iter().map(|name| ((*name).to_owned(), config(name))).collect();
+        Signers { served: Arc::new(served), deleted: Arc::default() }
     }
 
     fn mk_addon(name: &str, status: Value) -> DynamicObject {
@@ -213,5 +240,17 @@ mod tests {
     fn addons_of_other_signers_are_left_alone() {
         let foreign = json!({"registrations": [{"signerName": "other.io/x", "subject": {"user": "u"}}]});
         assert_eq!(wanted_status(&mk_addon("other", foreign), AddOnApi::V1Alpha1, &mk_signers(&["a"]), NOW), None);
+    }
+
+    #[test]
+    fn the_entry_of_a_deleted_signer_is_taken_away_and_no_other() {
+        let served = mk_signers(&["a", "b"]);
+        let both = wanted_status(&mk_addon("telemetry", Value::Null), AddOnApi::V1Alpha1, &served, NOW).unwrap();
+        let deleted = BTreeSet::from(["example.com/b".to_owned()]);
+        let signers = Signers { deleted: Arc::new(deleted), ..mk_signers(&["a"]) };
+        let patch = wanted_status(&mk_addon("telemetry", both), AddOnApi::V1Alpha1, &signers, NOW).unwrap();
+        let entries = patch["registrations"].as_array().unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0]["signerName"], "example.com/a");
     }
 }

@@ -3,18 +3,21 @@
 //! The same watch of addons also keeps `status.registrations`: see [`crate::hub::registration`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Client, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
 
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
+use crate::hub::backoff::WatchBackoff;
 use crate::identity::{AddOnName, ClusterName};
-use crate::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
+use crate::registry::{AddOnFacts, ClusterFacts, Registry, SharedRegistry};
 
 /// Why the registry cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +28,7 @@ pub enum RegistryError {
     )]
     NoAddOnApi,
     /// Discovery failed.
-    #[error("the API server's resources cannot be read: {0}")]
+    #[error("the API server's resources cannot be read: {}", crate::api::words(.0))]
     Discovery(#[source] kube::Error),
     /// A watch ended, which it never does by itself.
     #[error("the watch of {0} ended")]
@@ -74,7 +77,8 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
 pub async fn watch_clusters(client: Client, registry: SharedRegistry) -> Result<(), RegistryError> {
-    let mut events = watch_objects(clusters_api(&client), watcher::Config::default()).default_backoff().boxed();
+    let mut events =
+        watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed = HashMap::new();
     while let Some(event) = events.next().await {
         match event {
@@ -97,7 +101,8 @@ pub async fn watch_clusters(client: Client, registry: SharedRegistry) -> Result<
     Err(RegistryError::Ended("ManagedClusters"))
 }
 
-/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`.
+/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`, or says `all_again` when that is
+/// full.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
@@ -106,8 +111,10 @@ pub async fn watch_addons(
     api: AddOnApi,
     registry: SharedRegistry,
     seen: mpsc::Sender<DynamicObject>,
+    all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
-    let mut events = watch_objects(addons_api(&client, api), watcher::Config::default()).default_backoff().boxed();
+    let mut events =
+        watch_objects(addons_api(&client, api), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>> = HashMap::new();
     while let Some(event) = events.next().await {
         let object = match event {
@@ -142,33 +149,36 @@ pub async fn watch_addons(
                 continue;
             }
         };
-        if seen.send(object).await.is_err() {
-            return Err(RegistryError::Ended("registrations"));
+        match seen.try_send(object) {
+            Ok(()) => {}
+            // Writing is slower than reading, and who is detached must not stay in because of it.
+            Err(TrySendError::Full(_)) => all_again.notify_one(),
+            Err(TrySendError::Closed(_)) => return Err(RegistryError::Ended("registrations")),
         }
     }
     Err(RegistryError::Ended("ManagedClusterAddOns"))
 }
 
-/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be late.
+/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be
+/// late. The result knows this cluster and addon, and no other.
 ///
 /// # Errors
 /// The API server's.
-pub async fn refresh(
+pub async fn look_up(
     client: &Client,
     api: AddOnApi,
-    registry: &SharedRegistry,
     cluster: &ClusterName,
     addon: &AddOnName,
-) -> Result<(), kube::Error> {
+) -> Result<Registry, kube::Error> {
     let namespaced = Api::<DynamicObject>::namespaced_with(client.clone(), cluster.as_str(), &api.resource());
     let clusters = clusters_api(client);
     let (found_cluster, found_addon) =
         tokio::try_join!(clusters.get_opt(cluster.as_str()), namespaced.get_opt(addon.as_str()))?;
-    registry.write(|registry| {
-        registry.set_cluster(cluster.clone(), found_cluster.as_ref().map(cluster_facts));
-        registry.set_addon(cluster.clone(), addon.clone(), found_addon.as_ref().map(addon_facts));
-    });
-    Ok(())
+    let mut registry = Registry::default();
+    registry.replace_clusters(found_cluster.iter().map(|found| (cluster.clone(), cluster_facts(found))).collect());
+    let addons = found_addon.iter().map(|found| (addon.clone(), addon_facts(found))).collect();
+    registry.replace_addons(HashMap::from([(cluster.clone(), addons)]));
+    Ok(registry)
 }
 
 fn record_cluster(registry: &SharedRegistry, object: &DynamicObject) {

@@ -3,7 +3,6 @@
 //! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the object
 //! that was decided on; a conflict means deciding again on the fresh object.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,14 +24,16 @@ use crate::ca::bundle::{Bundle, Purpose};
 use crate::ca::issuer::{IssueError, Issued, Serial};
 use crate::clock::Clock;
 use crate::hub::answers::{Answers, Verdict};
+use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, ReadyLine, Reserve};
 use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
 use crate::hub::registry;
+use crate::hub::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::identity::PeerIdentity;
 use crate::policy::{self, Approved, Profile, Refusal, ServingRules};
 use crate::private_key::KeyError;
 use crate::rate::RateLimiter;
-use crate::registry::SharedRegistry;
+use crate::registry::{Registry, SharedRegistry};
 use crate::telemetry::Metrics;
 use crate::timestamp::Timestamp;
 use crate::trust::Trust;
@@ -43,11 +44,6 @@ const CONCURRENCY: u16 = 16;
 const SOON: Duration = Duration::from_millis(500);
 /// How soon a failed action is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// Certificates whose publication is not confirmed are remembered this long.
-const REMEMBER: Duration = Duration::from_secs(3_600);
-/// How far the watch may be behind our own write before the request is looked at as the watch shows it.
-const WATCH_BEHIND: Duration = Duration::from_secs(30);
-
 /// What a signer signs.
 pub enum Kind {
     /// Agents' certificates, for an AddOnSigner.
@@ -97,23 +93,14 @@ pub struct Signer {
     /// Certificates per identity.
     pub limiter: Mutex<RateLimiter>,
     /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
-    pub unconfirmed: Mutex<HashMap<String, Unconfirmed>>,
-}
-
-/// A certificate that the watch has not shown yet.
-#[derive(Debug, Clone)]
-pub struct Unconfirmed {
-    issued: Issued,
-    since: Timestamp,
-    /// The API server said that it has it.
-    published: bool,
+    pub unconfirmed: Unconfirmed,
 }
 
 /// Why an action did not come about; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum SignerError {
     /// The API server.
-    #[error("the API server did not answer as needed: {0}")]
+    #[error("the API server did not answer as needed: {}", crate::api::words(.0))]
     Api(#[from] kube::Error),
     /// Signing failed; nothing was given away.
     #[error(transparent)]
@@ -128,7 +115,8 @@ pub async fn run(signer: Signer, signer_name: String) {
     let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
     let (reader, writer) = reflector::store();
-    let seen = watcher(api, config).default_backoff().modify(plan::trim).reflect(writer).applied_objects();
+    let seen =
+        watcher(api, config).backoff(WatchBackoff::default()).modify(plan::trim).reflect(writer).applied_objects();
     let work = applier(
         |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await }.boxed(),
         |csr, error, _| {
@@ -151,7 +139,7 @@ pub async fn run(signer: Signer, signer_name: String) {
 impl Signer {
     async fn reconcile(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
         let now = self.shared.clock.now();
-        if !plan::is_issued(csr) && self.was_published(csr, now) {
+        if !plan::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
             // What the watch shows is older than our own write. Working on it would sign again, in vain.
             return Ok(Requeue::requeue(WATCH_BEHIND));
         }
@@ -159,14 +147,14 @@ impl Signer {
         let action = plan::plan(csr, mode, now, || self.evaluate(csr));
         let action = match action {
             Action::Deny(Refusal::Registration(_)) | Action::Fail(Refusal::Registration(_)) => {
-                self.refresh_registration(csr).await?;
-                plan::plan(csr, mode, now, || self.evaluate(csr))
+                let fresh = self.fresh_registration(csr).await?;
+                plan::plan(csr, mode, now, || self.evaluate_on(csr, fresh.as_ref()))
             }
             other => other,
         };
         match action {
             Action::Rest => {
-                self.forget(csr);
+                self.unconfirmed.forget(csr);
                 Ok(Requeue::await_change())
             }
             Action::AwaitApproval => Ok(Requeue::await_change()),
@@ -187,24 +175,30 @@ impl Signer {
     }
 
     fn evaluate(&self, csr: &CertificateSigningRequest) -> Result<Approved, Refusal> {
+        self.evaluate_on(csr, None)
+    }
+
+    /// Policy, on `fresh` registrations or on those of the watch.
+    fn evaluate_on(&self, csr: &CertificateSigningRequest, fresh: Option<&Registry>) -> Result<Approved, Refusal> {
         let submission = plan::submission(csr);
         match &self.kind {
             Kind::Client { config, .. } => {
-                let config = config.borrow().clone();
-                self.shared.registry.read(|registry| policy::evaluate(&config.rules, &submission, registry))
+                let rules = &config.borrow().clone().rules;
+                let decide = |registry: &Registry| policy::evaluate(rules, &submission, registry);
+                fresh.map_or_else(|| self.shared.registry.read(decide), decide)
             }
             Kind::Serving(rules) => policy::evaluate_serving(rules, &submission),
         }
     }
 
-    /// Before a registration is the reason to refuse, the API server itself is asked: the watch may be late.
-    async fn refresh_registration(&self, csr: &CertificateSigningRequest) -> Result<(), SignerError> {
-        let Kind::Client { config, .. } = &self.kind else { return Ok(()) };
+    /// Before a registration is the reason to refuse, the API server itself is asked: the watch may be late. Its answer is for
+    /// this request only, because the watch may have overtaken it.
+    async fn fresh_registration(&self, csr: &CertificateSigningRequest) -> Result<Option<Registry>, SignerError> {
+        let Kind::Client { config, .. } = &self.kind else { return Ok(None) };
         let config = config.borrow().clone();
-        let Some(identity) = policy::claimed_identity(&config.rules, &plan::submission(csr)) else { return Ok(()) };
-        let (client, registry) = (&self.shared.client, &self.shared.registry);
-        registry::refresh(client, self.shared.addon_api, registry, &identity.cluster, &identity.addon).await?;
-        Ok(())
+        let Some(identity) = policy::claimed_identity(&config.rules, &plan::submission(csr)) else { return Ok(None) };
+        let (client, api) = (&self.shared.client, self.shared.addon_api);
+        Ok(Some(registry::look_up(client, api, &identity.cluster, &identity.addon).await?))
     }
 
     async fn issue(
@@ -219,15 +213,21 @@ impl Signer {
         let issued = match self.recall(csr, &signing, now) {
             Some(issued) => issued,
             None => match self.sign(approved, &signing, now).await? {
-                Outcome::Signed(issued) => self.remember(csr, issued, now),
+                Outcome::Signed(issued) => {
+                    self.unconfirmed.remember(csr, &issued, now);
+                    issued
+                }
                 Outcome::Limited(pause) => return self.say_limited(csr, pause).await,
                 Outcome::NotYet => return Ok(Requeue::requeue(SOON)),
             },
         };
+        // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
+        // waits for this certificate (invariant I5).
+        let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
         let answers = self.answers();
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
-        answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &signing.trust_bundle).await?;
-        self.mark_published(csr);
+        answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
+        self.unconfirmed.mark_published(csr);
         self.report(csr, &profile, &issued);
         Ok(Requeue::await_change())
     }
@@ -235,7 +235,7 @@ impl Signer {
     /// Everything that signing needs, or `None` while any of it is not there yet.
     fn signing(&self) -> Option<Signing> {
         let ready = self.line.borrow().ready().cloned()?;
-        let trust_bundle = self.serving.borrow().ready()?.bundle.pem();
+        self.trust_bundle()?;
         let published = match &self.kind {
             // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant I5).
             Kind::Client { name, .. } => {
@@ -244,22 +244,29 @@ impl Signer {
             }
             Kind::Serving(_) => ready.bundle.clone(),
         };
-        let trusted = published.authorities().contains(ready.stored.issuer.as_ref()?.authority());
-        trusted.then_some(Signing { ready, published, trust_bundle })
+        let trusted = published.authorities().contains(ready.stored.issuer.authority());
+        trusted.then_some(Signing { ready, published })
+    }
+
+    /// The anchors of the gateway, which stay good when its line can no longer sign.
+    fn trust_bundle(&self) -> Option<String> {
+        self.serving.borrow().last().map(|ready| ready.bundle.pem())
     }
 
     async fn sign(&self, approved: Approved, signing: &Signing, now: Timestamp) -> Result<Outcome, SignerError> {
-        let Some(issuer) = &signing.ready.stored.issuer else { return Ok(Outcome::NotYet) };
-        if let Profile::Client { identity, .. } = approved.profile()
-            && let Err(pause) = self.take_token(identity, now)
-        {
-            return Ok(Outcome::Limited(pause));
-        }
+        let issuer = &signing.ready.stored.issuer;
+        let profile = approved.profile().clone();
         let rng = SystemRandom::new();
         let prepared = issuer.prepare(approved, Serial::random(&rng)?, now)?;
         // Persisted before it is signed: an anchor is dropped only when no leaf of it can live any more (invariant I6).
         if !self.reserved(&signing.ready, prepared.not_after()).await {
             return Ok(Outcome::NotYet);
+        }
+        // Last, so that a request that waits for the hub does not use up what its identity may have.
+        if let Profile::Client { identity, .. } = &profile
+            && let Err(pause) = self.take_token(identity, now)
+        {
+            return Ok(Outcome::Limited(pause));
         }
         Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
     }
@@ -280,39 +287,12 @@ impl Signer {
 
     /// The certificate that was signed for this request before, if the answer to its publication was lost and it still verifies.
     fn recall(&self, csr: &CertificateSigningRequest, signing: &Signing, now: Timestamp) -> Option<Issued> {
-        let unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        let Unconfirmed { issued, .. } = unconfirmed.get(csr.metadata.uid.as_deref()?)?;
+        let issued = self.unconfirmed.recall(csr)?;
         let purpose = match self.kind {
             Kind::Client { .. } => Purpose::Client,
             Kind::Serving(_) => Purpose::Server,
         };
-        signing.published.verify(&issued.certificate, purpose, now).is_ok().then(|| issued.clone())
-    }
-
-    fn remember(&self, csr: &CertificateSigningRequest, issued: Issued, now: Timestamp) -> Issued {
-        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        unconfirmed.retain(|_, known| known.since.until(now) < REMEMBER);
-        let known = Unconfirmed { issued: issued.clone(), since: now, published: false };
-        unconfirmed.insert(csr.metadata.uid.clone().unwrap_or_default(), known);
-        issued
-    }
-
-    fn mark_published(&self, csr: &CertificateSigningRequest) {
-        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = unconfirmed.get_mut(csr.metadata.uid.as_deref().unwrap_or_default()) {
-            known.published = true;
-        }
-    }
-
-    fn was_published(&self, csr: &CertificateSigningRequest, now: Timestamp) -> bool {
-        let unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = unconfirmed.get(csr.metadata.uid.as_deref().unwrap_or_default());
-        known.is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
-    }
-
-    fn forget(&self, csr: &CertificateSigningRequest) {
-        let mut unconfirmed = self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
-        unconfirmed.remove(csr.metadata.uid.as_deref().unwrap_or_default());
+        signing.published.verify(&issued.certificate, purpose, now).is_ok().then_some(issued)
     }
 
     async fn say_limited(&self, csr: &CertificateSigningRequest, pause: Duration) -> Result<Requeue, SignerError> {
@@ -375,7 +355,6 @@ impl Signer {
 struct Signing {
     ready: Arc<ReadyLine>,
     published: Bundle,
-    trust_bundle: String,
 }
 
 enum Outcome {

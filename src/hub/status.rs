@@ -77,17 +77,22 @@ pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> 
 }
 
 /// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
-pub fn wanted(signer: &AddOnSigner, validity: &Validity, line: &LineState, now: Timestamp) -> AddOnSignerStatus {
+///
+/// `serving` is the gateway's line: without its anchors, which go out with each certificate, nothing is signed.
+pub fn wanted(
+    signer: &AddOnSigner,
+    validity: &Validity,
+    line: &LineState,
+    serving: &LineState,
+    now: Timestamp,
+) -> AddOnSignerStatus {
     let before = signer.status.clone().unwrap_or_default();
     let (healthy, ready) = match (validity, line) {
         (_, LineState::Starting) => (None, (false, "Starting", "The hub has not read the authorities yet.".to_owned())),
         (_, LineState::Broken { reason, message, .. }) => {
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
         }
-        (Ok(()), LineState::Ready(_)) => {
-            let sentence = "Requests for this signer are validated and signed.".to_owned();
-            (Some(healthy_sentence()), (true, "Signing", sentence))
-        }
+        (Ok(()), LineState::Ready(_)) => (Some(healthy_sentence()), signing(serving)),
         (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
     };
     let ready = match validity {
@@ -112,6 +117,16 @@ pub fn wanted(signer: &AddOnSigner, validity: &Validity, line: &LineState, now: 
     }
     let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
     AddOnSignerStatus { observed_generation: generation, authorities, rotation, conditions }
+}
+
+fn signing(serving: &LineState) -> (bool, &'static str, String) {
+    match serving {
+        LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
+        LineState::Starting => (false, "Starting", "The hub has not read the gateway's authorities yet.".to_owned()),
+        LineState::Ready(_) | LineState::Broken { .. } => {
+            (true, "Signing", "Requests for this signer are validated and signed.".to_owned())
+        }
+    }
 }
 
 fn healthy_sentence() -> (bool, &'static str, String) {

@@ -99,10 +99,10 @@ pub enum StoreError {
         cause: String,
     },
     /// Somebody else wrote in between: read again.
-    #[error("the Secret {0} was changed by somebody else")]
+    #[error("{0} was changed by somebody else")]
     Conflict(String),
     /// The API server did not do it.
-    #[error("the API server did not answer as needed: {0}")]
+    #[error("the API server did not answer as needed: {}", crate::api::words(.0))]
     Api(#[from] kube::Error),
     /// The report of a line could not be written as JSON.
     #[error("the line could not be written as JSON: {0}")]
@@ -114,8 +114,8 @@ pub struct StoredLine {
     /// States.
     pub line: Line,
     /// The authority that signs, with its key.
-    pub issuer: Option<Issuer>,
-    secret: Secret,
+    pub issuer: Issuer,
+    secret: WipedSecret,
 }
 
 impl fmt::Debug for StoredLine {
@@ -182,7 +182,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<StoredLine>, StoreError> {
         match self.secrets.get_opt(&names.secret).await? {
-            Some(secret) => read(secret).map(Some).map_err(|cause| unreadable(names, cause)),
+            Some(secret) => read(WipedSecret(secret)).map(Some).map_err(|cause| unreadable(names, cause)),
             None if remembered || self.published_anchor_lives(names, now).await? => {
                 Err(StoreError::Missing(names.secret.clone()))
             }
@@ -204,7 +204,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Conflict`] when somebody else began it meanwhile.
     pub async fn create(&self, names: &LineNames, line: &Line, new_key: &[u8]) -> Result<StoredLine, StoreError> {
-        let secret = Secret {
+        let secret = WipedSecret(Secret {
             metadata: ObjectMeta {
                 name: Some(names.secret.clone()),
                 labels: Some(names.labels.clone()),
@@ -213,10 +213,10 @@ impl Store {
             type_: Some(SECRET_TYPE.to_owned()),
             data: Some(data(line, &BTreeMap::new(), Some(new_key))?),
             ..Secret::default()
-        };
-        let written = self.secrets.create(&PostParams::default(), &secret).await;
+        });
+        let written = self.secrets.create(&PostParams::default(), &secret.0).await;
         let written = written.map_err(|error| conflict_or(error, &names.secret))?;
-        read(written).map_err(|cause| unreadable(names, cause))
+        read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
     /// Replaces a line by what a step made of it; keys of authorities that are gone go with it.
@@ -230,18 +230,23 @@ impl Store {
         line: &Line,
         new_key: Option<&[u8]>,
     ) -> Result<StoredLine, StoreError> {
-        let mut secret = stored.secret.clone();
-        let keys = secret.data.take().unwrap_or_default();
-        secret.data = Some(data(line, &keys, new_key)?);
-        let written = self.secrets.replace(&names.secret, &PostParams::default(), &secret).await;
+        let before = &stored.secret.0;
+        let empty = BTreeMap::new();
+        let secret = WipedSecret(Secret {
+            metadata: before.metadata.clone(),
+            type_: before.type_.clone(),
+            data: Some(data(line, before.data.as_ref().unwrap_or(&empty), new_key)?),
+            ..Secret::default()
+        });
+        let written = self.secrets.replace(&names.secret, &PostParams::default(), &secret.0).await;
         let written = written.map_err(|error| conflict_or(error, &names.secret))?;
-        read(written).map_err(|cause| unreadable(names, cause))
+        read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
     /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ.
     ///
     /// # Errors
-    /// [`StoreError::Api`]; the next round tries again.
+    /// [`StoreError::Conflict`] when somebody else wrote it meanwhile, [`StoreError::Api`]; the next round tries again.
     pub async fn publish(&self, names: &LineNames, bundle: &Bundle, status: Option<String>) -> Result<(), StoreError> {
         let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
         data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
@@ -252,12 +257,13 @@ impl Store {
                 ..ObjectMeta::default()
             };
             let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-            self.config_maps.create(&PostParams::default(), &map).await?;
-            return Ok(());
+            let created = self.config_maps.create(&PostParams::default(), &map).await;
+            return created.map(|_| ()).map_err(|error| conflict_or(error, &names.config_map));
         };
         if map.data.as_ref() != Some(&data) {
             map.data = Some(data);
-            self.config_maps.replace(&names.config_map, &PostParams::default(), &map).await?;
+            let replaced = self.config_maps.replace(&names.config_map, &PostParams::default(), &map).await;
+            replaced.map_err(|error| conflict_or(error, &names.config_map))?;
         }
         Ok(())
     }
@@ -272,10 +278,10 @@ impl Store {
     }
 }
 
-fn conflict_or(error: kube::Error, secret: &str) -> StoreError {
+fn conflict_or(error: kube::Error, name: &str) -> StoreError {
     match &error {
         kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
-            StoreError::Conflict(secret.to_owned())
+            StoreError::Conflict(name.to_owned())
         }
         _ => StoreError::Api(error),
     }
@@ -285,21 +291,24 @@ fn unreadable(names: &LineNames, cause: String) -> StoreError {
     StoreError::Unreadable { secret: names.secret.clone(), cause }
 }
 
-/// The Secret's data for `line`: certificates from the line, keys from `keys`, and one new key for the authority that has none.
+/// The Secret's data for `line`: certificates from the line, keys from `keys`, and the new key for the newest authority.
 fn data(
     line: &Line,
     keys: &BTreeMap<String, ByteString>,
     new_key: Option<&[u8]>,
 ) -> Result<BTreeMap<String, ByteString>, StoreError> {
     let mut data = BTreeMap::new();
+    let newest = line.next().or_else(|| line.active()).map(|member| member.authority.id());
     for member in line.members() {
         let id = member.authority.id();
         data.insert(format!("{id}.crt"), ByteString(member.authority.pem().into_bytes()));
         let name = format!("{id}.key");
         let key = match (keys.get(&name), new_key) {
             (Some(key), _) => key.clone(),
-            (None, Some(pkcs8)) => ByteString(crate::pem::encode_private(pkcs8).as_bytes().to_vec()),
-            (None, None) => continue,
+            (None, Some(pkcs8)) if newest == Some(id) => {
+                ByteString(crate::pem::encode_private(pkcs8).as_bytes().to_vec())
+            }
+            (None, _) => continue,
         };
         data.insert(name, key);
     }
@@ -320,9 +329,9 @@ fn stored_member(member: &Member) -> StoredMember {
 }
 
 /// Reads and checks everything: one authority that cannot be read makes the whole line unreadable.
-fn read(secret: Secret) -> Result<StoredLine, String> {
+fn read(secret: WipedSecret) -> Result<StoredLine, String> {
     let empty = BTreeMap::new();
-    let data = secret.data.as_ref().unwrap_or(&empty);
+    let data = secret.0.data.as_ref().unwrap_or(&empty);
     let field = |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).ok_or_else(|| format!("{name} is missing"));
     let state: StoredState =
         serde_json::from_slice(field(LINE_KEY)?).map_err(|error| format!("{LINE_KEY}: {error}"))?;
@@ -331,16 +340,17 @@ fn read(secret: Secret) -> Result<StoredLine, String> {
         let pem = field(&format!("{}.crt", stored.id))?;
         members.push(read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?);
     }
-    let line = Line::restore(members, state.handled_request).map_err(|error| error.to_string())?;
-    let issuer = match line.active() {
-        Some(active) => {
-            let name = format!("{}.key", active.authority.id());
-            let key = read_key(field(&name)?).map_err(|cause| format!("{name}: {cause}"))?;
-            Some(Issuer::new(active.authority.clone(), key).map_err(|error| error.to_string())?)
-        }
-        None => None,
+    let line = Line::restore(members, state.handled_request).map_err(|error| format!("{LINE_KEY}: {error}"))?;
+    let issuer = |member: &Member| {
+        let name = format!("{}.key", member.authority.id());
+        let named = |cause: &dyn fmt::Display| format!("{name}: {cause}");
+        let key = read_key(field(&name)?).map_err(|cause| named(&cause))?;
+        Issuer::new(member.authority.clone(), key).map_err(|error| named(&error))
     };
-    Ok(StoredLine { line, issuer, secret })
+    let active = issuer(line.active().ok_or_else(|| format!("{LINE_KEY}: it names no authority"))?)?;
+    // The key that is to sign next is checked while the other one still does, not when it is too late.
+    line.next().map(issuer).transpose()?;
+    Ok(StoredLine { line, issuer: active, secret })
 }
 
 fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
@@ -368,9 +378,12 @@ fn read_key(pem: &[u8]) -> Result<PrivateKey, String> {
     PrivateKey::from_pkcs8(der.secret_pkcs8_der(), &SystemRandom::new()).map_err(|error| error.to_string())
 }
 
-impl Drop for StoredLine {
+/// A Secret in hand: the keys in it are overwritten when it is dropped.
+struct WipedSecret(Secret);
+
+impl Drop for WipedSecret {
     fn drop(&mut self) {
-        for bytes in self.secret.data.iter_mut().flat_map(|data| data.values_mut()) {
+        for bytes in self.0.data.iter_mut().flat_map(|data| data.values_mut()) {
             bytes.0.zeroize();
         }
     }

@@ -1,8 +1,7 @@
 //! Starts and stops what each AddOnSigner needs, and observes the end of every task (invariant I12).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::DeserializeGuard;
@@ -15,26 +14,25 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{HubError, HubLinks, HubSettings};
+use super::{HubError, HubLinks, HubSettings, SERVING_PLAN};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
-use crate::api::rules::{AuthorityPlan, SignerConfig};
+use crate::api::rules::SignerConfig;
+use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::keeper::{Gate, Keeper, LinePlan, LineState};
 use crate::hub::registration::Signers;
 use crate::hub::signer::{self, Kind, Shared, Signer};
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
+use crate::hub::task::until_stopped;
+use crate::hub::unconfirmed::Unconfirmed;
 use crate::policy::GATEWAY_SERVING_SIGNER;
-use crate::public_key::KeyKind;
 use crate::rate::RateLimiter;
 
-/// The gateway's serving CA lives this long and is replaced this long before its end.
-const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
-    key: KeyKind::EcdsaP256,
-    duration: Duration::from_secs(365 * 86_400),
-    renew_before: Duration::from_secs(90 * 86_400),
-};
+/// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
+const NAME_MAX: usize = 63;
+
 /// An AddOnSigner that is, or was, served.
 struct Served {
     object: AddOnSigner,
@@ -56,8 +54,12 @@ pub(super) struct Supervisor {
     api: Api<AddOnSigner>,
     serving: watch::Sender<LineState>,
     objects: BTreeMap<String, AddOnSigner>,
+    /// Objects that could not be read, and why: what their status was told.
+    undecodable: BTreeMap<String, String>,
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Signers>,
+    /// Signer names whose AddOnSigner was deleted while this hub ran.
+    deleted: BTreeSet<String>,
     tasks: JoinSet<(String, bool)>,
     changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
 }
@@ -88,8 +90,10 @@ impl Supervisor {
             api: Api::all(client),
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),
+            undecodable: BTreeMap::new(),
             served: BTreeMap::new(),
             signers,
+            deleted: BTreeSet::new(),
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
             links,
@@ -100,8 +104,9 @@ impl Supervisor {
     pub(super) async fn run(mut self) -> Result<(), HubError> {
         self.start_serving();
         let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
-        let mut events = watch_objects(guarded, watcher::Config::default()).default_backoff().boxed();
+        let mut events = watch_objects(guarded, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
         let mut listed = None;
+        let mut serving = self.serving.subscribe();
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -110,6 +115,14 @@ impl Supervisor {
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
                 Some(name) = self.changed.1.recv() => self.report(&name).await,
+                changed = serving.changed() => {
+                    if changed.is_err() {
+                        return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
+                    }
+                    for name in self.objects.keys().cloned().collect::<Vec<_>>() {
+                        self.report(&name).await;
+                    }
+                }
                 Some(ended) = self.tasks.join_next() => {
                     let (name, stopped) = ended?;
                     if !stopped {
@@ -162,7 +175,7 @@ impl Supervisor {
             reserve,
             serving: self.serving.subscribe(),
             limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
-            unconfirmed: Mutex::new(HashMap::new()),
+            unconfirmed: Unconfirmed::default(),
         }
     }
 
@@ -179,7 +192,12 @@ impl Supervisor {
                 }
                 return;
             }
-            Event::InitDone => self.objects = listed.take().unwrap_or_default(),
+            Event::InitDone => {
+                self.objects = listed.take().unwrap_or_default();
+                self.settle().await;
+                self.board.set_listed();
+                return;
+            }
             Event::Apply(object) => {
                 let name = object.name_any();
                 match self.decoded(object).await {
@@ -188,17 +206,28 @@ impl Supervisor {
                 };
             }
             Event::Delete(object) => {
-                self.objects.remove(&object.name_any());
+                let name = object.name_any();
+                let registered = self.served.get(&name).map(|served| served.config.borrow().clone());
+                self.deleted.extend(registered.filter(|it| it.registers).map(|it| it.rules.signer_name.clone()));
+                self.objects.remove(&name);
+                self.undecodable.remove(&name);
             }
         }
         self.settle().await;
     }
 
-    async fn decoded(&self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
+    async fn decoded(&mut self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
         let name = object.name_any();
         match object.0 {
-            Ok(object) => object.metadata.deletion_timestamp.is_none().then_some(object),
+            Ok(object) => {
+                self.undecodable.remove(&name);
+                object.metadata.deletion_timestamp.is_none().then_some(object)
+            }
             Err(error) => {
+                // Its status cannot be read either, to see whether it says so already.
+                if self.undecodable.insert(name.clone(), error.error.clone()).as_ref() == Some(&error.error) {
+                    return None;
+                }
                 warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
                 let now = self.links.clock.now();
                 if let Err(error) = status::write_undecodable(&self.api, &name, &error.error, now).await {
@@ -211,7 +240,12 @@ impl Supervisor {
 
     /// Brings what runs in line with the objects.
     async fn settle(&mut self) {
-        let gone: Vec<String> = self.served.keys().filter(|name| !self.objects.contains_key(*name)).cloned().collect();
+        // One of the same name that was created anew is another signer, perhaps of another signer name.
+        let is_there = |(name, served): &(&String, &Served)| {
+            self.objects.get(*name).is_some_and(|object| object.metadata.uid == served.object.metadata.uid)
+        };
+        let gone: Vec<String> =
+            self.served.iter().filter(|entry| !is_there(entry)).map(|(name, _)| name.clone()).collect();
         for name in gone {
             if let Some(served) = self.served.remove(&name) {
                 info!(signer = name, "An AddOnSigner is gone; its certificates are no longer anybody's identity");
@@ -228,9 +262,11 @@ impl Supervisor {
             self.report(&name).await;
         }
         let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
-        let signers: Signers = Arc::new(good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect());
+        let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
+        self.deleted.retain(|signer_name| served.values().all(|config| config.rules.signer_name != *signer_name));
+        let signers = Signers { served: Arc::new(served), deleted: Arc::new(self.deleted.clone()) };
         self.signers.send_if_modified(|known| {
-            let differs = **known != *signers;
+            let differs = *known != signers;
             if differs {
                 *known = signers;
             }
@@ -246,6 +282,10 @@ impl Supervisor {
             && first.name_any() != object.name_any()
         {
             return Err(status::duplicate(&first.name_any(), &object.spec));
+        }
+        if object.name_any().len() > NAME_MAX {
+            let sentence = format!("metadata.name has more than {NAME_MAX} characters, which a label cannot hold.");
+            return Err(("InvalidName", sentence));
         }
         SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
             .map_err(|error| ("InvalidSpec", format!("{error}.")))
@@ -341,7 +381,8 @@ impl Supervisor {
             Some(served) => (served.validity.clone(), served.line.borrow().clone()),
             None => (self.read(object).map(|_| ()), LineState::Starting),
         };
-        let status = status::wanted(object, &validity, &line, self.links.clock.now());
+        let serving = self.serving.borrow().clone();
+        let status = status::wanted(object, &validity, &line, &serving, self.links.clock.now());
         if let Err(error) = status::write(&self.api, object, &status).await {
             // The next change or the watch's next list writes it.
             warn!(signer = name, %error, "Writing the status of an AddOnSigner");
@@ -350,26 +391,5 @@ impl Supervisor {
         if let Some(object) = self.objects.get_mut(name) {
             object.status = Some(status);
         }
-    }
-}
-
-/// Runs a task until it is told to stop; says its name and whether it was told. One that is told and ends by itself at that
-/// very moment, because what it listens to goes away with the AddOnSigner, was told.
-async fn until_stopped(stop: CancellationToken, name: String, task: impl Future<Output = ()>) -> (String, bool) {
-    // Which of the two came first does not matter: what was asked for does.
-    let _ = stop.run_until_cancelled(task).await;
-    (name, stop.is_cancelled())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_task_that_ends_while_it_is_told_to_stop_was_stopped() {
-        let stop = CancellationToken::new();
-        stop.cancel();
-        assert!(until_stopped(stop, "told".to_owned(), std::future::ready(())).await.1);
-        assert!(!until_stopped(CancellationToken::new(), "untold".to_owned(), std::future::ready(())).await.1);
     }
 }

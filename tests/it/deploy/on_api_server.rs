@@ -19,7 +19,7 @@ pub(crate) const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-sign
 /// The groups that Kubernetes gives to that account.
 pub(crate) const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
 /// The agent's account on its managed cluster, as deploy/agent names it.
-const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
+pub(crate) const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
 const ESTABLISHED: Duration = Duration::from_secs(30);
 
 /// Applies objects as `kubectl apply --server-side` does and waits until their CRDs are served.

@@ -1,1 +1,9 @@
+//! Lines of authorities over time.
 
+mod crashes;
+mod damage;
+mod kit;
+mod rotation;
+mod secrecy;
+mod serving;
+mod two_hubs;

@@ -1,1 +1,222 @@
+//! AddOnSigners that come, go, change and are wrong, and what is written about them.
 
+mod registrations;
+mod rights;
+
+use std::time::Duration;
+
+use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
+use addon_signer::ca::bundle::Bundle;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde_json::{Value, json};
+
+use super::{MOMENT, mk_csr, mk_ready, submit};
+use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, telemetry, wait_csr, wait_ready};
+use crate::support::wait_until;
+
+fn signers(admin: &Client) -> Api<AddOnSigner> {
+    Api::all(admin.clone())
+}
+
+async fn change(admin: &Client, name: &str, spec: Value) {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    signers(admin).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until the gateway is told of exactly these signers.
+async fn wait_trust(running: &RunningHub, names: &[&str]) {
+    wait_until(PATIENCE, &format!("the gateway to know {names:?}"), async || {
+        let trust = running.trust.borrow().clone();
+        let known: Vec<_> = trust.signers.iter().map(|signer| signer.name.as_str()).collect();
+        (known == names).then_some(())
+    })
+    .await;
+}
+
+async fn stays_unanswered(admin: &Client, name: &str) {
+    tokio::time::sleep(MOMENT).await;
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let status = api.get(name).await.unwrap().status.unwrap_or_default();
+    assert!(status.certificate.is_none() && status.conditions.is_none(), "{status:?}");
+}
+
+/// What the schema lets through, so that only the hub can refuse it; the stand-in has no schema.
+fn bad_specs(real: bool) -> Vec<(&'static str, Value, Value)> {
+    let route = |upstream: &str| json!({"routes": [{"path": "/a", "upstream": upstream}]});
+    let user = "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}";
+    let mut bad = vec![
+        ("spec.identity", json!({"identity": {"user": "{cluster}{addon}"}}), json!({"identity": {"user": user}})),
+        (
+            "spec.gateway.routes",
+            json!({"gateway": route("http://a:99999")}),
+            json!({"gateway": route("http://a:9999")}),
+        ),
+    ];
+    if !real {
+        let certificate = |duration: &str| json!({"certificate": {"duration": duration}});
+        bad.push(("spec.certificate.duration", certificate("5m"), certificate("24h")));
+        bad.push(("spec.addOns", json!({"addOns": []}), json!({"addOns": ["telemetry"]})));
+        let renew = |before: &str| json!({"authority": {"renewBefore": before}});
+        bad.push(("spec.authority.renewBefore", renew("9000h"), renew("2160h")));
+    }
+    bad
+}
+
+#[tokio::test]
+async fn a_bad_object_signs_nothing_names_the_field_and_can_be_mended() {
+    let (hub, admin, running) = mk_ready().await;
+    for (field, bad, good) in bad_specs(hub.is_real()) {
+        change(&admin, "telemetry", bad).await;
+        let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+        assert_eq!(reason, "InvalidSpec");
+        assert!(message.contains(field) && message.ends_with('.'), "{message}");
+        let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+        stays_unanswered(&admin, &name).await;
+        wait_trust(&running, &["telemetry"]).await;
+        change(&admin, "telemetry", good).await;
+        wait_ready(&admin, "telemetry", "True").await;
+        wait_csr(&admin, &name, "issued", certificate).await;
+    }
+}
+
+#[tokio::test]
+async fn of_two_with_one_signer_name_the_older_signs() {
+    let (hub, admin, running) = mk_ready().await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await; // creation times count in seconds
+    create_signer(&admin, "alpha", telemetry()).await;
+    let (reason, message) = wait_ready(&admin, "alpha", "False").await;
+    assert_eq!(reason, "DuplicateSignerName");
+    assert!(message.contains("telemetry, which is older"), "{message}");
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let csr = wait_csr(&admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
+    let approval = &csr.status.unwrap().conditions.unwrap()[0];
+    assert!(approval.message.as_ref().unwrap().contains("AddOnSigner telemetry"), "{approval:?}");
+    wait_trust(&running, &["telemetry"]).await;
+    signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
+    wait_ready(&admin, "alpha", "True").await;
+    wait_trust(&running, &["alpha"]).await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &name, "issued by the other", certificate).await;
+}
+
+#[tokio::test]
+async fn of_a_deleted_signer_nothing_is_trusted_and_nothing_answered() {
+    let (hub, admin, mut running) = mk_ready().await;
+    signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
+    wait_trust(&running, &[]).await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    stays_unanswered(&admin, &name).await;
+    let ended = tokio::time::timeout(Duration::from_millis(1), running.ended()).await;
+    assert!(ended.is_err(), "the hub goes on: {ended:?}");
+    // Created anew, it has the authorities that it had: they are not lost with the object.
+    let before = published(&admin).await;
+    create_signer(&admin, "telemetry", telemetry()).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    assert_eq!(published(&admin).await, before);
+}
+
+async fn published(admin: &Client) -> Bundle {
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let map = maps.get("telemetry-client-ca").await.unwrap();
+    Bundle::from_pem(map.data.unwrap()["ca.crt"].as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn an_object_of_the_same_name_with_another_signer_name_is_another_signer() {
+    let (hub, admin, _running) = mk_ready().await;
+    if hub.is_real() {
+        return; // needs rights for the other name; the hub's part is the same
+    }
+    hub.pause().await;
+    hub.resume().await;
+    signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
+    create_signer(&admin, "telemetry", json!({"signerName": "example.com/new", "addOns": ["telemetry"]})).await;
+    let old = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let mut csr = mk_csr("spoke1", "telemetry");
+    csr.spec.signer_name = "example.com/new".to_owned();
+    let new = submit(&hub, "spoke1", &csr).await;
+    wait_csr(&admin, &new, "issued", certificate).await;
+    stays_unanswered(&admin, &old).await;
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_decoded_says_so_and_others_go_on() {
+    let (hub, admin, _running) = mk_ready().await;
+    if hub.is_real() {
+        return; // the schema does not let it in
+    }
+    let resource = kube::api::ApiResource::erase::<AddOnSigner>(&());
+    let any: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
+    let mut spec = telemetry();
+    spec["approval"] = "Sometimes".into();
+    spec["signerName"] = "example.com/sometimes".into();
+    let object = DynamicObject::new("sometimes", &resource).data(json!({ "spec": spec }));
+    any.create(&PostParams::default(), &object).await.unwrap();
+    let status: AddOnSignerStatus = wait_until(PATIENCE, "the status of the bad object", async || {
+        serde_json::from_value(any.get("sometimes").await.ok()?.data.get("status")?.clone()).ok()
+    })
+    .await;
+    let ready = &status.conditions[0];
+    assert_eq!((ready.type_.as_str(), ready.status.as_str(), ready.reason.as_str()), ("Ready", "False", "InvalidSpec"));
+    assert!(ready.message.contains("Sometimes"), "{}", ready.message);
+    tokio::time::sleep(MOMENT).await;
+    let version = any.get("sometimes").await.unwrap().metadata.resource_version;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(any.get("sometimes").await.unwrap().metadata.resource_version, version, "written again and again");
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    let mend = Patch::Merge(json!({"spec": {"approval": "External"}}));
+    any.patch("sometimes", &PatchParams::default(), &mend).await.unwrap();
+    wait_ready(&admin, "sometimes", "True").await;
+}
+
+#[tokio::test]
+async fn the_status_says_what_is() {
+    let (hub, admin, _running) = mk_ready().await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    let object = wait_until(PATIENCE, "the status to know of the certificate", async || {
+        let object = signers(&admin).get("telemetry").await.unwrap();
+        object.status.as_ref()?.authorities.first()?.last_leaf_expires.is_some().then_some(object)
+    })
+    .await;
+    let status = object.status.clone().unwrap();
+    assert_eq!(status.observed_generation, object.meta().generation);
+    let said: Vec<_> =
+        status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect();
+    let expected =
+        [("Ready", "True", "Signing"), ("AuthorityHealthy", "True", "Readable"), ("Rotating", "False", "Settled")];
+    assert_eq!(said, expected);
+    assert!(status.conditions.iter().all(|c| c.observed_generation == object.meta().generation));
+    let bundle = published(&admin).await;
+    let [authority] = &status.authorities[..] else { panic!("{status:?}") };
+    let anchor = &bundle.authorities()[0];
+    assert_eq!(authority.id, anchor.id());
+    assert_eq!(authority.not_after.0.as_second(), anchor.not_after().unix());
+    assert!(status.rotation.is_none());
+    if hub.is_real() {
+        assert_eq!(printed(&admin).await[..5], printed_as(&authority.not_after.0.to_string()));
+    }
+    // It settles: a status that says what is, is not written again.
+    tokio::time::sleep(MOMENT).await;
+    let version = signers(&admin).get("telemetry").await.unwrap().metadata.resource_version;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(signers(&admin).get("telemetry").await.unwrap().metadata.resource_version, version);
+}
+
+fn printed_as(not_after: &str) -> Vec<Value> {
+    ["example.com/telemetry", "[\"telemetry\"]", "True", "Signing", not_after].map(Value::from).to_vec()
+}
+
+/// What `kubectl get addonsigners` prints, without the name.
+async fn printed(admin: &Client) -> Vec<Value> {
+    let request = hyper::Request::get("/apis/addon-signer.io/v1alpha1/addonsigners")
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .unwrap();
+    let table: Value = admin.request(request).await.unwrap();
+    table["rows"][0]["cells"].as_array().unwrap()[1..].to_vec()
+}

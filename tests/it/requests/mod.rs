@@ -17,7 +17,7 @@ mod seeds;
 pub(crate) mod tlv;
 
 pub(crate) use file::corpus;
-pub(crate) use fixture::Fixture;
+pub(crate) use fixture::{Fixture, GRPC_PROXY};
 
 /// One certificate request, and what must become of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

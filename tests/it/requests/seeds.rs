@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 
 use super::tlv::children;
 use super::{Case, corpus};
+use crate::profiles::golden;
 
 #[test]
 fn every_fuzz_target_has_seeds() {
@@ -21,6 +22,7 @@ fn every_fuzz_target_has_seeds() {
     let parts = cases.iter().filter_map(|case| Some((case.name.clone(), subject_and_attributes(&der(case)?)?)));
     let names = identities(&cases).into_iter().enumerate().map(|(index, text)| (index.to_string(), text.into_bytes()));
     for (target, at_least, seeds) in [
+        ("certificate", 8, certificates()),
         ("csr_policy", 400, requests.chain(ders).collect::<Vec<_>>()),
         ("csr_signed", 200, parts.collect()),
         ("identity", 50, names.collect()),
@@ -35,6 +37,19 @@ fn write(directory: &PathBuf, seeds: &[(String, Vec<u8>)]) {
     for (name, bytes) in seeds {
         fs::write(directory.join(name), bytes).unwrap();
     }
+}
+
+/// The golden certificates as they are, and of the leaves what the target `certificate` signs anew.
+fn certificates() -> Vec<(String, Vec<u8>)> {
+    let whole = golden().map(|der| der.to_vec());
+    let parts = whole.iter().filter_map(|der| {
+        let pieces = children(children(der)?.first()?)?;
+        let (validity, subject, extensions) = (pieces.get(4)?, pieces.get(5)?, pieces.get(7)?);
+        let length = u16::try_from(subject.len()).ok()?.to_be_bytes();
+        Some([&length, *subject, *validity, *extensions].concat())
+    });
+    let parts: Vec<_> = parts.collect();
+    whole.into_iter().chain(parts).enumerate().map(|(index, bytes)| (index.to_string(), bytes)).collect()
 }
 
 /// What is in the case's PEM block, if anything is.

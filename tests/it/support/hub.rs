@@ -44,12 +44,22 @@ pub(crate) struct Options {
     pub(crate) grpc_proxy: Option<String>,
     /// Whether the gateway follows at once.
     pub(crate) follow: bool,
+    /// What the gateway's certificate must be.
+    pub(crate) serving: ServingRules,
+    /// The account.
+    pub(crate) user: &'static str,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let rate = Rate { burst: 1_000, interval: Duration::from_secs(1) };
-        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true }
+        let serving = ServingRules {
+            account: HUB_USER.to_owned(),
+            dns_names: BTreeSet::from(["gateway.example".to_owned()]),
+            ip_addresses: BTreeSet::new(),
+            duration: Duration::from_secs(86_400),
+        };
+        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving, user: HUB_USER }
     }
 }
 
@@ -71,7 +81,7 @@ impl RunningHub {
     }
 
     pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
-        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let client = hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await;
         let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new(Arc::default()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
@@ -88,12 +98,7 @@ impl RunningHub {
             grpc_proxy: options.grpc_proxy,
             retention: options.retention,
             rate: options.rate,
-            serving: ServingRules {
-                account: HUB_USER.to_owned(),
-                dns_names: BTreeSet::from(["gateway.example".to_owned()]),
-                ip_addresses: BTreeSet::new(),
-                duration: Duration::from_secs(86_400),
-            },
+            serving: options.serving,
         };
         let task = tokio::spawn(addon_signer::hub::run(links, settings));
         let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
@@ -109,8 +114,10 @@ impl RunningHub {
     pub(crate) fn follow_once(&self) {
         self.applied.send_replace(self.trust.borrow().clone());
     }
+}
 
-    /// How the hub ended, if it did.
+impl RunningHub {
+    /// How the hub ended; waits until it does.
     pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
         (&mut self.task).await.unwrap()
     }

@@ -3,11 +3,13 @@
 pub(crate) mod crds;
 pub(crate) mod hub;
 pub(crate) mod issue;
+pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod ocm;
 mod pki;
 pub(crate) mod process;
 pub(crate) mod real;
+pub(crate) mod request;
 pub(crate) mod wait;
 
 use std::net::SocketAddr;

@@ -1,5 +1,6 @@
 //! The loop with `addon-signer agent`.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,7 +12,8 @@ use addon_signer::ca::authority::Authority;
 use addon_signer::clock::Clock;
 use addon_signer::identity::{AgentName, Convention, PeerIdentity};
 use hyper::Method;
-use kube::Client;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
 use rustls::pki_types::pem::PemObject;
 use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
@@ -19,6 +21,8 @@ use x509_parser::prelude::FromDer;
 
 use super::client::Pair;
 use super::{Whole, prepare, rotate};
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::{AGENT_USER, apply};
 use crate::gateway::upstream;
 use crate::support::hub::PATIENCE;
 use crate::support::objects::managed_cluster_addons;
@@ -26,7 +30,7 @@ use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 
-fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: std::net::SocketAddr) -> Agent {
+fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: SocketAddr, store: Store) -> Agent {
     let user = format!("system:open-cluster-management:{cluster}:a1");
     let group = format!("system:open-cluster-management:{cluster}");
     let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
@@ -42,7 +46,7 @@ fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: std::net::SocketAddr
         gateway: format!("https://{gateway}").parse().unwrap(),
         timing: Timing { poll: Duration::from_millis(300), retry_first: Duration::from_secs(1), ..Timing::default() },
     };
-    Agent::new(settings, Store::directory(dir.join(cluster)), Clock::default())
+    Agent::new(settings, store, Clock::default())
 }
 
 fn pair(dir: &Path, cluster: &str) -> Option<Pair> {
@@ -56,10 +60,11 @@ fn issuer(pair: &Pair) -> String {
     leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
 }
 
-async fn enrolled(hub: &TestHub, admin: &Client, dir: &Path, cluster: &str, gateway: std::net::SocketAddr) -> Pair {
+async fn enrolled(hub: &TestHub, admin: &Client, dir: &Path, cluster: &str, gateway: SocketAddr) -> Pair {
     accept_cluster(admin, cluster).await;
     install_addon(admin, cluster, "telemetry").await;
-    tokio::spawn(agent(hub, dir, cluster, gateway).run());
+    let store = Store::directory(dir.join(cluster));
+    tokio::spawn(agent(hub, dir, cluster, gateway, store).run());
     wait_until(PATIENCE, "the agent's certificate", async || pair(dir, cluster)).await
 }
 
@@ -103,6 +108,37 @@ async fn an_agent_enrols_calls_and_survives_a_rotation_until_it_is_detached() {
 }
 
 #[tokio::test]
+async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let namespace = "open-cluster-management-agent-addon";
+    crate::support::objects::create_namespace(&admin, namespace).await; // OCM's klusterlet makes it
+    if hub.is_real() {
+        apply(&admin, &manifests("agent")).await; // the hub's API server is the managed cluster as well
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let managed_cluster = hub.client_as(AGENT_USER, &[]).await;
+    let store = Store::secret(managed_cluster, namespace, &"telemetry".parse().unwrap());
+    tokio::spawn(agent(&hub, dir.path(), "spoke1", whole.gateway, store).run());
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), namespace);
+    let read = async || -> Option<Pair> {
+        let mut data = secrets.get_opt("telemetry-client-cert").await.unwrap()?.data?;
+        let mut take = |name: &str| data.remove(name).map(|bytes| bytes.0);
+        Some(Pair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: take("ca.crt")? })
+    };
+    let first = wait_until(PATIENCE, "the Secret", read).await;
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    secrets.delete("telemetry-client-cert", &Default::default()).await.unwrap();
+    let second = wait_until(PATIENCE, "the Secret to come back", read).await;
+    assert_ne!(first.certificate, second.certificate);
+    assert_eq!(second.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    whole.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_restart_of_the_hub_keeps_authorities_and_certificates() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, upstream::start().await, "24h").await;
@@ -131,7 +167,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(gateway: std::net::SocketAddr, pair: Pair) -> Self {
+    fn start(gateway: SocketAddr, pair: Pair) -> Self {
         let (stop, sent, failed) =
             (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
         let (stopped, count, failures) = (stop.clone(), sent.clone(), failed.clone());

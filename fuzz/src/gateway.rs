@@ -1,0 +1,91 @@
+//! A gateway that trusts two signers: the golden client CA's, and one whose CA signs whatever the fuzzer wants.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use addon_signer::ca::authority::Authority;
+use addon_signer::ca::bundle::Bundle;
+use addon_signer::gateway::authz::identify;
+use addon_signer::identity::Convention;
+use addon_signer::timestamp::Timestamp;
+use addon_signer::trust::{SignerTrust, Trust};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519};
+use ring::signature::Ed25519KeyPair;
+use rustls_pki_types::CertificateDer;
+
+use crate::{ED25519, bits, tlv};
+
+/// Within the golden certificates' life: 2027-01-01T00:00:00Z.
+pub const NOW: Timestamp = Timestamp::from_unix(1_798_761_600);
+const GOLDEN_CA: &[u8] = include_bytes!("../../certs/profiles/client-ca.pem");
+
+/// Trust, and the key behind a part of it.
+pub struct Gateway {
+    key: Ed25519KeyPair,
+    issuer: Vec<u8>,
+    trust: Trust,
+}
+
+impl Gateway {
+    /// A gateway with a new CA.
+    pub fn new() -> Self {
+        let pair = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "fuzz");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = Authority::from_der(params.self_signed(&pair).expect("a CA").der()).expect("a CA");
+        let golden = Bundle::from_pem(GOLDEN_CA).expect("the golden CA");
+        let issuer = authority.subject_der().to_vec();
+        let ours = Bundle::new(vec![authority]).expect("one CA");
+        let signers = vec![signer("fuzz", ours), signer("golden", golden)];
+        let key = Ed25519KeyPair::from_pkcs8(pair.serialized_der()).expect("the same key");
+        Self { key, issuer, trust: Trust { signers, ..Trust::default() } }
+    }
+
+    /// The anchors of the CA whose key is here.
+    pub fn anchors(&self) -> &Bundle {
+        &self.trust.signers[0].client_anchors
+    }
+
+    /// A certificate of that CA, if the bytes are long enough to make one of.
+    pub fn certify(&self, data: &[u8]) -> Option<CertificateDer<'static>> {
+        let (length, rest) = data.split_first_chunk::<2>()?;
+        let (subject, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        let (validity, extensions) = rest.split_at_checked(rest.get(1).map_or(0, |length| usize::from(*length) + 2))?;
+        let public_key = tlv(0x30, &[&ED25519, &bits(&[9; 32])]);
+        let version: &[u8] = &[0xa0, 3, 2, 1, 2];
+        let parts = [version, &[2, 1, 1], &ED25519, &self.issuer, validity, subject, &public_key, extensions];
+        let tbs = tlv(0x30, &parts);
+        Some(tlv(0x30, &[&tbs, &ED25519, &bits(self.key.sign(&tbs).as_ref())]).into())
+    }
+
+    /// Shows a certificate to the gateway; whether it is an identity, which is then one of the signer's own addon.
+    pub fn show(&self, leaf: &CertificateDer<'_>) -> bool {
+        let Ok(peer) = identify(&self.trust, leaf, NOW) else { return false };
+        let convention = Convention::default();
+        assert!(peer.signer.addons.contains(&peer.identity.addon));
+        assert_eq!(convention.user(&peer.identity), peer.user);
+        let groups = convention.groups(&peer.identity.cluster, &peer.identity.addon);
+        assert!(peer.groups.iter().all(|group| groups.contains(group)));
+        assert!(peer.not_after >= NOW);
+        true
+    }
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn signer(name: &str, client_anchors: Bundle) -> Arc<SignerTrust> {
+    Arc::new(SignerTrust {
+        name: name.to_owned(),
+        signer_name: format!("example.com/{name}"),
+        addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
+        convention: Convention::default(),
+        client_anchors,
+        routes: Vec::new(),
+    })
+}

@@ -1,0 +1,52 @@
+//! How soon a watch that failed is tried again.
+
+use std::time::Duration;
+
+use kube::runtime::utils::Backoff;
+
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// Twice as long each time, up to 3 seconds. kube's own default goes up to a minute, which is how long nobody would get a
+/// certificate, and a detached cluster would stay in, after the API server is back. A hub has a handful of watches, so that
+/// trying this often is no burden.
+#[derive(Debug)]
+pub(super) struct WatchBackoff {
+    next: Duration,
+}
+
+impl Default for WatchBackoff {
+    fn default() -> Self {
+        Self { next: SHORTEST }
+    }
+}
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.next;
+        self.next = (pause * 2).min(LONGEST);
+        Some(pause)
+    }
+}
+
+impl Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_three_seconds_and_begin_anew() {
+        let mut backoff = WatchBackoff::default();
+        let pauses: Vec<u128> = backoff.by_ref().take(5).map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [500, 1_000, 2_000, 3_000, 3_000]);
+        backoff.reset();
+        assert_eq!(backoff.next(), Some(SHORTEST));
+    }
+}

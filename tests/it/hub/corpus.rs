@@ -1,0 +1,209 @@
+//! Every request of the corpus on an API server: made by the user that the case names, on the hub that its fixture describes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use addon_signer::ca::bundle::{Bundle, Purpose};
+use addon_signer::csr::CertificateRequest;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use super::stage::{stage, unstageable};
+use crate::requests::{Case, Fixture, GRPC_PROXY, Profile, Verdict, corpus};
+use crate::support::hub::{
+    Options, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
+};
+use crate::support::{TestHub, client, crds};
+
+/// Whether the API server itself may refuse a case at creation: Go's parser does not take its encoding (the real one refuses 69
+/// of the corpus, the stand-in fewer, because its parser takes more), or `expirationSeconds` is below Kubernetes' own minimum.
+/// No case whose only fault is in what it asks for gets stuck there.
+fn may_be_refused_at_creation(name: &str, message: &str) -> bool {
+    let encoding = ["rule4-", "rule2-common-name-not-", "rule3-duplicate-", "rule3-malformed-", "rule3-name-"];
+    let lifetime = ["rule6-lifetime-", "rule6-serving-too-short"];
+    let about = |prefixes: &[&str], field: &str| {
+        prefixes.iter().any(|prefix| name.starts_with(prefix)) && message.contains(&format!("{field}: Invalid value"))
+    };
+    about(&encoding, "spec.request") || about(&lifetime, "spec.expirationSeconds")
+}
+
+#[derive(Default, Debug)]
+struct Outcome {
+    signed: Vec<String>,
+    denied: Vec<String>,
+    at_creation: BTreeMap<String, String>,
+    wrong: Vec<String>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_of_the_corpus_gets_its_verdict_on_an_api_server() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    if hub.is_real() {
+        let rules = serde_json::json!([{ "apiGroups": ["certificates.k8s.io"],
+            "resources": ["certificatesigningrequests"], "verbs": ["create"] }]);
+        // So that the hub is asked, and not RBAC.
+        crds::grant(&admin, "everybody-may-ask", "system:authenticated", rules).await;
+    }
+    create_signer(&admin, "telemetry", telemetry()).await;
+    let mut by_fixture: BTreeMap<String, (Fixture, Vec<Case>)> = BTreeMap::new();
+    for case in corpus() {
+        let entry = by_fixture.entry(format!("{:?}", case.fixture)).or_insert((case.fixture, Vec::new()));
+        entry.1.push(case);
+    }
+    let (mut outcome, mut skipped) = (Outcome::default(), Vec::new());
+    let mut run = Run { hub: &hub, admin: admin.clone(), clients: HashMap::new() };
+    let (proxied, plain): (Vec<_>, Vec<_>) =
+        by_fixture.into_values().partition(|(fixture, _)| *fixture == Fixture::GrpcProxy);
+    for (grpc_proxy, groups) in [(None, plain), (Some(GRPC_PROXY.to_owned()), proxied)] {
+        let options = Options { grpc_proxy, serving: Fixture::serving_rules(), ..Options::default() };
+        let running = RunningHub::start_with(&hub, options).await;
+        wait_ready(&admin, "telemetry", "True").await;
+        for (fixture, cases) in groups {
+            if let Some(reason) = unstageable(fixture) {
+                skipped.extend(cases.iter().map(|case| format!("{}: {reason}", case.name)));
+                continue;
+            }
+            stage(&admin, &running, fixture).await;
+            run.all(&cases, &running, &mut outcome).await;
+        }
+    }
+    report(&hub, &outcome, &skipped);
+    assert!(outcome.wrong.is_empty(), "{}", outcome.wrong.join("\n"));
+    run.nothing_else_is_signed(&outcome).await;
+    for (name, message) in &outcome.at_creation {
+        assert!(may_be_refused_at_creation(name, message), "{name}: {message}");
+    }
+    assert!(outcome.at_creation.len() < 80 && outcome.denied.len() > 180, "most of the corpus reaches the hub");
+    assert_eq!(skipped.len(), 2, "{skipped:?}");
+}
+
+fn report(hub: &TestHub, outcome: &Outcome, skipped: &[String]) {
+    let server = if hub.is_real() { "real API server" } else { "stand-in" };
+    let Outcome { signed, denied, at_creation, wrong } = outcome;
+    eprintln!(
+        "corpus on the {server}: {} signed, {} denied by the hub, {} refused at creation, {} not staged, {} wrong",
+        signed.len(),
+        denied.len(),
+        at_creation.len(),
+        skipped.len(),
+        wrong.len()
+    );
+    eprintln!("  at creation: {}", at_creation.keys().cloned().collect::<Vec<_>>().join(" "));
+    skipped.iter().for_each(|line| eprintln!("  not staged: {line}"));
+}
+
+struct Run<'h> {
+    hub: &'h TestHub,
+    admin: Client,
+    clients: HashMap<(String, Vec<String>), Client>,
+}
+
+impl Run<'_> {
+    async fn all(&mut self, cases: &[Case], running: &RunningHub, outcome: &mut Outcome) {
+        let mut created = Vec::new();
+        for case in cases {
+            let api: Api<CertificateSigningRequest> = Api::all(self.impersonate(case).await);
+            match api.create(&PostParams::default(), &object(case)).await {
+                Ok(_) => created.push(case),
+                Err(error) if matches!(case.verdict, Verdict::Refused { .. }) => {
+                    outcome.at_creation.insert(case.name.clone(), error.to_string());
+                }
+                Err(error) => outcome.wrong.push(format!("{}: not created: {error}", case.name)),
+            }
+        }
+        for case in created {
+            let csr = wait_csr(&self.admin, &case.name, "answered", |csr| {
+                let answered = certificate(csr).is_some() || condition(csr, "Denied").is_some();
+                answered.then(|| csr.clone())
+            })
+            .await;
+            match self.judge(case, &csr, running).await {
+                Ok(()) if certificate(&csr).is_some() => outcome.signed.push(case.name.clone()),
+                Ok(()) => outcome.denied.push(case.name.clone()),
+                Err(why) => outcome.wrong.push(format!("{}: {why}", case.name)),
+            }
+        }
+    }
+
+    async fn impersonate(&mut self, case: &Case) -> Client {
+        let key = (case.username.clone(), case.groups.clone());
+        if !self.clients.contains_key(&key) {
+            let mut kubeconfig = self.hub.kubeconfig("admin", &["system:masters"]);
+            let auth = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
+            auth.impersonate = Some(case.username.clone());
+            auth.impersonate_groups = Some(case.groups.clone());
+            self.clients.insert(key.clone(), client(kubeconfig).await);
+        }
+        self.clients[&key].clone()
+    }
+
+    async fn judge(&self, case: &Case, csr: &CertificateSigningRequest, running: &RunningHub) -> Result<(), String> {
+        let lifetime = match (&case.verdict, certificate(csr), condition(csr, "Denied")) {
+            (Verdict::Refused { reason, .. }, None, Some((said, message))) => {
+                let sentence = message.ends_with('.') && !message.is_empty();
+                return if said == *reason && sentence { Ok(()) } else { Err(format!("{said}: {message}")) };
+            }
+            (Verdict::Good { lifetime_seconds }, Some(_), None) => i64::try_from(*lifetime_seconds).unwrap(),
+            (_, signed, denied) => return Err(format!("signed: {}, denied: {denied:?}", signed.is_some())),
+        };
+        let der = CertificateDer::from_pem_slice(certificate(csr).unwrap().as_bytes()).unwrap();
+        let (map, purpose) = match case.profile {
+            Profile::Client => ("telemetry-client-ca", Purpose::Client),
+            Profile::Serving => ("addon-signer-trust", Purpose::Server),
+        };
+        let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
+        let bundle = Bundle::from_pem(maps.get(map).await.unwrap().data.unwrap()["ca.crt"].as_bytes()).unwrap();
+        bundle.verify(&der, purpose, running.clock.now()).map_err(|error| error.to_string())?;
+        let (_, leaf) = X509Certificate::from_der(&der).unwrap();
+        let request = CertificateRequest::from_pem(&case.request).unwrap();
+        let times = leaf.validity();
+        // 5 minutes of it are in the past.
+        let lives = times.not_after.timestamp() - times.not_before.timestamp() - 300;
+        let same = [
+            (leaf.subject().as_raw() == request.subject_der(), "subject"),
+            (leaf.public_key().raw == request.public_key_der(), "key"),
+            (lives == lifetime, "lifetime"),
+            (!leaf.is_ca(), "role"),
+        ];
+        same.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(format!("differs in its {what}")))
+    }
+
+    async fn nothing_else_is_signed(&self, outcome: &Outcome) {
+        let api: Api<CertificateSigningRequest> = Api::all(self.admin.clone());
+        let all = api.list(&ListParams::default()).await.unwrap();
+        let signed: BTreeSet<String> =
+            all.items.iter().filter(|csr| certificate(csr).is_some()).map(ResourceExt::name_any).collect();
+        assert_eq!(signed, outcome.signed.iter().cloned().collect());
+    }
+}
+
+fn object(case: &Case) -> CertificateSigningRequest {
+    let signer_name = match case.profile {
+        Profile::Client => "example.com/telemetry",
+        Profile::Serving => "addon-signer.io/gateway-serving",
+    };
+    CertificateSigningRequest {
+        metadata: ObjectMeta {
+            name: Some(case.name.clone()),
+            labels: Some(case.labels.clone()),
+            annotations: Some(case.annotations.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            signer_name: signer_name.to_owned(),
+            usages: Some(case.usages.clone()),
+            expiration_seconds: case.expiration_seconds,
+            request: ByteString(case.request.clone()),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    }
+}

@@ -1,0 +1,181 @@
+//! Secrets and ConfigMaps that are deleted or broken: signing stops with a reason, and nothing is replaced silently.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use addon_signer::ca::authority::Authority;
+use addon_signer::private_key::PrivateKey;
+use addon_signer::public_key::KeyKind;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::PostParams;
+use ring::rand::SystemRandom;
+use serde_json::{Value, json};
+
+use super::kit::{OnServer, issue, signed_by};
+use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
+use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use crate::support::wait_until;
+
+type Data = BTreeMap<String, ByteString>;
+
+async fn unhealthy(line: &OnServer) -> String {
+    wait_until(PATIENCE, "AuthorityHealthy to be False", async || {
+        let conditions = line.status().await.conditions;
+        let healthy = conditions.into_iter().find(|condition| condition.type_ == "AuthorityHealthy")?;
+        (healthy.status == "False").then_some(healthy.reason)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    issue(&hub, &admin).await;
+    let active = line.wait(&["Active"]).await;
+    // The status remembers the certificate before the Secret goes.
+    wait_until(PATIENCE, "the status to know of the certificate", async || {
+        line.status().await.authorities[0].last_leaf_expires.is_some().then_some(())
+    })
+    .await;
+    let mut backup = line.secrets.get(line.secret).await.unwrap();
+    line.secrets.delete(line.secret, &Default::default()).await.unwrap();
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "AuthorityMissing");
+    assert!(message.contains("telemetry-client-authorities is gone"), "{message}");
+    assert_eq!(unhealthy(&line).await, "AuthorityMissing");
+    assert!(running.trust.borrow().signers[0].client_anchors.authorities()[0].id() == active[0], "still trusted");
+    let waiting = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let csrs: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(admin.clone());
+    let nothing_happens = async || {
+        tokio::time::sleep(MOMENT).await;
+        assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "made anew");
+        assert_eq!(certificate(&csrs.get(&waiting).await.unwrap()), None);
+    };
+    nothing_happens().await;
+    drop(running);
+    // Neither a restart nor the loss of the ConfigMap makes it forget.
+    line.maps.delete(line.map, &Default::default()).await.unwrap();
+    let _running = RunningHub::start(&hub).await;
+    nothing_happens().await;
+    assert_eq!(wait_ready(&admin, "telemetry", "False").await.0, "AuthorityMissing");
+    assert_eq!(line.status().await.authorities[0].id, active[0], "status still names it");
+    backup.metadata.resource_version = None;
+    backup.metadata.uid = None;
+    line.secrets.create(&PostParams::default(), &backup).await.unwrap();
+    wait_ready(&admin, "telemetry", "True").await;
+    wait_csr(&admin, &waiting, "issued", certificate).await;
+    assert_eq!(line.wait(&["Active"]).await, active);
+}
+
+/// One way to break the Secret, and what the message must name beside it.
+struct Damage {
+    what: &'static str,
+    names: String,
+    data: Data,
+}
+
+fn damages(good: &Data, id: &str) -> Vec<Damage> {
+    let (crt, key) = (format!("{id}.crt"), format!("{id}.key"));
+    let rng = SystemRandom::new();
+    let (other_key, other_pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    let now = addon_signer::clock::Clock::default().now();
+    let other = Authority::self_signed("other", &other_key, now, Duration::from_secs(86_400), &rng).unwrap();
+    let other_key_pem = pem_of_key(&other_pkcs8);
+    let state = |change: &dyn Fn(&mut Value)| {
+        let mut line: Value = serde_json::from_slice(&good["line.json"].0).unwrap();
+        change(&mut line);
+        ByteString(line.to_string().into_bytes())
+    };
+    let with = |what, names: &str, name: &str, bytes: ByteString| {
+        let mut data = good.clone();
+        data.insert(name.to_owned(), bytes);
+        Damage { what, names: names.to_owned(), data }
+    };
+    let without = |what, name: &str| {
+        let mut data = good.clone();
+        data.remove(name);
+        Damage { what, names: name.to_owned(), data }
+    };
+    let next = |line: &mut Value| {
+        let member = json!({"id": other.id(), "state": "Next", "since": now.unix()});
+        line["authorities"].as_array_mut().unwrap().push(member);
+    };
+    let mut keyless_next = with("a Next without its key", &format!("{}.key", other.id()), "line.json", state(&next));
+    keyless_next.data.insert(format!("{}.crt", other.id()), ByteString(other.pem().into_bytes()));
+    let text = |text: &str| ByteString(text.as_bytes().to_vec());
+    vec![
+        without("no key", &key),
+        without("no certificate", &crt),
+        without("no states", "line.json"),
+        with("another key", &key, &key, ByteString(other_key_pem.into_bytes())),
+        with("a key that is none", &key, &key, text("please")),
+        with("states that are not JSON", "line.json", "line.json", text("{")),
+        with(
+            "an unknown state",
+            "Sleepy",
+            "line.json",
+            state(&|line| line["authorities"][0]["state"] = json!("Sleepy")),
+        ),
+        with("no authority", "line.json", "line.json", state(&|line| line["authorities"] = json!([]))),
+        with("a certificate of another id", &crt, &crt, ByteString(other.pem().into_bytes())),
+        with("a certificate that is none", &crt, &crt, text("please")),
+        keyless_next,
+    ]
+}
+
+fn pem_of_key(pkcs8: &[u8]) -> String {
+    let base64 = serde_json::to_value(ByteString(pkcs8.to_vec())).unwrap();
+    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", base64.as_str().unwrap())
+}
+
+#[tokio::test]
+async fn every_damage_is_named_and_nothing_is_overwritten() {
+    let (_hub, admin, _running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    let id = line.wait(&["Active"]).await.remove(0);
+    let good = line.data().await;
+    for damage in damages(&good, &id) {
+        line.set_data(damage.data.clone()).await;
+        let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+        assert_eq!(reason, "AuthorityUnreadable", "{}: {message}", damage.what);
+        assert!(message.contains("the Secret telemetry-client-authorities cannot be read"), "{message}");
+        assert!(message.contains(&damage.names), "{}: {message}", damage.what);
+        assert_eq!(unhealthy(&line).await, "AuthorityUnreadable");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(line.data().await, damage.data, "{}: overwritten", damage.what);
+        line.set_data(good.clone()).await;
+        wait_ready(&admin, "telemetry", "True").await;
+    }
+}
+
+#[tokio::test]
+async fn deleted_anchors_are_published_again() {
+    let (hub, admin, running) = mk_ready().await;
+    for line in [OnServer::client(&admin), OnServer::serving(&admin)] {
+        let ids = line.wait(&["Active"]).await;
+        line.maps.delete(line.map, &Default::default()).await.unwrap();
+        line.wait_bundle(&ids).await;
+    }
+    let leaf = issue(&hub, &admin).await;
+    let line = OnServer::client(&admin);
+    assert_eq!(signed_by(&line.bundle().await.unwrap(), &leaf, running.clock.now()), line.wait(&["Active"]).await[0]);
+}
+
+#[tokio::test]
+async fn secrets_say_what_they_are() {
+    let (_hub, admin, _running) = mk_ready().await;
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let labels = |secret: &Secret| json!(secret.metadata.labels);
+    let client = secrets.get("telemetry-client-authorities").await.unwrap();
+    assert_eq!(client.type_.as_deref(), Some("addon-signer.io/authorities"));
+    let managed = "addon-signer";
+    let expected = json!({"app.kubernetes.io/managed-by": managed, "addon-signer.io/line": "client",
+        "addon-signer.io/signer": "telemetry"});
+    assert_eq!(labels(&client), expected);
+    let serving = secrets.get("addon-signer-serving-authorities").await.unwrap();
+    assert_eq!(serving.type_.as_deref(), Some("addon-signer.io/authorities"));
+    assert_eq!(labels(&serving), json!({"app.kubernetes.io/managed-by": managed, "addon-signer.io/line": "serving"}));
+}

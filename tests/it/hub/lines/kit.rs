@@ -1,0 +1,145 @@
+//! A line of authorities as an administrator sees it on the API server.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
+use addon_signer::ca::bundle::{Bundle, Purpose};
+use addon_signer::timestamp::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use crate::hub::{mk_csr, submit};
+use crate::support::hub::{PATIENCE, certificate, wait_csr};
+use crate::support::{TestHub, wait_until};
+
+const ROTATE: &str = "addon-signer.io/rotate";
+static POKES: AtomicU32 = AtomicU32::new(0);
+
+/// Secret and ConfigMap of a line.
+pub(super) struct OnServer {
+    admin: Client,
+    pub(super) secrets: Api<Secret>,
+    pub(super) maps: Api<ConfigMap>,
+    pub(super) secret: &'static str,
+    pub(super) map: &'static str,
+}
+
+impl OnServer {
+    /// The line of the signer telemetry.
+    pub(super) fn client(admin: &Client) -> Self {
+        Self::named(admin, "telemetry-client-authorities", "telemetry-client-ca")
+    }
+
+    /// The gateway's line.
+    pub(super) fn serving(admin: &Client) -> Self {
+        Self::named(admin, "addon-signer-serving-authorities", "addon-signer-trust")
+    }
+
+    fn named(admin: &Client, secret: &'static str, map: &'static str) -> Self {
+        let secrets = Api::namespaced(admin.clone(), "addon-signer");
+        let maps = Api::namespaced(admin.clone(), "addon-signer");
+        Self { admin: admin.clone(), secrets, maps, secret, map }
+    }
+
+    /// The Secret's content.
+    pub(super) async fn data(&self) -> BTreeMap<String, ByteString> {
+        self.secrets.get(self.secret).await.unwrap().data.unwrap()
+    }
+
+    /// Replaces the Secret's content.
+    pub(super) async fn set_data(&self, data: BTreeMap<String, ByteString>) {
+        wait_until(PATIENCE, "the Secret to be replaced", async || {
+            let mut secret = self.secrets.get(self.secret).await.unwrap();
+            secret.data = Some(data.clone());
+            self.secrets.replace(self.secret, &PostParams::default(), &secret).await.ok()
+        })
+        .await;
+    }
+
+    /// `line.json`'s authorities.
+    pub(super) async fn members(&self) -> Option<Vec<Value>> {
+        Some(members(&self.secrets.get_opt(self.secret).await.ok()??.data?))
+    }
+
+    /// Waits until the line has authorities in these states; returns their ids.
+    pub(super) async fn wait(&self, states: &[&str]) -> Vec<String> {
+        wait_until(PATIENCE, &format!("the line {} to be {states:?}", self.secret), async || {
+            let members = self.members().await?;
+            let found: Vec<_> = members.iter().map(|member| member["state"].as_str().unwrap()).collect();
+            (found == states).then(|| members.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect())
+        })
+        .await
+    }
+
+    /// The published anchors, if there are any.
+    pub(super) async fn bundle(&self) -> Option<Bundle> {
+        let map = self.maps.get_opt(self.map).await.ok()??;
+        Bundle::from_pem(map.data?.get("ca.crt")?.as_bytes()).ok()
+    }
+
+    /// Waits until exactly these anchors are published.
+    pub(super) async fn wait_bundle(&self, ids: &[String]) {
+        wait_until(PATIENCE, &format!("{} to hold {ids:?}", self.map), async || {
+            let bundle = self.bundle().await?;
+            let mut found: Vec<_> = bundle.authorities().iter().map(|a| a.id().to_owned()).collect();
+            let mut wanted = ids.to_vec();
+            found.sort();
+            wanted.sort();
+            (found == wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Asks for a rotation on the ConfigMap.
+    pub(super) async fn rotate_by_map(&self, request: &str) {
+        self.annotate(ROTATE, request).await;
+    }
+
+    /// Makes the hub look at the line at once, as it does by itself every 15 seconds.
+    pub(super) async fn poke(&self) {
+        let nth = POKES.fetch_add(1, Ordering::Relaxed).to_string();
+        self.annotate("example.com/poke", &nth).await;
+    }
+
+    async fn annotate(&self, name: &str, value: &str) {
+        let change = json!({"metadata": {"annotations": {name: value}}});
+        self.maps.patch(self.map, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    }
+
+    /// The status of the signer telemetry.
+    pub(super) async fn status(&self) -> AddOnSignerStatus {
+        let signers: Api<AddOnSigner> = Api::all(self.admin.clone());
+        signers.get("telemetry").await.unwrap().status.unwrap_or_default()
+    }
+}
+
+/// The authorities that the content of a Secret names: Next, Active, Old.
+pub(super) fn members(data: &BTreeMap<String, ByteString>) -> Vec<Value> {
+    let line: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
+    line["authorities"].as_array().unwrap().clone()
+}
+
+/// Asks for a rotation of the signer telemetry as `ca rotate` does.
+pub(super) async fn rotate(admin: &Client, request: &str) {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let change = json!({"metadata": {"annotations": {ROTATE: request}}});
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+}
+
+/// A new certificate for spoke1.
+pub(super) async fn issue(hub: &TestHub, admin: &Client) -> CertificateDer<'static> {
+    let name = submit(hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let pem = wait_csr(admin, &name, "issued", certificate).await;
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+/// The id of the authority that signed `leaf`.
+pub(super) fn signed_by(bundle: &Bundle, leaf: &CertificateDer<'_>, now: Timestamp) -> String {
+    bundle.verify(leaf, Purpose::Client, now).unwrap().id().to_owned()
+}

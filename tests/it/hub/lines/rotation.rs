@@ -1,0 +1,149 @@
+//! Next, Active, Old, gone: each when the evidence is there, and once.
+
+use std::time::Duration;
+
+use addon_signer::api::status::RotationPhase;
+use kube::Client;
+
+use super::kit::{OnServer, issue, rotate, signed_by};
+use crate::hub::{MOMENT, mk_ready};
+use crate::support::hub::{Options, PATIENCE, RunningHub, create_signer, deploy, telemetry, wait_ready};
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+
+/// Past the end of every certificate of a day, and of what is reserved ahead for more of them.
+const PAST_ALL_LEAVES: Duration = Duration::from_secs(28 * 3_600);
+
+/// A hub whose gateway follows only when it is told to.
+async fn mk_held() -> (TestHub, Client, RunningHub) {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    create_signer(&admin, "telemetry", telemetry()).await;
+    let running = RunningHub::start_with(&hub, Options { follow: false, ..Options::default() }).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    (hub, admin, running)
+}
+
+fn trusted(running: &RunningHub) -> Vec<String> {
+    let trust = running.trust.borrow().clone();
+    trust.signers[0].client_anchors.authorities().iter().map(|a| a.id().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
+    let (hub, admin, running) = mk_held().await;
+    let line = OnServer::client(&admin);
+    running.follow_once();
+    let [first] = &line.wait(&["Active"]).await[..] else { panic!() };
+    issue(&hub, &admin).await;
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    assert_eq!(ids[1], *first);
+    line.wait_bundle(&ids).await;
+    wait_until(PATIENCE, "both to be handed to the gateway", async || (trusted(&running).len() == 2).then_some(()))
+        .await;
+    tokio::time::sleep(MOMENT).await;
+    line.poke().await;
+    let leaf = issue(&hub, &admin).await;
+    let bundle = line.bundle().await.unwrap();
+    assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), *first, "the gateway does not trust the next one yet");
+    line.wait(&["Next", "Active"]).await;
+    let rotation = line.status().await.rotation.unwrap();
+    assert_eq!(rotation.phase, RotationPhase::Activate);
+    assert_eq!(rotation.waiting_for.as_deref(), Some("the gateway to trust the new authority"));
+    running.follow_once();
+    line.wait(&["Active", "Old"]).await;
+    let leaf = issue(&hub, &admin).await;
+    assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), ids[0]);
+}
+
+#[tokio::test]
+async fn an_old_authority_goes_when_its_last_leaf_has_expired_key_and_anchor() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    let leaf = issue(&hub, &admin).await;
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    running.clock.advance(Duration::from_secs(86_400 - 600));
+    line.poke().await;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids, "a leaf of it lives for ten more minutes");
+    assert_eq!(signed_by(&line.bundle().await.unwrap(), &leaf, running.clock.now()), ids[1]);
+    let rotation = line.status().await.rotation.unwrap();
+    assert_eq!(rotation.phase, RotationPhase::Finish);
+    assert!(rotation.waiting_for.unwrap().contains(&ids[1]), "it says whose certificate it waits for");
+    running.clock.advance(PAST_ALL_LEAVES);
+    line.poke().await;
+    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    line.wait_bundle(&ids[..1]).await;
+    let keys: Vec<String> = line.data().await.into_keys().collect();
+    let mut expected = vec![format!("{}.crt", ids[0]), format!("{}.key", ids[0]), "line.json".to_owned()];
+    expected.sort();
+    assert_eq!(keys, expected, "the old key is gone");
+    wait_until(PATIENCE, "the gateway to be told", async || (trusted(&running) == ids[..1]).then_some(())).await;
+    wait_until(PATIENCE, "the status to say so", async || {
+        let status = line.status().await;
+        (status.rotation.is_none() && status.authorities.len() == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn state_does_not_grow_with_the_number_of_rotations() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    let mut active = line.wait(&["Active"]).await;
+    for round in 0..6 {
+        issue(&hub, &admin).await;
+        rotate(&admin, &format!("r{round}")).await;
+        let ids = line.wait(&["Active", "Old"]).await;
+        assert_eq!(ids[1], active[0]);
+        running.clock.advance(PAST_ALL_LEAVES);
+        line.poke().await;
+        active = line.wait(&["Active"]).await;
+        assert_eq!(active[0], ids[0]);
+    }
+    assert_eq!(line.data().await.len(), 3);
+    line.wait_bundle(&active).await;
+    wait_until(PATIENCE, "the status to settle", async || (line.status().await.authorities.len() == 1).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn a_handled_request_is_not_repeated_after_a_restart() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    let first = line.wait(&["Active"]).await;
+    rotate(&admin, "r1").await;
+    let second = wait_until(PATIENCE, "the rotation", async || {
+        let ids = line.wait(&["Active"]).await;
+        (ids != first).then_some(ids)
+    })
+    .await;
+    drop(running);
+    let running = RunningHub::start(&hub).await;
+    issue(&hub, &admin).await;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(line.wait(&["Active"]).await, second);
+    drop(running);
+}
+
+#[tokio::test]
+async fn an_ageing_authority_is_replaced_by_itself() {
+    let (_hub, admin, running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    let first = line.wait(&["Active"]).await;
+    running.clock.advance(Duration::from_secs((8_760 - 2_160 - 1) * 3_600));
+    line.poke().await;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(line.wait(&["Active"]).await, first, "an hour too early");
+    running.clock.advance(Duration::from_secs(2 * 3_600));
+    line.poke().await;
+    wait_until(PATIENCE, "the next authority to sign", async || {
+        let ids = line.wait(&["Active"]).await;
+        (ids != first).then_some(())
+    })
+    .await;
+}

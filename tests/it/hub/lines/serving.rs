@@ -1,0 +1,135 @@
+//! The gateway's line: a new serving authority waits until every agent has the new anchor.
+
+use std::time::Duration;
+
+use addon_signer::csr::build::Wish;
+use addon_signer::timestamp::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use rustls_pki_types::CertificateDer;
+use serde_json::Value;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use super::kit::{OnServer, issue};
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::hub::{MOMENT, mk_csr_of, mk_ready};
+use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use crate::support::{TestHub, wait_until};
+
+fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
+    let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
+    Timestamp::from_unix(leaf.validity().not_after.timestamp())
+}
+
+/// The gateway's own certificate.
+async fn gateway_certificate(hub: &TestHub, admin: &Client) -> String {
+    let wish = Wish {
+        common_name: "addon-signer-gateway".to_owned(),
+        dns_names: vec!["gateway.example".to_owned()],
+        ..Wish::default()
+    };
+    let mut csr = mk_csr_of("spoke1", "telemetry", &wish);
+    csr.metadata.labels = None;
+    csr.spec.signer_name = "addon-signer.io/gateway-serving".to_owned();
+    csr.spec.usages = Some(["digital signature", "key encipherment", "server auth"].map(str::to_owned).to_vec());
+    let api: Api<CertificateSigningRequest> = Api::all(hub.client_as(HUB_USER, &HUB_GROUPS).await);
+    let name = api.create(&PostParams::default(), &csr).await.unwrap().metadata.name.unwrap();
+    wait_csr(admin, &name, "issued", certificate).await
+}
+
+async fn activate_after(line: &OnServer) -> Timestamp {
+    let seconds = wait_until(PATIENCE, "the time of the next authority", async || {
+        line.members().await?.iter().find(|m| m["state"] == "Next")?["activateAfter"].as_i64()
+    })
+    .await;
+    Timestamp::from_unix(seconds)
+}
+
+async fn report(line: &OnServer) -> Value {
+    let map = line.maps.get(line.map).await.unwrap();
+    serde_json::from_str(&map.data.unwrap()["status.json"]).unwrap()
+}
+
+#[tokio::test]
+async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    let first = line.wait(&["Active"]).await;
+    let leaf = issue(&hub, &admin).await;
+    gateway_certificate(&hub, &admin).await;
+    line.rotate_by_map("r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    assert_eq!(ids[1], first[0]);
+    line.wait_bundle(&ids).await;
+    assert!(activate_after(&line).await >= not_after(&leaf));
+    wait_until(PATIENCE, "the report", async || {
+        let waiting = report(&line).await["rotation"]["waitingFor"].as_str()?.to_owned();
+        waiting.starts_with("agents to hold the new anchor").then_some(())
+    })
+    .await;
+    assert_eq!(report(&line).await["handledRequest"], "r1");
+    running.clock.advance(Duration::from_secs(86_400 - 600));
+    line.poke().await;
+    tokio::time::sleep(MOMENT).await;
+    line.wait(&["Next", "Active"]).await;
+    assert_eq!(running.trust.borrow().serving_active.as_deref(), Some(first[0].as_str()));
+    running.clock.advance(Duration::from_secs(5 * 3_600));
+    line.poke().await;
+    // The gateway's old certificate has expired by then, so that the old authority goes at once.
+    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    wait_until(PATIENCE, "the gateway to be told", async || {
+        (running.trust.borrow().serving_active.as_deref() == Some(ids[0].as_str())).then_some(())
+    })
+    .await;
+    wait_until(PATIENCE, "the report", async || report(&line).await["rotation"].is_null().then_some(())).await;
+}
+
+/// The anchors of a serving line that can no longer sign stay good; a hub that never read them has nothing to give out.
+#[tokio::test]
+async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    let mut backup = line.secrets.get(line.secret).await.unwrap();
+    line.secrets.delete(line.secret, &Default::default()).await.unwrap();
+    tokio::time::sleep(MOMENT).await;
+    issue(&hub, &admin).await;
+    drop(running);
+    let _running = RunningHub::start(&hub).await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "GatewayAuthorityBroken");
+    assert!(message.contains("the Secret addon-signer-serving-authorities is gone"), "{message}");
+    assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "not made anew");
+    backup.metadata.resource_version = None;
+    backup.metadata.uid = None;
+    line.secrets.create(&PostParams::default(), &backup).await.unwrap();
+    wait_ready(&admin, "telemetry", "True").await;
+    issue(&hub, &admin).await;
+}
+
+/// A hub that starts has not read the client lines when it reads the gateway's, and one of them may be unreadable: it must not
+/// take that for "no certificates".
+#[tokio::test]
+async fn a_restart_does_not_shorten_the_wait() {
+    let (hub, admin, running) = mk_ready().await;
+    let (line, clients) = (OnServer::serving(&admin), OnServer::client(&admin));
+    let leaf = issue(&hub, &admin).await;
+    drop(running);
+    let good = clients.data().await;
+    clients.set_data([("line.json".to_owned(), ByteString(b"{".to_vec()))].into()).await;
+    line.rotate_by_map("r1").await;
+    let _running = RunningHub::start(&hub).await;
+    line.wait(&["Next", "Active"]).await;
+    tokio::time::sleep(MOMENT).await;
+    line.poke().await;
+    tokio::time::sleep(MOMENT).await;
+    let next = line.members().await.unwrap().remove(0);
+    assert_eq!(next["state"], "Next");
+    assert!(next["activateAfter"].is_null(), "nobody knows yet whose certificate is the last: {next}");
+    clients.set_data(good).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    line.poke().await;
+    assert!(activate_after(&line).await >= not_after(&leaf));
+}

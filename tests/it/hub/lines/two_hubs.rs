@@ -1,0 +1,87 @@
+//! Two hubs on one API server, as during an upgrade.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use addon_signer::ca::bundle::Purpose;
+use addon_signer::hub::store::{LineNames, Store, StoreError};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::Api;
+use kube::api::PostParams;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::kit::{OnServer, issue, rotate};
+use crate::hub::{MOMENT, mk_csr, mk_ready};
+use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready};
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+
+const REQUESTS: usize = 50;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    create_signer(&admin, "telemetry", telemetry()).await;
+    let (first, second) = tokio::join!(RunningHub::start(&hub), RunningHub::start(&hub));
+    wait_ready(&admin, "telemetry", "True").await;
+    let line = OnServer::client(&admin);
+    let active = line.wait(&["Active"]).await;
+    for running in [&first, &second] {
+        wait_until(PATIENCE, "both hubs to trust the same authority", async || {
+            let trust = running.trust.borrow().clone();
+            let [signer] = &trust.signers[..] else { return None };
+            (signer.client_anchors.authorities()[0].id() == active[0]).then_some(())
+        })
+        .await;
+    }
+    let agent: Api<CertificateSigningRequest> = Api::all(hub.as_cluster_agent("spoke1", "a1").await);
+    let create = async |_| agent.create(&PostParams::default(), &mk_csr("spoke1", "telemetry")).await.unwrap();
+    let created = futures::future::join_all((0..REQUESTS).map(create)).await;
+    let names: Vec<String> = created.into_iter().map(|csr| csr.metadata.name.unwrap()).collect();
+    let mut given = Vec::new();
+    for name in &names {
+        given.push(wait_csr(&admin, name, "issued", certificate).await);
+    }
+    tokio::time::sleep(MOMENT + Duration::from_secs(1)).await;
+    let csrs: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let bundle = line.bundle().await.unwrap();
+    for (name, pem) in names.iter().zip(&given) {
+        let csr = csrs.get(name).await.unwrap();
+        assert_eq!(certificate(&csr).as_ref(), Some(pem), "the certificate was replaced");
+        assert_eq!(csr.status.unwrap().conditions.unwrap().len(), 1);
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        assert_eq!(bundle.verify(&der, Purpose::Client, first.clock.now()).unwrap().id(), active[0]);
+    }
+    assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), REQUESTS);
+    // One rotation that both want to make is made once.
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    assert_eq!(ids[1], active[0]);
+    issue(&hub, &admin).await;
+}
+
+/// A step that was decided on an older line is not persisted: whoever came second reads again (invariant I7).
+#[tokio::test]
+async fn a_line_is_never_written_over_a_newer_one() {
+    let (_hub, admin, running) = mk_ready().await;
+    let now = running.clock.now();
+    drop(running);
+    let (store, names) = (Store::new(&admin, "addon-signer"), LineNames::client("telemetry"));
+    let older = store.load(&names, true, now).await.unwrap().unwrap();
+    let newer = store.load(&names, true, now).await.unwrap().unwrap();
+    let longer = newer.line.reserve(now.plus(Duration::from_secs(60))).unwrap();
+    store.replace(&names, &newer, &longer, None).await.unwrap();
+    let written = OnServer::client(&admin).data().await;
+    let shorter = older.line.reserve(now.plus(Duration::from_secs(30))).unwrap();
+    let refused = store.replace(&names, &older, &shorter, None).await;
+    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+    let begun = store.create(&names, &older.line, b"another key").await;
+    assert!(matches!(begun, Err(StoreError::Conflict(_))), "{begun:?}");
+    assert_eq!(OnServer::client(&admin).data().await, written);
+}

@@ -1,0 +1,104 @@
+//! `status.registrations`: written where it is ours to write, in the version that the API server serves, and taken back.
+
+use addon_signer::api::AddOnSigner;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use super::change;
+use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
+use crate::support::hub::{
+    PATIENCE, RunningHub, addon, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
+};
+use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, wait_until};
+
+const USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
+const GROUPS: [&str; 2] =
+    ["system:open-cluster-management:cluster:spoke1:addon:telemetry", "system:open-cluster-management:addon:telemetry"];
+
+async fn registrations(admin: &kube::Client, name: &str) -> Value {
+    addon(admin, "spoke1", name).await.data["status"]["registrations"].clone()
+}
+
+#[tokio::test]
+async fn external_registration_is_left_to_others() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let mut spec = telemetry();
+    spec["registration"] = "External".into();
+    create_signer(&admin, "telemetry", spec).await;
+    let _running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(addon(&admin, "spoke1", "telemetry").await.data.get("status"), None);
+}
+
+#[tokio::test]
+async fn an_addon_that_is_taken_out_of_a_signer_loses_its_entry() {
+    let (_hub, admin, _running) = mk_ready().await;
+    install_addon(&admin, "spoke1", "logging").await;
+    change(&admin, "telemetry", json!({"addOns": ["telemetry", "logging"]})).await;
+    for name in ["telemetry", "logging"] {
+        wait_until(PATIENCE, "the registration", async || {
+            registrations(&admin, name).await.get(0).is_some().then_some(())
+        })
+        .await;
+    }
+    change(&admin, "telemetry", json!({"addOns": ["telemetry"]})).await;
+    wait_until(PATIENCE, "the entry to go", async || {
+        (registrations(&admin, "logging").await == json!([])).then_some(())
+    })
+    .await;
+    assert_eq!(registrations(&admin, "telemetry").await[0]["signerName"].is_null(), is_v1beta1(&admin).await);
+}
+
+#[tokio::test]
+async fn a_deleted_signer_takes_its_entries_with_it() {
+    let (_hub, admin, _running) = mk_ready().await;
+    wait_until(PATIENCE, "the entry", async || {
+        (registrations(&admin, "telemetry").await.as_array()?.len() == 1).then_some(())
+    })
+    .await;
+    Api::<AddOnSigner>::all(admin.clone()).delete("telemetry", &DeleteParams::default()).await.unwrap();
+    wait_until(PATIENCE, "the entry to go", async || {
+        registrations(&admin, "telemetry").await.as_array()?.is_empty().then_some(())
+    })
+    .await;
+}
+
+async fn is_v1beta1(admin: &kube::Client) -> bool {
+    addon(admin, "spoke1", "telemetry").await.types.unwrap().api_version.ends_with("v1beta1")
+}
+
+#[tokio::test]
+async fn registrations_have_the_shape_of_the_version_that_is_served() {
+    for api in [AddOnApi::V1alpha1, AddOnApi::V1beta1] {
+        let hub = TestHub::start_with(api).await;
+        deploy(&hub).await;
+        let admin = hub.admin().await;
+        accept_cluster(&admin, "spoke1").await;
+        install_addon(&admin, "spoke1", "telemetry").await;
+        create_signer(&admin, "telemetry", telemetry()).await;
+        let _running = RunningHub::start(&hub).await;
+        let found = wait_until(PATIENCE, "the registration", async || {
+            let found = registrations(&admin, "telemetry").await;
+            found.get(0).is_some().then_some(found)
+        })
+        .await;
+        let signer = json!({"signerName": "example.com/telemetry", "subject": {"user": USER, "groups": GROUPS}});
+        let beta = is_v1beta1(&admin).await;
+        assert!(!hub.is_real() || beta == (api == AddOnApi::V1beta1));
+        let expected = if beta { json!([{"type": "customSigner", "customSigner": signer}]) } else { json!([signer]) };
+        assert_eq!(found, expected);
+        let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+        wait_csr(&admin, &name, "issued", certificate).await;
+        let conditions = addon(&admin, "spoke1", "telemetry").await.data["status"]["conditions"].clone();
+        assert_eq!(conditions[0]["type"], "RegistrationApplied");
+        assert_eq!(conditions[0]["status"], "True");
+    }
+}

@@ -1,0 +1,63 @@
+//! A hub without the rights of deploy/: it says which one is missing. Only a real API server has RBAC.
+
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+
+use crate::hub::{mk_csr, submit};
+use crate::support::hub::{
+    Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
+};
+use crate::support::{TestHub, accept_cluster, install_addon, log, wait_until};
+
+#[tokio::test]
+async fn an_account_without_rights_is_told_what_it_lacks() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        return;
+    }
+    let (log, _guard) = log::capture("addon_signer=info");
+    deploy(&hub).await;
+    let _running = RunningHub::start_with(&hub, Options { user: "nobody", ..Options::default() }).await;
+    for resource in ["managedclusters", "managedclusteraddons", "addonsigners", "secrets"] {
+        wait_until(PATIENCE, &format!("the log to say that {resource} cannot be read"), async || {
+            let text = log.text();
+            let told = |line: &str| {
+                line.contains("User \"nobody\" cannot") && line.contains(&format!("resource \"{resource}\""))
+            };
+            text.replace("\\\"", "\"").lines().any(told).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_signer_whose_authorities_may_not_be_read_says_so() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        return;
+    }
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let bindings: Api<RoleBinding> = Api::namespaced(admin.clone(), "addon-signer");
+    let taken = bindings.list(&ListParams::default()).await.unwrap().items;
+    assert!(!taken.is_empty());
+    for binding in &taken {
+        bindings.delete(binding.metadata.name.as_ref().unwrap(), &Default::default()).await.unwrap();
+    }
+    create_signer(&admin, "telemetry", telemetry()).await;
+    let _running = RunningHub::start(&hub).await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "AuthorityUnavailable");
+    assert!(message.contains("secrets \"telemetry-client-authorities\" is forbidden"), "{message}");
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    for mut binding in taken {
+        binding.metadata.resource_version = None;
+        binding.metadata.uid = None;
+        bindings.create(&PostParams::default(), &binding).await.unwrap();
+    }
+    wait_ready(&admin, "telemetry", "True").await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+}

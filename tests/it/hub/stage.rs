@@ -1,0 +1,103 @@
+//! Makes a hub what a fixture of the corpus says.
+
+use addon_signer::api::AddOnSigner;
+use addon_signer::registry::NotRegistered;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::requests::Fixture;
+use crate::support::hub::{PATIENCE, RunningHub};
+use crate::support::objects::{create_namespace, managed_cluster_addons, managed_clusters};
+use crate::support::{accept_cluster, install_addon, wait_until};
+
+/// Why a fixture cannot be made on an API server.
+pub(super) fn unstageable(fixture: Fixture) -> Option<&'static str> {
+    match fixture {
+        Fixture::AddonUnreadable => Some("nothing that an API server stores is read as unreadable"),
+        Fixture::NotReady => Some("lasts milliseconds, and then the request gets another answer"),
+        _ => None,
+    }
+}
+
+/// Sets up cluster, addon and signer, and waits until the hub has seen it.
+pub(super) async fn stage(admin: &Client, running: &RunningHub, fixture: Fixture) {
+    let (clusters, addons) = (managed_clusters(admin), managed_cluster_addons(admin, "spoke1").await);
+    create_namespace(admin, "spoke1").await;
+    remove(&clusters, "spoke1").await;
+    remove(&addons, "telemetry").await;
+    accept_cluster(admin, "spoke1").await;
+    install_addon(admin, "spoke1", "telemetry").await;
+    let expected = match fixture {
+        Fixture::ClusterUnknown => {
+            remove(&clusters, "spoke1").await;
+            Err(NotRegistered::ClusterUnknown)
+        }
+        Fixture::ClusterNotAccepted => {
+            merge(&clusters, "spoke1", json!({"spec": {"hubAcceptsClient": false}})).await;
+            Err(NotRegistered::ClusterNotAccepted)
+        }
+        Fixture::ClusterDeleting => {
+            linger(&clusters, "spoke1").await;
+            Err(NotRegistered::ClusterDeleting)
+        }
+        Fixture::AddonNotInstalled => {
+            remove(&addons, "telemetry").await;
+            Err(NotRegistered::AddOnUnknown)
+        }
+        Fixture::AddonDeleting => {
+            linger(&addons, "telemetry").await;
+            Err(NotRegistered::AddOnDeleting)
+        }
+        Fixture::AddonSuspended => {
+            let suspended = json!({"metadata": {"annotations": {"addon-signer.io/suspended": "true"}}});
+            merge(&addons, "telemetry", suspended).await;
+            Err(NotRegistered::AddOnSuspended)
+        }
+        _ => Ok(()),
+    };
+    configure(admin, fixture).await;
+    let (cluster, addon) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+    wait_until(PATIENCE, &format!("the hub to see {fixture:?}"), async || {
+        running.registry.read(|registry| (registry.check(&cluster, &addon) == expected).then_some(()))
+    })
+    .await;
+}
+
+/// The signer as the fixture wants it, in effect.
+async fn configure(admin: &Client, fixture: Fixture) {
+    let keys = match fixture {
+        Fixture::EcdsaP256Only => json!(["ECDSA-P256"]),
+        _ => json!(["ECDSA-P256", "ECDSA-P384", "Ed25519", "RSA-2048", "RSA-3072", "RSA-4096"]),
+    };
+    let units = if fixture == Fixture::UnitEdge { json!(["edge"]) } else { json!([]) };
+    let spec = json!({"spec": {"certificate": {"keys": keys}, "identity": {"organizationalUnits": units}}});
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let wanted = signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
+    wait_until(PATIENCE, "the signer's new configuration", async || {
+        let seen = signers.get("telemetry").await.unwrap().status?.observed_generation;
+        (seen >= wanted.metadata.generation).then_some(())
+    })
+    .await;
+}
+
+async fn merge(api: &Api<DynamicObject>, name: &str, change: Value) {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+}
+
+/// Deletes the object, which stays because of a finalizer.
+async fn linger(api: &Api<DynamicObject>, name: &str) {
+    merge(api, name, json!({"metadata": {"finalizers": ["example.com/stay"]}})).await;
+    api.delete(name, &Default::default()).await.unwrap();
+}
+
+/// Deletes the object, finalizers or not.
+async fn remove(api: &Api<DynamicObject>, name: &str) {
+    if api.get_opt(name).await.unwrap().is_none() {
+        return;
+    }
+    merge(api, name, json!({"metadata": {"finalizers": null}})).await;
+    if api.get_opt(name).await.unwrap().is_some() {
+        api.delete(name, &Default::default()).await.unwrap();
+    }
+}
