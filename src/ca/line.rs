@@ -207,7 +207,7 @@ impl Line {
     fn wait_for_old(&self) -> Step {
         match self.members.iter().rfind(|member| member.state == State::Old) {
             Some(Member { authority, leaves_expire: Some(end), .. }) => {
-                Step::Wait(format!("the last certificate of {} expires at {end}", authority.id()))
+                Step::Wait(format!("the last certificate of {} to expire at {end}", authority.id()))
             }
             _ => Step::Rest,
         }

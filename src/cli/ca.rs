@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use crate::clock::Clock;
-use crate::hub::status::ServingReport;
+use crate::hub::serving_report::ServingReport;
 use crate::hub::store::{ANNOTATION_ROTATE, SERVING_CONFIG_MAP, STATUS_KEY};
 use crate::output::{self, Format, print, print_json, table};
 use crate::timestamp::Timestamp;
@@ -133,7 +133,11 @@ async fn rotate(args: RotateArgs) -> anyhow::Result<()> {
     };
     ca.request(args.signer.as_deref()).await?;
     eprintln!("Asked for a rotation of {}; {} signs now.", before.line, active.id);
-    if args.watch { ca.follow(args.signer.as_deref(), &active.id).await } else { Ok(()) }
+    if !args.watch {
+        return Ok(());
+    }
+    eprintln!("Ctrl-C ends the watching, not the rotation.");
+    ca.follow(args.signer.as_deref(), &active.id).await
 }
 
 fn active(report: &LineReport) -> Option<&AuthorityStatus> {
@@ -185,7 +189,7 @@ impl Ca {
             return Ok(LineReport { line, authorities: Vec::new(), rotation: None, problem });
         };
         let report: ServingReport = serde_json::from_str(&text).with_context(place)?;
-        Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: None })
+        Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
     /// The request is a text that was not there before; the hub remembers the last one that it began.

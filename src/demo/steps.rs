@@ -347,6 +347,9 @@ async fn keep(stage: &Stage, directory: &Path) -> anyhow::Result<()> {
     let (config, files) = (kubeconfig.display(), directory.join("cluster1"));
     let files = files.display();
     let gateway = stage.gateway;
+    // Run by cargo, the program is not on anybody's PATH.
+    let program = std::env::current_exe().context("the program's own path")?;
+    let program = program.display();
     print(&format!(
         "
 Everything keeps running until Ctrl-C. In another terminal:
@@ -354,8 +357,8 @@ Everything keeps running until Ctrl-C. In another terminal:
   export KUBECONFIG={config}
   kubectl get addonsigners,csr
   kubectl describe addonsigner {ADDON}
-  addon-signer ca status
-  addon-signer ca rotate {ADDON} --watch
+  {program} ca status
+  {program} ca rotate {ADDON} --watch
   curl --cert {files}/tls.crt --key {files}/tls.key --cacert {files}/ca.crt https://{gateway}/v1/whoami
   curl --cert {files}/tls.crt --key {files}/tls.key --cacert {files}/ca.crt -d x https://{gateway}/addons/{ADDON}{ROUTE}
 "

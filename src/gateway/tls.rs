@@ -62,8 +62,12 @@ pub(super) async fn keep_in_effect(
                 outputs.applied.send_replace(snapshot);
             }
             Err(error) => {
-                tracing::warn!(%error, "The gateway refuses all connections");
-                outputs.publish.send_replace(None);
+                // Before the first configuration this is how every start looks.
+                if outputs.publish.send_replace(None).is_some() {
+                    tracing::warn!(%error, "The gateway refuses all connections");
+                } else {
+                    tracing::info!(%error, "The gateway does not accept connections yet");
+                }
             }
         }
         tokio::select! {

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{error, info, warn};
 
 use crate::api::rules::AuthorityPlan;
+use crate::api::words;
 use crate::audit;
 use crate::ca::authority::{Authority, AuthorityError};
 use crate::ca::bundle::Bundle;
@@ -17,11 +18,11 @@ use crate::ca::line::{Evidence, Line, Step};
 use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
-use crate::hub::status;
+use crate::hub::gate::Gate;
+use crate::hub::serving_report;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
 use crate::private_key::{KeyError, PrivateKey};
 use crate::timestamp::Timestamp;
-use crate::trust::Trust;
 
 /// How often a line is looked at when nothing happens: time passes, and evidence with it.
 const ROUND: Duration = Duration::from_secs(15);
@@ -105,19 +106,6 @@ pub struct Reserve {
     pub until: Timestamp,
     /// Answered with whether it is persisted.
     pub done: oneshot::Sender<bool>,
-}
-
-/// Who must trust a Next authority before it signs.
-pub enum Gate {
-    /// Client line: the gateway has put a configuration with the anchor into effect.
-    Gateway {
-        /// The name of the AddOnSigner.
-        signer: String,
-        /// What the gateway has in effect.
-        applied: watch::Receiver<Arc<Trust>>,
-    },
-    /// Serving line: every certificate that was given out with an older bundle has ended.
-    Leaves(Board),
 }
 
 /// Why a round failed.
@@ -210,9 +198,22 @@ impl Keeper {
                 };
                 error!(%error, secret = self.names.secret, "The authorities cannot sign");
                 let last = self.state.borrow().last().cloned();
-                self.set(LineState::Broken { reason, message: format!("{error}."), last });
+                let message = format!("{error}.");
+                self.report_problem(&message).await;
+                self.set(LineState::Broken { reason, message, last });
                 ROUND
             }
+        }
+    }
+
+    /// The gateway's line has no AddOnSigner whose status could say it.
+    async fn report_problem(&self, problem: &str) {
+        if let Gate::Gateway { .. } = self.gate {
+            return;
+        }
+        if let Err(error) = serving_report::write_problem(&self.store.config_maps(), problem).await {
+            // The log has said it; the next round tries again.
+            warn!(error = words(&error), "Writing the report of the gateway's authorities");
         }
     }
 
@@ -304,7 +305,7 @@ impl Keeper {
             _ => None,
         };
         let report = match self.gate {
-            Gate::Leaves(_) => Some(status::serving_report(&stored.line, waiting.clone())?),
+            Gate::Leaves(_) => Some(serving_report::render(&stored.line, waiting.clone())?),
             Gate::Gateway { .. } => None,
         };
         self.store.publish(&self.names, &bundle, report).await?;
@@ -361,36 +362,5 @@ impl Keeper {
     fn set(&self, state: LineState) {
         self.state.send_replace(state);
         self.board.publish();
-    }
-}
-
-impl Gate {
-    /// Whether the Next authority may sign, or what is waited for.
-    fn opens(&self, line: &Line, now: Timestamp) -> Result<(), String> {
-        let Some(next) = line.next() else { return Ok(()) };
-        match self {
-            Self::Gateway { signer, applied } => {
-                let trusted =
-                    applied.borrow().signers.iter().any(|known| {
-                        known.name == *signer && known.client_anchors.authorities().contains(&next.authority)
-                    });
-                if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
-            }
-            Self::Leaves(board) => match next.activate_after {
-                Some(at) if at < now => Ok(()),
-                Some(at) => Err(format!(
-                    "agents to hold the new anchor: the last certificate given out without it expires at {at}"
-                )),
-                None => Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned())),
-            },
-        }
-    }
-
-    /// Waits until the answer may have changed; `false` when it never will again.
-    async fn changed(&mut self) -> bool {
-        match self {
-            Self::Gateway { applied, .. } => applied.changed().await.is_ok(),
-            Self::Leaves(_) => std::future::pending().await,
-        }
     }
 }

@@ -4,10 +4,13 @@
 pub mod answers;
 mod backoff;
 pub mod board;
+pub mod gate;
 pub mod keeper;
+pub mod permission;
 pub mod plan;
 pub mod registration;
 pub mod registry;
+pub mod serving_report;
 pub mod signer;
 pub mod status;
 pub mod store;

@@ -148,7 +148,11 @@ impl Signer {
         let action = match action {
             Action::Deny(Refusal::Registration(_)) | Action::Fail(Refusal::Registration(_)) => {
                 let fresh = self.fresh_registration(csr).await?;
-                plan::plan(csr, mode, now, || self.evaluate_on(csr, fresh.as_ref()))
+                match plan::plan(csr, mode, now, || self.evaluate_on(csr, fresh.as_ref())) {
+                    // The gateway goes by the watch, which is late: a certificate now would be refused there.
+                    Action::Issue { .. } | Action::AwaitApproval => Action::Wait,
+                    settled => settled,
+                }
             }
             other => other,
         };

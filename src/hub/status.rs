@@ -4,7 +4,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::api::status::{
@@ -18,32 +17,6 @@ use crate::timestamp::Timestamp;
 
 /// Whether the object can be served, or its reason and sentence.
 pub type Validity = Result<(), (&'static str, String)>;
-
-/// The serving line's report, in its ConfigMap as `status.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ServingReport {
-    /// The authorities.
-    pub authorities: Vec<AuthorityStatus>,
-    /// The rotation under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rotation: Option<RotationStatus>,
-    /// The last request for a rotation that was begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handled_request: Option<String>,
-}
-
-/// The serving line's report as JSON.
-///
-/// # Errors
-/// serde's, which does not happen for these types.
-pub fn serving_report(line: &Line, waiting: Option<String>) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&ServingReport {
-        authorities: authorities(line),
-        rotation: rotation(line, waiting),
-        handled_request: line.handled_request().map(str::to_owned),
-    })
-}
 
 fn time(at: Timestamp) -> Time {
     Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
@@ -108,8 +81,11 @@ pub fn wanted(
     };
     let generation = signer.metadata.generation;
     let mut conditions = Vec::new();
-    let known =
-        [(CONDITION_READY, Some(ready)), (CONDITION_AUTHORITY_HEALTHY, healthy), (CONDITION_ROTATING, Some(rotating))];
+    let known = [
+        (CONDITION_READY, Some(ready)),
+        (CONDITION_AUTHORITY_HEALTHY, healthy),
+        (CONDITION_ROTATING, last.map(|_| rotating)),
+    ];
     for (kind, state) in known {
         if let Some((holds, reason, message)) = state {
             conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));

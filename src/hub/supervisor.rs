@@ -2,25 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+mod objects;
+
 use super::{HubError, HubLinks, HubSettings, SERVING_PLAN};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
+use crate::api::words;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
-use crate::hub::keeper::{Gate, Keeper, LinePlan, LineState};
+use crate::hub::gate::Gate;
+use crate::hub::keeper::{Keeper, LinePlan, LineState};
+use crate::hub::permission;
 use crate::hub::registration::Signers;
 use crate::hub::signer::{self, Kind, Shared, Signer};
 use crate::hub::status::{self, Validity};
@@ -33,6 +38,11 @@ use crate::rate::RateLimiter;
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
 
+/// The reason of a signer about whose rights nothing is known yet.
+const NOT_ASKED: &str = "Starting";
+/// How often the hub asks whether it may sign: rights can be given and taken at any time.
+const PERMISSIONS: Duration = Duration::from_secs(15);
+
 /// An AddOnSigner that is, or was, served.
 struct Served {
     object: AddOnSigner,
@@ -41,6 +51,8 @@ struct Served {
     config: watch::Sender<Arc<SignerConfig>>,
     reserve: mpsc::Sender<crate::hub::keeper::Reserve>,
     validity: Validity,
+    /// Whether the account may sign for it, as the API server said last.
+    permission: Validity,
     keeping: CancellationToken,
     signing: CancellationToken,
 }
@@ -104,9 +116,10 @@ impl Supervisor {
     pub(super) async fn run(mut self) -> Result<(), HubError> {
         self.start_serving();
         let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
-        let mut events = watch_objects(guarded, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
+        let mut events = watcher(guarded, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
         let mut listed = None;
         let mut serving = self.serving.subscribe();
+        let mut permissions = tokio::time::interval(PERMISSIONS);
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -115,6 +128,7 @@ impl Supervisor {
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
                 Some(name) = self.changed.1.recv() => self.report(&name).await,
+                _ = permissions.tick() => self.check_permissions().await,
                 changed = serving.changed() => {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
@@ -179,65 +193,6 @@ impl Supervisor {
         }
     }
 
-    async fn observe(
-        &mut self,
-        event: Event<DeserializeGuard<AddOnSigner>>,
-        listed: &mut Option<BTreeMap<String, AddOnSigner>>,
-    ) {
-        match event {
-            Event::Init => *listed = Some(BTreeMap::new()),
-            Event::InitApply(object) => {
-                if let (Some(object), Some(listed)) = (self.decoded(object).await, listed.as_mut()) {
-                    listed.insert(object.name_any(), object);
-                }
-                return;
-            }
-            Event::InitDone => {
-                self.objects = listed.take().unwrap_or_default();
-                self.settle().await;
-                self.board.set_listed();
-                return;
-            }
-            Event::Apply(object) => {
-                let name = object.name_any();
-                match self.decoded(object).await {
-                    Some(object) => self.objects.insert(name, object),
-                    None => self.objects.remove(&name),
-                };
-            }
-            Event::Delete(object) => {
-                let name = object.name_any();
-                let registered = self.served.get(&name).map(|served| served.config.borrow().clone());
-                self.deleted.extend(registered.filter(|it| it.registers).map(|it| it.rules.signer_name.clone()));
-                self.objects.remove(&name);
-                self.undecodable.remove(&name);
-            }
-        }
-        self.settle().await;
-    }
-
-    async fn decoded(&mut self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
-        let name = object.name_any();
-        match object.0 {
-            Ok(object) => {
-                self.undecodable.remove(&name);
-                object.metadata.deletion_timestamp.is_none().then_some(object)
-            }
-            Err(error) => {
-                // Its status cannot be read either, to see whether it says so already.
-                if self.undecodable.insert(name.clone(), error.error.clone()).as_ref() == Some(&error.error) {
-                    return None;
-                }
-                warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
-                let now = self.links.clock.now();
-                if let Err(error) = status::write_undecodable(&self.api, &name, &error.error, now).await {
-                    warn!(signer = name, %error, "Writing the status of an AddOnSigner");
-                }
-                None
-            }
-        }
-    }
-
     /// Brings what runs in line with the objects.
     async fn settle(&mut self) {
         // One of the same name that was created anew is another signer, perhaps of another signer name.
@@ -259,6 +214,9 @@ impl Supervisor {
             let name = object.name_any();
             let read = self.read(&object);
             self.apply(&name, object, read);
+            if self.served.get(&name).is_some_and(|served| matches!(served.permission, Err((NOT_ASKED, _)))) {
+                self.check_permission(&name).await;
+            }
             self.report(&name).await;
         }
         let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
@@ -332,6 +290,7 @@ impl Supervisor {
             config: watch::channel(config.clone()).0,
             reserve,
             validity: Ok(()),
+            permission: Err((NOT_ASKED, "The hub has not asked yet whether it may sign.".to_owned())),
             keeping: CancellationToken::new(),
             signing: CancellationToken::new(),
         };
@@ -375,10 +334,33 @@ impl Supervisor {
         self.tasks.spawn(until_stopped(stop, name, task));
     }
 
+    async fn check_permissions(&mut self) {
+        let names: Vec<String> = self.served.keys().cloned().collect();
+        for name in names {
+            if self.check_permission(&name).await {
+                self.report(&name).await;
+            }
+        }
+    }
+
+    /// Without its own ClusterRole a signer would look healthy while the API server refuses every answer. Returns whether what
+    /// is known has changed.
+    async fn check_permission(&mut self, name: &str) -> bool {
+        let Some(served) = self.served.get_mut(name) else { return false };
+        let config = served.config.borrow().clone();
+        match permission::check(&self.links.client, &config.rules.signer_name, config.approves).await {
+            Ok(permission) => std::mem::replace(&mut served.permission, permission.clone()) != permission,
+            Err(error) => {
+                warn!(signer = name, error = words(&error), "Asking for the hub's own rights");
+                false
+            }
+        }
+    }
+
     async fn report(&mut self, name: &str) {
         let Some(object) = self.objects.get(name) else { return };
         let (validity, line) = match self.served.get(name) {
-            Some(served) => (served.validity.clone(), served.line.borrow().clone()),
+            Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),
             None => (self.read(object).map(|_| ()), LineState::Starting),
         };
         let serving = self.serving.borrow().clone();

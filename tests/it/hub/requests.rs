@@ -103,7 +103,7 @@ async fn an_approved_request_that_policy_refuses_fails() {
     assert!(certificate(&api.get(&name).await.unwrap()).is_none());
 }
 
-async fn grant_other(hub: &TestHub) {
+pub(crate) async fn grant_other(hub: &TestHub) {
     let mut rights = crate::deploy::manifests("example");
     rights.retain(|object| object["kind"] != "AddOnSigner");
     for object in &mut rights {

@@ -100,6 +100,11 @@ async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
     let _running = RunningHub::start(&hub).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "GatewayAuthorityBroken");
+    let problem = wait_until(PATIENCE, "the report to say so", async || {
+        report(&line).await["problem"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(problem.contains("the Secret addon-signer-serving-authorities is gone"), "{problem}");
     assert!(message.contains("the Secret addon-signer-serving-authorities is gone"), "{message}");
     assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "not made anew");
     backup.metadata.resource_version = None;

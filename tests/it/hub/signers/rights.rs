@@ -61,3 +61,20 @@ async fn a_signer_whose_authorities_may_not_be_read_says_so() {
     wait_ready(&admin, "telemetry", "True").await;
     wait_csr(&admin, &name, "issued", certificate).await;
 }
+
+#[tokio::test]
+async fn a_signer_that_the_hub_may_not_sign_for_says_so() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        return;
+    }
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    let _running = RunningHub::start(&hub).await;
+    create_signer(&admin, "other", serde_json::json!({"signerName": "example.com/other", "addOns": ["other"]})).await;
+    let (reason, message) = wait_ready(&admin, "other", "False").await;
+    assert_eq!(reason, "NotPermitted");
+    assert!(message.starts_with("The hub may not sign for example.com/other: give its account"), "{message}");
+    crate::hub::requests::grant_other(&hub).await;
+    wait_ready(&admin, "other", "True").await;
+}

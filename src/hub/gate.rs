@@ -1,0 +1,54 @@
+//! When a Next authority may sign: the evidence that its anchor is trusted wherever it must be (invariant I5).
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::ca::line::Line;
+use crate::hub::board::Board;
+use crate::timestamp::Timestamp;
+use crate::trust::Trust;
+
+/// Who must trust a Next authority before it signs.
+pub enum Gate {
+    /// Client line: the gateway has put a configuration with the anchor into effect.
+    Gateway {
+        /// The name of the AddOnSigner.
+        signer: String,
+        /// What the gateway has in effect.
+        applied: watch::Receiver<Arc<Trust>>,
+    },
+    /// Serving line: every certificate that was given out with an older bundle has ended.
+    Leaves(Board),
+}
+
+impl Gate {
+    /// Whether the Next authority may sign, or what is waited for.
+    pub(super) fn opens(&self, line: &Line, now: Timestamp) -> Result<(), String> {
+        let Some(next) = line.next() else { return Ok(()) };
+        match self {
+            Self::Gateway { signer, applied } => {
+                let trusted =
+                    applied.borrow().signers.iter().any(|known| {
+                        known.name == *signer && known.client_anchors.authorities().contains(&next.authority)
+                    });
+                if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
+            }
+            Self::Leaves(board) => match next.activate_after {
+                Some(at) if at < now => Ok(()),
+                Some(at) => Err(format!(
+                    "agents to hold the new anchor: the last certificate given out without it expires at {at}"
+                )),
+                None => Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned())),
+            },
+        }
+    }
+
+    /// Waits until the answer may have changed; `false` when it never will again.
+    pub(super) async fn changed(&mut self) -> bool {
+        match self {
+            Self::Gateway { applied, .. } => applied.changed().await.is_ok(),
+            Self::Leaves(_) => std::future::pending().await,
+        }
+    }
+}

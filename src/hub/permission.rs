@@ -1,0 +1,45 @@
+//! Whether the hub's account may answer the requests of a signer: Kubernetes narrows that by signer name.
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use crate::hub::status::Validity;
+
+/// Asks the API server about the verbs `sign`, and `approve` where approving is the hub's to do, on exactly this signer name
+/// (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).
+///
+/// # Errors
+/// The API server's: then nothing is known.
+pub async fn check(client: &Client, signer_name: &str, approves: bool) -> Result<Validity, kube::Error> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let verbs = if approves { &["sign", "approve"][..] } else { &["sign"] };
+    let domain = signer_name.split('/').next().unwrap_or_default();
+    for verb in verbs {
+        // The API server takes a right to a whole domain too.
+        if !is_allowed(&reviews, verb, signer_name).await?
+            && !is_allowed(&reviews, verb, &format!("{domain}/*")).await?
+        {
+            let sentence = format!(
+                "The hub may not {verb} for {signer_name}: give its account a ClusterRole as in \
+                 deploy/example/signer-rbac.yaml, with exactly that name."
+            );
+            return Ok(Err(("NotPermitted", sentence)));
+        }
+    }
+    Ok(Ok(()))
+}
+
+async fn is_allowed(reviews: &Api<SelfSubjectAccessReview>, verb: &str, name: &str) -> Result<bool, kube::Error> {
+    let attributes = ResourceAttributes {
+        group: Some("certificates.k8s.io".to_owned()),
+        resource: Some("signers".to_owned()),
+        name: Some(name.to_owned()),
+        verb: Some(verb.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..Default::default() };
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}

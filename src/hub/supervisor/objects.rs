@@ -1,0 +1,74 @@
+//! The AddOnSigners as the watch shows them.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Event;
+use tracing::warn;
+
+use super::Supervisor;
+use crate::api::AddOnSigner;
+use crate::hub::status;
+
+impl Supervisor {
+    /// Takes in what the watch of AddOnSigners shows, and brings what runs in line with it.
+    pub(super) async fn observe(
+        &mut self,
+        event: Event<DeserializeGuard<AddOnSigner>>,
+        listed: &mut Option<BTreeMap<String, AddOnSigner>>,
+    ) {
+        match event {
+            Event::Init => *listed = Some(BTreeMap::new()),
+            Event::InitApply(object) => {
+                if let (Some(object), Some(listed)) = (self.decoded(object).await, listed.as_mut()) {
+                    listed.insert(object.name_any(), object);
+                }
+                return;
+            }
+            Event::InitDone => {
+                self.objects = listed.take().unwrap_or_default();
+                self.settle().await;
+                self.board.set_listed();
+                return;
+            }
+            Event::Apply(object) => {
+                let name = object.name_any();
+                match self.decoded(object).await {
+                    Some(object) => self.objects.insert(name, object),
+                    None => self.objects.remove(&name),
+                };
+            }
+            Event::Delete(object) => {
+                let name = object.name_any();
+                let registered = self.served.get(&name).map(|served| served.config.borrow().clone());
+                self.deleted.extend(registered.filter(|it| it.registers).map(|it| it.rules.signer_name.clone()));
+                self.objects.remove(&name);
+                self.undecodable.remove(&name);
+            }
+        }
+        self.settle().await;
+    }
+
+    async fn decoded(&mut self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
+        let name = object.name_any();
+        match object.0 {
+            Ok(object) => {
+                self.undecodable.remove(&name);
+                object.metadata.deletion_timestamp.is_none().then_some(object)
+            }
+            Err(error) => {
+                // Its status cannot be read either, to see whether it says so already.
+                if self.undecodable.insert(name.clone(), error.error.clone()).as_ref() == Some(&error.error) {
+                    return None;
+                }
+                warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
+                let now = self.links.clock.now();
+                if let Err(error) = status::write_undecodable(&self.api, &name, &error.error, now).await {
+                    warn!(signer = name, %error, "Writing the status of an AddOnSigner");
+                }
+                None
+            }
+        }
+    }
+}
