@@ -52,7 +52,7 @@ use support::process::{Process, free_port};
 const MIB: usize = 1024 * 1024;
 const ITEM: &[u8] = b"{\"items\":[],\"next\":null,\"status\":\"everything is as it should be\"}";
 /// Each case runs this many times through each target in turn, so that a busy machine slows all alike.
-const ROUNDS: u32 = 5;
+const ROUNDS: u32 = 10;
 /// Connections of the cases with large bodies, and handshakes at a time.
 const LARGE: usize = 4;
 const HANDSHAKES: usize = 16;
@@ -60,7 +60,7 @@ const HANDSHAKES: usize = 16;
 #[derive(Parser)]
 struct Arguments {
     /// How long each case runs through each target.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     seconds: u64,
     /// What cargo passes.
     #[arg(long = "bench", hide = true)]
