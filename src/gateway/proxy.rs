@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_the_prefix_is_appended_to_the_upstream() {
+    fn the_path_below_the_addon_is_appended_to_the_upstream() {
         let uri = |upstream, rest, query| upstream_uri(upstream, rest, query).map(|uri| uri.to_string()).ok();
         assert_eq!(uri("http://h:1", "", None).as_deref(), Some("http://h:1/"));
         assert_eq!(uri("http://h:1/", "/x", Some("q=1")).as_deref(), Some("http://h:1/x?q=1"));
