@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::gate::Gate;
+use crate::hub::lease::Leading;
 use crate::hub::serving_report;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
 use crate::private_key::{KeyError, PrivateKey};
@@ -28,6 +29,8 @@ use crate::timestamp::Timestamp;
 const ROUND: Duration = Duration::from_secs(15);
 /// How soon a round that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// How soon a hub looks again that cannot tell whether it leads.
+const SOON: Duration = Duration::from_millis(500);
 /// A reservation is made longer than needed by this part of its length, so that one write serves many certificates.
 const RESERVE_AHEAD: u32 = 8;
 
@@ -111,6 +114,9 @@ pub struct Reserve {
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
+    /// Another hub may lead.
+    #[error("whether this hub still leads is not known")]
+    NotLeading,
     /// The Secret could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -140,6 +146,8 @@ pub struct Keeper {
     pub plan: watch::Receiver<LinePlan>,
     /// When a Next may sign.
     pub gate: Gate,
+    /// Whether this hub may write.
+    pub leading: Leading,
     /// Where its state goes.
     pub state: watch::Sender<LineState>,
     /// Told about every change of the state.
@@ -177,6 +185,7 @@ impl Keeper {
     async fn round(&mut self) -> Duration {
         match self.advance().await {
             Ok(()) => ROUND,
+            Err(KeeperError::NotLeading) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
                 info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
@@ -208,7 +217,7 @@ impl Keeper {
 
     /// The gateway's line has no AddOnSigner whose status could say it.
     async fn report_problem(&self, problem: &str) {
-        if let Gate::Gateway { .. } = self.gate {
+        if matches!(self.gate, Gate::Gateway { .. }) || self.leads().is_err() {
             return;
         }
         if let Err(error) = serving_report::write_problem(&self.store.config_maps(), problem).await {
@@ -246,10 +255,16 @@ impl Keeper {
         self.settle(stored, Step::Rest).await
     }
 
+    /// Asked right before every write of the line.
+    fn leads(&self) -> Result<(), KeeperError> {
+        self.leading.epoch().map(|_| ()).ok_or(KeeperError::NotLeading)
+    }
+
     async fn begin(&self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
         let (authority, pkcs8) = self.make(plan, now)?;
         let id = authority.id().to_owned();
         let line = Line::default().begin(authority, now);
+        self.leads()?;
         let stored = self.store.create(&self.names, &line, &pkcs8).await?;
         audit::authority(&self.names.authority, &id, "created");
         Ok(stored)
@@ -282,6 +297,7 @@ impl Keeper {
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
+        self.leads()?;
         let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
         let verb = match &step {
             Step::Prepare => "prepared",
@@ -308,6 +324,7 @@ impl Keeper {
             Gate::Leaves(_) => Some(serving_report::render(&stored.line, waiting.clone())?),
             Gate::Gateway { .. } => None,
         };
+        self.leads()?;
         self.store.publish(&self.names, &bundle, report).await?;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
@@ -325,6 +342,7 @@ impl Keeper {
         let Ok(last) = board.last_leaf() else { return Ok(()) };
         let until = last.unwrap_or_else(|| self.clock.now());
         let line = ready.line().clone().hold_next_until(until);
+        self.leads()?;
         self.store.replace(&self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }
@@ -353,6 +371,7 @@ impl Keeper {
         let now = self.clock.now();
         let ahead = now.until(reserve.until) / RESERVE_AHEAD;
         let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
+        self.leads()?;
         let stored = self.store.replace(&self.names, &ready.stored, &line, None).await?;
         let (bundle, waiting) = (ready.bundle.clone(), ready.waiting.clone());
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));

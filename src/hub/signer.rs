@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::hub::answers::{Answers, Verdict};
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, ReadyLine, Reserve};
+use crate::hub::lease::Leading;
 use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
 use crate::hub::registry;
 use crate::hub::unconfirmed::{Unconfirmed, WATCH_BEHIND};
@@ -72,6 +73,8 @@ pub struct Shared {
     pub retention: Duration,
     /// What the gateway has in effect.
     pub applied: watch::Receiver<Arc<Trust>>,
+    /// Whether this hub may act.
+    pub leading: Leading,
     /// Where events go.
     pub recorder: Recorder,
     /// Counters.
@@ -156,6 +159,10 @@ impl Signer {
             }
             other => other,
         };
+        let acts = !matches!(action, Action::Rest | Action::AwaitApproval | Action::Wait);
+        if acts && !self.leads() {
+            return Ok(Requeue::requeue(SOON));
+        }
         match action {
             Action::Rest => {
                 self.unconfirmed.forget(csr);
@@ -169,6 +176,11 @@ impl Signer {
             Action::Fail(refusal) => self.refuse(csr, Verdict::Failed, &refusal).await,
             Action::Issue { approved, approve } => self.issue(csr, approved, approve, now).await,
         }
+    }
+
+    /// Asked again right before what must be one hub's alone: time passes while a request is worked on.
+    fn leads(&self) -> bool {
+        self.shared.leading.epoch().is_some()
     }
 
     fn approves(&self) -> bool {
@@ -228,6 +240,9 @@ impl Signer {
         // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
         // waits for this certificate (invariant I5).
         let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
+        if !self.leads() {
+            return Ok(Requeue::requeue(SOON));
+        }
         let answers = self.answers();
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
         answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
@@ -271,6 +286,9 @@ impl Signer {
             && let Err(pause) = self.take_token(identity, now)
         {
             return Ok(Outcome::Limited(pause));
+        }
+        if !self.leads() {
+            return Ok(Outcome::NotYet);
         }
         Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
     }

@@ -3,6 +3,7 @@
 pub(crate) mod crds;
 pub(crate) mod hub;
 pub(crate) mod issue;
+pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod ocm;
