@@ -69,12 +69,14 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate()).context("SIGTERM")?, signal(SignalKind::interrupt()).context("SIGINT")?);
-    let stopping = stop.clone();
+    let running = process.run(stop.clone());
+    tokio::pin!(running);
     tokio::select! {
-        result = process.run(stop) => result,
-        _ = async { tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () } } => {
-            stopping.cancel();
-            Ok(())
-        }
+        result = &mut running => return result,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
+    // What is in flight drains, and what the audit log has counted is written.
+    stop.cancel();
+    running.await
 }

@@ -94,6 +94,7 @@ impl Supervisor {
             applied: links.applied.clone(),
             recorder: Recorder::new(client.clone(), reporter),
             metrics: links.metrics.clone(),
+            audit: links.audit.clone(),
         };
         Self {
             shared,
@@ -157,6 +158,7 @@ impl Supervisor {
             names: LineNames::serving(),
             store: self.store.clone(),
             clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
             plan,
             gate: Gate::Leaves(self.board.clone()),
             state: self.serving.clone(),
@@ -298,6 +300,7 @@ impl Supervisor {
             names: LineNames::client(name),
             store: self.store.clone(),
             clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
             plan: served.plan.subscribe(),
             gate: Gate::Gateway { signer: name.to_owned(), applied: self.links.applied.clone() },
             state: served.line.clone(),

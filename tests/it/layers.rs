@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The pure core: values in, values out.
-const CORE: [&str; 14] = [
+const CORE: [&str; 16] = [
     "asn1",
     "ca",
     "csr",
@@ -18,6 +18,8 @@ const CORE: [&str; 14] = [
     "public_key",
     "rate",
     "registry",
+    "sighting",
+    "throttle",
     "timestamp",
     "trust",
 ];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
+use addon_signer::audit::Audit;
 use addon_signer::clock::Clock;
 use addon_signer::hub::{HubError, HubLinks, HubSettings};
 use addon_signer::policy::ServingRules;
@@ -92,6 +93,8 @@ impl RunningHub {
             trust: trust_sender,
             applied: applied_receiver,
             metrics: metrics.clone(),
+            audit: Audit::new(clock.clone()),
+            seen: Arc::default(),
         };
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
