@@ -22,14 +22,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::api::AddOnSigner;
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
-use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, LeaseSettings, Leading};
+use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
+use crate::sighting::Seen;
 use crate::telemetry::Metrics;
 use crate::trust::Trust;
 
@@ -138,6 +140,13 @@ impl HubProcess {
         };
         tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
 
+        let (audit, seen) = (Audit::new(self.clock.clone()), Arc::<Seen>::default());
+        let (sums, stopped) = (audit.clone(), stop.clone());
+        tasks.spawn(async move {
+            sums.keep(stopped).await;
+            Ok(())
+        });
+
         let links = HubLinks {
             client: self.client.clone(),
             clock: self.clock.clone(),
@@ -146,11 +155,14 @@ impl HubProcess {
             applied: in_effect,
             leading,
             metrics,
+            audit: audit.clone(),
+            seen: seen.clone(),
         };
         let settings = settings(&self.options, self.account, &names);
         tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
 
-        let inputs = Inputs { trust: trusted.clone(), registry, serving, clock: self.clock.clone() };
+        let (clock, audits) = (self.clock.clone(), audit.clone());
+        let inputs = Inputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
 
@@ -162,14 +174,16 @@ impl HubProcess {
             Ok(())
         });
 
-        first_end(tasks, stop).await
+        let ended = first_end(tasks, stop).await;
+        audit.write_all();
+        ended
     }
 }
 
 /// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself.
 async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> anyhow::Result<()> {
     let ended = tokio::select! {
-        ended = tasks.join_next() => ended,
+        biased; // tasks that heed `stop` end at once, and the others are still to be waited for
         () = stop.cancelled() => {
             // The gateway drains what is in flight; the hub's watches are simply dropped.
             let drain = Limits::default().drain_timeout + Duration::from_secs(1);
@@ -179,6 +193,7 @@ async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationTok
             }
             return Ok(());
         }
+        ended = tasks.join_next() => ended,
     };
     match ended {
         Some(result) => {

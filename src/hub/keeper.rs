@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::api::rules::AuthorityPlan;
 use crate::api::words;
-use crate::audit;
+use crate::audit::Audit;
 use crate::ca::authority::{Authority, AuthorityError};
 use crate::ca::bundle::Bundle;
 use crate::ca::line::{Evidence, Line, Step};
@@ -142,6 +142,8 @@ pub struct Keeper {
     pub store: Store,
     /// The time.
     pub clock: Clock,
+    /// Where decisions are told.
+    pub audit: Audit,
     /// What it is wanted to be.
     pub plan: watch::Receiver<LinePlan>,
     /// When a Next may sign.
@@ -266,7 +268,7 @@ impl Keeper {
         let line = Line::default().begin(authority, now);
         self.leads()?;
         let stored = self.store.create(&self.names, &line, &pkcs8).await?;
-        audit::authority(&self.names.authority, &id, "created");
+        self.audit.authority(&self.names.authority, &id, "created");
         Ok(stored)
     }
 
@@ -309,7 +311,7 @@ impl Keeper {
             Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
             _ => stored.line.active().map_or("", |active| active.authority.id()),
         };
-        audit::authority(&self.names.authority, id, verb);
+        self.audit.authority(&self.names.authority, id, verb);
         Ok(stored)
     }
 

@@ -27,16 +27,18 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::api::rules::AuthorityPlan;
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::policy::ServingRules;
 use crate::public_key::KeyKind;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
+use crate::sighting::Seen;
 use crate::telemetry::Metrics;
 use crate::trust::Trust;
 use lease::{Leading, Loss};
 use registration::Signers;
-use registry::RegistryError;
+use registry::{Recorded, RegistryError};
 use supervisor::Supervisor;
 
 /// The gateway's serving CA lives this long and is replaced this long before its end.
@@ -79,6 +81,10 @@ pub struct HubLinks {
     pub leading: Leading,
     /// Counters.
     pub metrics: Metrics,
+    /// Where decisions are told.
+    pub audit: Audit,
+    /// Which certificates the gateway sees in use.
+    pub seen: Arc<Seen>,
 }
 
 /// Why the hub stopped.
@@ -109,11 +115,12 @@ pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError>
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
     let (signers, served) = watch::channel(Signers::default());
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
-    let (client, registry) = (links.client.clone(), links.registry.clone());
-    tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
+    let recorded = Recorded { registry: links.registry.clone(), audit: links.audit.clone() };
+    let (client, clusters) = (links.client.clone(), recorded.clone());
+    tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
     let all_again = Arc::new(Notify::new());
-    let (client, registry, missed) = (links.client.clone(), links.registry.clone(), all_again.clone());
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen, missed).await?) });
+    let (client, missed) = (links.client.clone(), all_again.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, seen, missed).await?) });
     tokio::select! {
         Some(ended) = tasks.join_next() => return ended?,
         leads = leading.acquired() => leads?,

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
-use crate::audit;
+use crate::audit::{Audit, Grant};
 use crate::ca::bundle::{Bundle, Purpose};
 use crate::ca::issuer::{IssueError, Issued, Serial};
 use crate::clock::Clock;
@@ -79,6 +79,8 @@ pub struct Shared {
     pub recorder: Recorder,
     /// Counters.
     pub metrics: Metrics,
+    /// Where decisions are told.
+    pub audit: Audit,
 }
 
 /// One signer at work.
@@ -335,7 +337,7 @@ impl Signer {
         let answers = self.answers();
         answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence()).await?;
         let requester = csr.spec.username.as_deref().unwrap_or_default();
-        audit::refused(&self.name(), &csr.name_any(), requester, refusal);
+        self.shared.audit.refused(&self.name(), &csr.name_any(), requester, refusal);
         self.shared.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal).await {
             // The condition on the request says the same; an event is a convenience.
@@ -352,12 +354,18 @@ impl Signer {
 
     fn report(&self, csr: &CertificateSigningRequest, profile: &Profile, issued: &Issued) {
         let identity = match profile {
-            Profile::Client { identity, .. } => identity.to_string(),
-            Profile::Serving { .. } => "gateway".to_owned(),
+            Profile::Client { identity, .. } => Some(identity),
+            Profile::Serving { .. } => None,
         };
-        let requester = csr.spec.username.as_deref().unwrap_or_default();
-        let (serial, end) = (issued.serial.to_string(), issued.not_after.to_string());
-        audit::granted(&self.name(), &csr.name_any(), requester, &identity, &serial, &end);
+        self.shared.audit.granted(&Grant {
+            signer: &self.name(),
+            csr: &csr.name_any(),
+            requester: csr.spec.username.as_deref().unwrap_or_default(),
+            identity,
+            issuer: &issued.issuer,
+            serial: &issued.serial.to_string(),
+            not_after: &issued.not_after.to_string(),
+        });
         self.shared.metrics.issued(&self.name());
     }
 

@@ -95,6 +95,7 @@ impl Supervisor {
             leading: links.leading.clone(),
             recorder: Recorder::new(client.clone(), reporter),
             metrics: links.metrics.clone(),
+            audit: links.audit.clone(),
         };
         Self {
             shared,
@@ -158,6 +159,7 @@ impl Supervisor {
             names: LineNames::serving(),
             store: self.store.clone(),
             clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
             plan,
             gate: Gate::Leaves(self.board.clone()),
             leading: self.links.leading.clone(),
@@ -300,6 +302,7 @@ impl Supervisor {
             names: LineNames::client(name),
             store: self.store.clone(),
             clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
             plan: served.plan.subscribe(),
             gate: Gate::Gateway { signer: name.to_owned(), applied: self.links.applied.clone() },
             leading: self.links.leading.clone(),

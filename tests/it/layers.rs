@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The pure core: values in, values out.
-const CORE: [&str; 15] = [
+const CORE: [&str; 17] = [
     "asn1",
     "ca",
     "csr",
@@ -19,6 +19,8 @@ const CORE: [&str; 15] = [
     "public_key",
     "rate",
     "registry",
+    "sighting",
+    "throttle",
     "timestamp",
     "trust",
 ];

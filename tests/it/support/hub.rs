@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
+use addon_signer::audit::Audit;
 use addon_signer::clock::Clock;
 use addon_signer::hub::lease::{self, Leading};
 use addon_signer::hub::{HubError, HubLinks, HubSettings};
@@ -66,7 +67,15 @@ impl Default for Options {
             duration: Duration::from_secs(86_400),
         };
         let lease = Some(lease::DEFAULT_DURATION);
-        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving, user: HUB_USER, lease }
+        Self {
+            retention: Duration::from_secs(3_600),
+            rate,
+            grpc_proxy: None,
+            follow: true,
+            serving,
+            user: HUB_USER,
+            lease,
+        }
     }
 }
 
@@ -101,6 +110,8 @@ impl RunningHub {
             applied: applied_receiver,
             leading: leading.clone(),
             metrics: metrics.clone(),
+            audit: Audit::new(clock.clone()),
+            seen: Arc::default(),
         };
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
