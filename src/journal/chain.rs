@@ -2,6 +2,7 @@
 
 use crate::journal::entry::{Entry, EntryError, Hash, Tip};
 use crate::journal::head::Head;
+use crate::journal::page::Link;
 use crate::timestamp::Timestamp;
 
 /// What is wrong, and with which row.
@@ -112,6 +113,18 @@ impl Chain {
         Ok(entry)
     }
 
+    /// Goes on by a whole page. `false`, and nothing changed, where the page does not follow, or has the row of the head: its rows
+    /// are then to be [followed](Self::follow) one by one.
+    pub fn join(&mut self, page: &Link) -> bool {
+        let follows = page.first == self.tip.seq + 1 && page.previous == self.tip.hash && page.time >= self.tip.time;
+        let has_the_head = self.head.as_ref().is_some_and(|head| (page.first..=page.tip.seq).contains(&head.seq));
+        if !follows || has_the_head {
+            return false;
+        }
+        self.tip = page.tip;
+        true
+    }
+
     /// After the last row: the head must have been reached.
     ///
     /// # Errors
@@ -125,13 +138,13 @@ impl Chain {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    type Row = (u64, String, Vec<u8>);
+    pub(crate) type Row = (u64, String, Vec<u8>);
 
-    fn mk_rows(count: u64) -> Vec<Row> {
+    pub(crate) fn mk_rows(count: u64) -> Vec<Row> {
         let mut tip = Tip::EMPTY;
         let rows = (1..=count).map(|seq| {
             let entry = Entry {
@@ -151,7 +164,7 @@ mod tests {
         rows.collect()
     }
 
-    fn mk_head(rows: &[Row], seq: u64) -> Head {
+    pub(crate) fn mk_head(rows: &[Row], seq: u64) -> Head {
         let (_, text, _) = rows.iter().find(|row| row.0 == seq).unwrap();
         Head {
             ledger: "l".to_owned(),

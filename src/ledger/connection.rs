@@ -86,9 +86,14 @@ pub(crate) struct Cells(Vec<Value>);
 impl Cells {
     /// A text; empty for NULL.
     pub(crate) fn text(&self, at: usize) -> String {
+        self.str(at).to_owned()
+    }
+
+    /// A text where it is; empty for NULL.
+    pub(crate) fn str(&self, at: usize) -> &str {
         match self.0.get(at) {
-            Some(Value::Text(text)) => text.clone(),
-            _ => String::new(),
+            Some(Value::Text(text)) => text,
+            _ => "",
         }
     }
 
@@ -202,6 +207,14 @@ impl Connection {
         match self {
             Self::Sqlite(_) => self.command("BEGIN IMMEDIATE").await,
             Self::Postgres(_) => self.command("BEGIN").await,
+        }
+    }
+
+    /// Begins a transaction that reads, and that sees one moment from its first statement to its end.
+    pub(crate) async fn begin_to_read(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(_) => self.command("BEGIN").await,
+            Self::Postgres(_) => self.command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The ledger on real stores: SQLite always, PostgreSQL where it is named.
 
+mod reading;
+mod verifying;
 mod writing;
 
 use std::path::Path;
@@ -8,6 +10,8 @@ use addon_signer::clock::Clock;
 use addon_signer::journal::record::{Intent, Record};
 use addon_signer::ledger::{Health, Ledger, LedgerError, Location, Writer, WriterOptions};
 use addon_signer::timestamp::Timestamp;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use tokio::task::JoinHandle;
 
 /// An open ledger and its writer.
@@ -69,4 +73,55 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
 
 pub(crate) fn mk_signed(n: u64) -> Record {
     Record::Signed { uid: format!("uid-{n}"), serial: format!("{n:032x}"), certificate: n.to_be_bytes().to_vec() }
+}
+
+/// Certificates `mk_intent(n)`, each signed, many at once.
+pub(crate) async fn fill(hub: &Open, numbers: std::ops::Range<u64>) {
+    let work = numbers.map(|n| {
+        let ledger = hub.ledger.clone();
+        tokio::spawn(async move {
+            ledger.intend(mk_intent(n)).await.unwrap();
+            ledger.append(mk_signed(n), "").await.unwrap();
+        })
+    });
+    for done in work.collect::<Vec<_>>() {
+        done.await.unwrap();
+    }
+}
+
+/// Somebody with all rights over the store changes it: statements as they are, without the triggers.
+pub(crate) async fn alter(location: &Location, sql: &str) {
+    let sql = AssertSqlSafe(sql.to_owned());
+    match location {
+        Location::Sqlite(path) => {
+            let mut store = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+            let drop = "DROP TRIGGER IF EXISTS entries_are_not_altered; DROP TRIGGER IF EXISTS entries_are_not_deleted";
+            sqlx::raw_sql(drop).execute(&mut store).await.unwrap();
+            let sql = sql.0.replace("chr(", "char(");
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut store).await.unwrap();
+            store.close().await.unwrap();
+        }
+        Location::Postgres(options) => {
+            let mut store = options.connect().await.unwrap();
+            sqlx::raw_sql("ALTER TABLE entries DISABLE TRIGGER ALL").execute(&mut store).await.unwrap();
+            sqlx::raw_sql(sql).execute(&mut store).await.unwrap();
+            store.close().await.unwrap();
+        }
+    }
+}
+
+/// The number that a statement selects.
+pub(crate) async fn value(location: &Location, sql: &str) -> u64 {
+    let sql = AssertSqlSafe(sql.to_owned());
+    let found: i64 = match location {
+        Location::Sqlite(path) => {
+            let mut store = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+            sqlx::query_scalar(sql).fetch_one(&mut store).await.unwrap()
+        }
+        Location::Postgres(options) => {
+            let mut store = options.connect().await.unwrap();
+            sqlx::query_scalar(sql).fetch_one(&mut store).await.unwrap()
+        }
+    };
+    found.try_into().unwrap()
 }
