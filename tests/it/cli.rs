@@ -190,6 +190,7 @@ async fn the_hub_ends_cleanly_on_sigterm() {
         "--gateway-name=127.0.0.1",
         "--gateway-listen=127.0.0.1:0",
         "--metrics-listen=127.0.0.1:0",
+        &format!("--ledger=sqlite://{}/ledger.db", home.path().display()),
     ]);
     let child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     crate::whole::serving_anchors(&hub.admin().await).await;
