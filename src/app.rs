@@ -25,7 +25,7 @@ use crate::api::AddOnSigner;
 use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
-use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, LeaseSettings, Leading};
+use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
 use crate::policy::ServingRules;
 use crate::rate::Rate;

@@ -161,7 +161,10 @@ impl Holder {
         match self.epoch {
             Some(epoch) if Instant::now() >= self.until => {
                 if self.announcer.leadership() != (Leadership::Unsure { epoch }) {
-                    warn!(error, epoch, "Cannot renew the Lease: nothing is signed or changed until it can; the gateway goes on");
+                    warn!(
+                        error,
+                        epoch, "Cannot renew the Lease: nothing is signed or changed until it can; the gateway goes on"
+                    );
                 }
                 self.announcer.step_back(Leadership::Unsure { epoch });
             }
@@ -219,7 +222,9 @@ impl Holder {
         self.announcer.step_back(Leadership::Released);
         match timeout(FAREWELL, self.give_back()).await {
             Ok(Ok(())) => info!("Gave the Lease back"),
-            Ok(Err(error)) => warn!(error = words(&error), "Giving the Lease back; the next hub waits until it has expired"),
+            Ok(Err(error)) => {
+                warn!(error = words(&error), "Giving the Lease back; the next hub waits until it has expired")
+            }
             Err(_) => warn!("The API server does not answer; the next hub waits until the Lease has expired"),
         }
     }

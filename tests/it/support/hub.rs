@@ -66,7 +66,15 @@ impl Default for Options {
             duration: Duration::from_secs(86_400),
         };
         let lease = Some(lease::DEFAULT_DURATION);
-        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving, user: HUB_USER, lease }
+        Self {
+            retention: Duration::from_secs(3_600),
+            rate,
+            grpc_proxy: None,
+            follow: true,
+            serving,
+            user: HUB_USER,
+            lease,
+        }
     }
 }
 

@@ -60,6 +60,11 @@ impl Whole {
         Self { gateway, metrics, stop, task }
     }
 
+    /// How the process ended by itself.
+    pub(crate) async fn ended(self) -> anyhow::Result<()> {
+        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap()
+    }
+
     /// Ends as on SIGTERM.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();

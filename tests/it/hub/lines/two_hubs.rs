@@ -14,7 +14,9 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::{MOMENT, mk_csr, mk_ready};
-use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready};
+use crate::support::hub::{
+    Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
+};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 const REQUESTS: usize = 50;
