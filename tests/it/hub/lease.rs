@@ -1,5 +1,6 @@
 //! One hub leads: who waits, who takes over, what an outage and a theft do.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use addon_signer::hub::HubError;
@@ -10,9 +11,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use crate::support::lease::{change, leases};
 use crate::support::{TestHub, wait_until};
@@ -196,4 +199,43 @@ async fn api_servers_guard_a_lease_by_its_version() {
     assert_eq!(code(api.replace("free", &params, &theirs).await), 409, "with an old resourceVersion");
     api.delete("free", &Default::default()).await.unwrap();
     assert_eq!(code(api.replace("free", &params, &taken).await), 409, "of a Lease that is gone");
+}
+
+/// A real process that sleeps through its Lease: when it wakes up it does nothing but end.
+#[tokio::test]
+async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
+    let (hub, admin, running) = mk_ready().await;
+    running.stop().await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = home.path().join("kubeconfig");
+    let text = serde_yaml::to_string(&hub.kubeconfig(HUB_USER, &HUB_GROUPS)).unwrap();
+    std::fs::write(&kubeconfig, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
+    command.env_clear().env("HOME", home.path()).arg("hub").arg("--kubeconfig").arg(kubeconfig).args([
+        "--gateway-name=127.0.0.1",
+        "--gateway-listen=127.0.0.1:0",
+        "--metrics-listen=127.0.0.1:0",
+        "--replica=frozen",
+        "--lease-duration=2s",
+    ]);
+    let child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let pid = child.id().unwrap().to_string();
+    wait_until(PATIENCE, "the process to lead", async || {
+        spec(&admin).await.holder_identity.filter(|holder| holder.starts_with("frozen_"))
+    })
+    .await;
+    signal(&pid, "STOP").await;
+    let mut second = start(&hub).await;
+    let epoch = second.leads().await;
+    signal(&pid, "CONT").await;
+    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("holds the Lease addon-signer now; this hub ends"), "{said}");
+    issue(&hub, &admin).await;
+    assert_eq!(second.leading.epoch(), Some(epoch));
+}
+
+async fn signal(pid: &str, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().await.unwrap().success());
 }
