@@ -158,6 +158,7 @@ async fn wrong_usage_exits_with_two() {
         &["hub"],
         &["hub", "--gateway-name", "x", "--gateway-listen", "nowhere"],
         &["hub", "--gateway-name", "x", "--refused-retention", "soon"],
+        &["hub", "--gateway-name", "x", "--lease-duration", "0s"],
         &["ca", "rotate"],
         &["ca", "rotate", "telemetry", "--serving"],
         &["agent", "--cluster", "Bad_Name"],
@@ -198,4 +199,6 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
     let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lease = crate::support::lease::leases(&hub.admin().await).get("addon-signer").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""), "the next hub need not wait");
 }

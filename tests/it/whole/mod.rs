@@ -64,6 +64,11 @@ impl Whole {
         Self { gateway, metrics, stop, task, _ledger: dir }
     }
 
+    /// How the process ended by itself.
+    pub(crate) async fn ended(self) -> anyhow::Result<()> {
+        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap()
+    }
+
     /// Ends as on SIGTERM.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
