@@ -253,7 +253,7 @@ impl Keeper {
         let id = authority.id().to_owned();
         let line = Line::default().begin(authority, now);
         let stored = self.store.create(&self.names, &line, &pkcs8).await?;
-        self.audit.authority(&self.names.authority, &id, "created");
+        self.audit.authority(self.names.line(), &id, "created");
         Ok(stored)
     }
 
@@ -295,7 +295,7 @@ impl Keeper {
             Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
             _ => stored.line.active().map_or("", |active| active.authority.id()),
         };
-        self.audit.authority(&self.names.authority, id, verb);
+        self.audit.authority(self.names.line(), id, verb);
         Ok(stored)
     }
 
