@@ -10,6 +10,7 @@ use addon_signer::audit::QUOTA;
 use addon_signer::clock::Clock;
 use hyper::Method;
 use rustls::pki_types::ServerName;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -27,19 +28,40 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
 
-fn names(line: &Value) -> BTreeSet<String> {
-    line.as_object().unwrap().keys().cloned().collect()
+/// The members of an object in the order in which they are written, which serde_json's map forgets.
+struct Members(Vec<String>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members;
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+        let mut names = Vec::new();
+        while let Some((name, _)) = map.next_entry::<String, Value>()? {
+            names.push(name);
+        }
+        Ok(Members(names))
+    }
 }
 
 /// The rows of the table of events: `| `event` | `field` … |`.
-fn documented() -> BTreeMap<String, BTreeSet<String>> {
+fn documented() -> BTreeMap<String, Vec<String>> {
     let text = read("docs/audit.md");
     let rows = text.lines().filter(|line| line.starts_with("| `") && line.contains("`time` `event`"));
     let words = |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
     rows.map(|row| {
         let mut cells = row.split('|').skip(1);
         let event = words(cells.next().unwrap()).remove(0);
-        (event, words(cells.next().unwrap()).into_iter().collect())
+        (event, words(cells.next().unwrap()))
     })
     .collect()
 }
@@ -94,14 +116,16 @@ async fn every_line_has_the_fields_that_the_document_lists() {
     println!("{}", log.text()); // with --nocapture: lines to paste
     let documented = documented();
     let text = read("docs/audit.md");
-    let pasted: Vec<Value> =
-        text.lines().filter(|line| line.starts_with('{')).map(|l| serde_json::from_str(l).unwrap()).collect();
-    for (from, lines) in [("a process", log.json()), ("the document", pasted)] {
+    let pasted = text.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect();
+    for (from, lines) in [("a process", log.text().lines().map(str::to_owned).collect()), ("the document", pasted)] {
+        let lines: Vec<String> = lines;
         let mut events = BTreeSet::new();
         for line in lines {
-            let event = line["event"].as_str().unwrap();
-            assert_eq!(Some(&names(&line)), documented.get(event), "{line}");
-            let cause = line["cause"].as_str().unwrap_or_default();
+            let Members(members) = serde_json::from_str(&line).unwrap();
+            let value: Value = serde_json::from_str(&line).unwrap();
+            let event = value["event"].as_str().unwrap();
+            assert_eq!(Some(&members), documented.get(event), "{line}");
+            let cause = value["cause"].as_str().unwrap_or_default();
             assert!(cause.is_empty() || text.contains(&format!("`{cause}`")), "{cause} is not in the document");
             events.insert(event.to_owned());
         }
