@@ -284,7 +284,7 @@ impl Keeper {
         self.leads()?;
         let stored = self.store.create(&self.names, &line, &pkcs8).await?;
         self.unrecorded = Some(String::new());
-        self.audit.authority(&self.names.authority, &id, "created");
+        self.audit.authority(self.names.line(), &id, "created");
         Ok(stored)
     }
 
@@ -330,7 +330,7 @@ impl Keeper {
             Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
             _ => stored.line.active().map_or("", |active| active.authority.id()),
         };
-        self.audit.authority(&self.names.authority, id, verb);
+        self.audit.authority(self.names.line(), id, verb);
         Ok(stored)
     }
 
