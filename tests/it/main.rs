@@ -16,6 +16,7 @@ mod gateway;
 mod hub;
 mod layers;
 mod ocm_types;
+mod postgres;
 mod profiles;
 mod real_parts;
 mod requests;
