@@ -15,6 +15,7 @@ mod embedded_kubectl;
 mod gateway;
 mod hub;
 mod layers;
+mod ledger;
 mod ocm_types;
 mod postgres;
 mod profiles;

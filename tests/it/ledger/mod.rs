@@ -1,0 +1,4 @@
+//! The ledger as its stores and its checkers have it.
+
+mod checker;
+mod format;
