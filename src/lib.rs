@@ -9,7 +9,7 @@
 //! shell     hub   gateway   agent   embedded            talk, wait, log; hub and gateway never import each other
 //! cross     api  audit  telemetry  clock  output        Kubernetes' types, decisions, metrics, the one reader of the time
 //! core      identity  csr  policy  ca  registry  trust  values in, values out: no kube, tokio, clock, dice, log, file
-//!           rate  timestamp  private_key  public_key  asn1  general_names  pem  hex
+//!           rate  throttle  sighting  timestamp  private_key  public_key  asn1  general_names  pem  hex
 //! ```
 //!
 //! | module | what is in it |
@@ -20,7 +20,8 @@
 //! | [`ca`] | `authority`: one CA certificate. `bundle`: anchors. `issuer`: prepare, sign, compare, verify. `tbs`: the template. `line`: Next, Active, Old, and the one step that may be taken |
 //! | [`registry`] | which addon of which cluster is registered now |
 //! | [`trust`] | the value that the hub hands to the gateway: whom to trust for what, and where requests go |
-//! | [`rate`] | how many certificates one identity may get |
+//! | [`rate`], [`throttle`] | how many certificates one identity may get; how many like events are written one by one |
+//! | [`sighting`] | which certificate was last used when, from where |
 //! | [`private_key`] | a key that signs, prints nothing, and is wiped |
 //! | [`timestamp`], [`clock`] | seconds since 1970; the one place that reads them |
 //! | `asn1`, `general_names`, `pem`, `hex` | encodings |
@@ -29,7 +30,7 @@
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
 //! | [`agent`] | the managed cluster's side: judge what is stored, enrol, prove, store |
 //! | [`embedded`] | a stand-in for a Kubernetes API server, for the demo and the fast tests |
-//! | [`telemetry`], `audit`, `output` | metrics, decisions of consequence, what commands print |
+//! | [`telemetry`], [`audit`], `output` | metrics, decisions of consequence as lines of JSON, what commands print |
 //! | [`app`], [`cli`], [`demo`] | one process from hub and gateway; the command line; the whole story on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
@@ -71,7 +72,7 @@ pub mod agent;
 pub mod api;
 pub mod app;
 pub(crate) mod asn1;
-pub(crate) mod audit;
+pub mod audit;
 pub mod ca;
 pub mod cli;
 pub mod clock;
@@ -83,6 +84,8 @@ pub(crate) mod general_names;
 pub(crate) mod hex;
 pub mod hub;
 pub mod identity;
+pub mod journal;
+pub mod ledger;
 pub(crate) mod output;
 pub(crate) mod pem;
 pub mod policy;
@@ -90,6 +93,8 @@ pub mod private_key;
 pub mod public_key;
 pub mod rate;
 pub mod registry;
+pub mod sighting;
 pub mod telemetry;
+pub mod throttle;
 pub mod timestamp;
 pub mod trust;

@@ -112,6 +112,8 @@ pub struct Issued {
     pub certificate: CertificateDer<'static>,
     /// Its serial number.
     pub serial: Serial,
+    /// The id of the authority that signed it.
+    pub issuer: String,
     /// Its last second.
     pub not_after: Timestamp,
 }
@@ -192,7 +194,8 @@ impl Issuer {
             Profile::Serving { .. } => Purpose::Server,
         };
         published.verify(&certificate, purpose, now)?;
-        Ok(Issued { certificate, serial: prepared.serial, not_after: prepared.not_after })
+        let issuer = self.authority.id().to_owned();
+        Ok(Issued { certificate, serial: prepared.serial, issuer, not_after: prepared.not_after })
     }
 }
 

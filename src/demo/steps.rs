@@ -32,6 +32,7 @@ use crate::app::{HubOptions, HubProcess};
 use crate::clock::Clock;
 use crate::csr::build::Wish;
 use crate::embedded::EmbeddedHub;
+use crate::hub::lease;
 use crate::hub::store::ANNOTATION_ROTATE;
 use crate::identity::{AgentName, Convention, PeerIdentity};
 use crate::output::{print, render, table};
@@ -120,6 +121,8 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
+        replica: "demo".to_owned(),
+        lease_duration: lease::DEFAULT_DURATION,
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
     let (gateway, stop, mut tasks) = (process.gateway_address(), CancellationToken::new(), JoinSet::new());

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::api::rules::AuthorityPlan;
 use crate::api::words;
-use crate::audit;
+use crate::audit::Audit;
 use crate::ca::authority::{Authority, AuthorityError};
 use crate::ca::bundle::Bundle;
 use crate::ca::line::{Evidence, Line, Step};
@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::gate::Gate;
+use crate::hub::lease::Leading;
 use crate::hub::serving_report;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
 use crate::private_key::{KeyError, PrivateKey};
@@ -28,6 +29,8 @@ use crate::timestamp::Timestamp;
 const ROUND: Duration = Duration::from_secs(15);
 /// How soon a round that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// How soon a hub looks again that cannot tell whether it leads.
+const SOON: Duration = Duration::from_millis(500);
 /// A reservation is made longer than needed by this part of its length, so that one write serves many certificates.
 const RESERVE_AHEAD: u32 = 8;
 
@@ -111,6 +114,9 @@ pub struct Reserve {
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
+    /// Another hub may lead.
+    #[error("whether this hub still leads is not known")]
+    NotLeading,
     /// The Secret could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -136,10 +142,14 @@ pub struct Keeper {
     pub store: Store,
     /// The time.
     pub clock: Clock,
+    /// Where decisions are told.
+    pub audit: Audit,
     /// What it is wanted to be.
     pub plan: watch::Receiver<LinePlan>,
     /// When a Next may sign.
     pub gate: Gate,
+    /// Whether this hub may write.
+    pub leading: Leading,
     /// Where its state goes.
     pub state: watch::Sender<LineState>,
     /// Told about every change of the state.
@@ -177,6 +187,7 @@ impl Keeper {
     async fn round(&mut self) -> Duration {
         match self.advance().await {
             Ok(()) => ROUND,
+            Err(KeeperError::NotLeading) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
                 info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
@@ -208,7 +219,7 @@ impl Keeper {
 
     /// The gateway's line has no AddOnSigner whose status could say it.
     async fn report_problem(&self, problem: &str) {
-        if let Gate::Gateway { .. } = self.gate {
+        if matches!(self.gate, Gate::Gateway { .. }) || self.leads().is_err() {
             return;
         }
         if let Err(error) = serving_report::write_problem(&self.store.config_maps(), problem).await {
@@ -246,12 +257,18 @@ impl Keeper {
         self.settle(stored, Step::Rest).await
     }
 
+    /// Asked right before every write of the line.
+    fn leads(&self) -> Result<(), KeeperError> {
+        self.leading.epoch().map(|_| ()).ok_or(KeeperError::NotLeading)
+    }
+
     async fn begin(&self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
         let (authority, pkcs8) = self.make(plan, now)?;
         let id = authority.id().to_owned();
         let line = Line::default().begin(authority, now);
+        self.leads()?;
         let stored = self.store.create(&self.names, &line, &pkcs8).await?;
-        audit::authority(&self.names.authority, &id, "created");
+        self.audit.authority(&self.names.authority, &id, "created");
         Ok(stored)
     }
 
@@ -282,6 +299,7 @@ impl Keeper {
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
+        self.leads()?;
         let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
         let verb = match &step {
             Step::Prepare => "prepared",
@@ -293,7 +311,7 @@ impl Keeper {
             Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
             _ => stored.line.active().map_or("", |active| active.authority.id()),
         };
-        audit::authority(&self.names.authority, id, verb);
+        self.audit.authority(&self.names.authority, id, verb);
         Ok(stored)
     }
 
@@ -308,6 +326,7 @@ impl Keeper {
             Gate::Leaves(_) => Some(serving_report::render(&stored.line, waiting.clone())?),
             Gate::Gateway { .. } => None,
         };
+        self.leads()?;
         self.store.publish(&self.names, &bundle, report).await?;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
@@ -325,6 +344,7 @@ impl Keeper {
         let Ok(last) = board.last_leaf() else { return Ok(()) };
         let until = last.unwrap_or_else(|| self.clock.now());
         let line = ready.line().clone().hold_next_until(until);
+        self.leads()?;
         self.store.replace(&self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }
@@ -353,6 +373,7 @@ impl Keeper {
         let now = self.clock.now();
         let ahead = now.until(reserve.until) / RESERVE_AHEAD;
         let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
+        self.leads()?;
         let stored = self.store.replace(&self.names, &ready.stored, &line, None).await?;
         let (bundle, waiting) = (ready.bundle.clone(), ready.waiting.clone());
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));

@@ -19,13 +19,14 @@ use tracing::{info, warn};
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
-use crate::audit;
+use crate::audit::{Audit, Grant};
 use crate::ca::bundle::{Bundle, Purpose};
 use crate::ca::issuer::{IssueError, Issued, Serial};
 use crate::clock::Clock;
 use crate::hub::answers::{Answers, Verdict};
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, ReadyLine, Reserve};
+use crate::hub::lease::Leading;
 use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
 use crate::hub::registry;
 use crate::hub::unconfirmed::{Unconfirmed, WATCH_BEHIND};
@@ -72,10 +73,14 @@ pub struct Shared {
     pub retention: Duration,
     /// What the gateway has in effect.
     pub applied: watch::Receiver<Arc<Trust>>,
+    /// Whether this hub may act.
+    pub leading: Leading,
     /// Where events go.
     pub recorder: Recorder,
     /// Counters.
     pub metrics: Metrics,
+    /// Where decisions are told.
+    pub audit: Audit,
 }
 
 /// One signer at work.
@@ -156,6 +161,10 @@ impl Signer {
             }
             other => other,
         };
+        let acts = !matches!(action, Action::Rest | Action::AwaitApproval | Action::Wait);
+        if acts && !self.leads() {
+            return Ok(Requeue::requeue(SOON));
+        }
         match action {
             Action::Rest => {
                 self.unconfirmed.forget(csr);
@@ -169,6 +178,11 @@ impl Signer {
             Action::Fail(refusal) => self.refuse(csr, Verdict::Failed, &refusal).await,
             Action::Issue { approved, approve } => self.issue(csr, approved, approve, now).await,
         }
+    }
+
+    /// Asked again right before what must be one hub's alone: time passes while a request is worked on.
+    fn leads(&self) -> bool {
+        self.shared.leading.epoch().is_some()
     }
 
     fn approves(&self) -> bool {
@@ -228,6 +242,9 @@ impl Signer {
         // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
         // waits for this certificate (invariant I5).
         let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
+        if !self.leads() {
+            return Ok(Requeue::requeue(SOON));
+        }
         let answers = self.answers();
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
         answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
@@ -271,6 +288,9 @@ impl Signer {
             && let Err(pause) = self.take_token(identity, now)
         {
             return Ok(Outcome::Limited(pause));
+        }
+        if !self.leads() {
+            return Ok(Outcome::NotYet);
         }
         Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
     }
@@ -317,7 +337,7 @@ impl Signer {
         let answers = self.answers();
         answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence()).await?;
         let requester = csr.spec.username.as_deref().unwrap_or_default();
-        audit::refused(&self.name(), &csr.name_any(), requester, refusal);
+        self.shared.audit.refused(&self.name(), &csr.name_any(), requester, refusal);
         self.shared.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal).await {
             // The condition on the request says the same; an event is a convenience.
@@ -334,12 +354,18 @@ impl Signer {
 
     fn report(&self, csr: &CertificateSigningRequest, profile: &Profile, issued: &Issued) {
         let identity = match profile {
-            Profile::Client { identity, .. } => identity.to_string(),
-            Profile::Serving { .. } => "gateway".to_owned(),
+            Profile::Client { identity, .. } => Some(identity),
+            Profile::Serving { .. } => None,
         };
-        let requester = csr.spec.username.as_deref().unwrap_or_default();
-        let (serial, end) = (issued.serial.to_string(), issued.not_after.to_string());
-        audit::granted(&self.name(), &csr.name_any(), requester, &identity, &serial, &end);
+        self.shared.audit.granted(&Grant {
+            signer: &self.name(),
+            csr: &csr.name_any(),
+            requester: csr.spec.username.as_deref().unwrap_or_default(),
+            identity,
+            issuer: &issued.issuer,
+            serial: &issued.serial.to_string(),
+            not_after: &issued.not_after.to_string(),
+        });
         self.shared.metrics.issued(&self.name());
     }
 

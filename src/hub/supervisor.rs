@@ -92,8 +92,10 @@ impl Supervisor {
             addon_api,
             retention: settings.retention,
             applied: links.applied.clone(),
+            leading: links.leading.clone(),
             recorder: Recorder::new(client.clone(), reporter),
             metrics: links.metrics.clone(),
+            audit: links.audit.clone(),
         };
         Self {
             shared,
@@ -119,6 +121,7 @@ impl Supervisor {
         let mut events = watcher(guarded, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
         let mut listed = None;
         let mut serving = self.serving.subscribe();
+        let mut leading = self.links.leading.clone();
         let mut permissions = tokio::time::interval(PERMISSIONS);
         loop {
             tokio::select! {
@@ -133,10 +136,9 @@ impl Supervisor {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
                     }
-                    for name in self.objects.keys().cloned().collect::<Vec<_>>() {
-                        self.report(&name).await;
-                    }
+                    self.report_all().await;
                 }
+                () = leading.changed() => self.report_all().await,
                 Some(ended) = self.tasks.join_next() => {
                     let (name, stopped) = ended?;
                     if !stopped {
@@ -157,8 +159,10 @@ impl Supervisor {
             names: LineNames::serving(),
             store: self.store.clone(),
             clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
             plan,
             gate: Gate::Leaves(self.board.clone()),
+            leading: self.links.leading.clone(),
             state: self.serving.clone(),
             board: self.board.clone(),
             reservations,
@@ -298,8 +302,10 @@ impl Supervisor {
             names: LineNames::client(name),
             store: self.store.clone(),
             clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
             plan: served.plan.subscribe(),
             gate: Gate::Gateway { signer: name.to_owned(), applied: self.links.applied.clone() },
+            leading: self.links.leading.clone(),
             state: served.line.clone(),
             board: self.board.clone(),
             reservations,
@@ -357,7 +363,16 @@ impl Supervisor {
         }
     }
 
+    async fn report_all(&mut self) {
+        for name in self.objects.keys().cloned().collect::<Vec<_>>() {
+            self.report(&name).await;
+        }
+    }
+
     async fn report(&mut self, name: &str) {
+        if self.links.leading.epoch().is_none() {
+            return; // written when this hub leads again
+        }
         let Some(object) = self.objects.get(name) else { return };
         let (validity, line) = match self.served.get(name) {
             Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),

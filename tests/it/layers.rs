@@ -5,19 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The pure core: values in, values out.
-const CORE: [&str; 14] = [
+const CORE: [&str; 17] = [
     "asn1",
     "ca",
     "csr",
     "general_names",
     "hex",
     "identity",
+    "journal",
     "pem",
     "policy",
     "private_key",
     "public_key",
     "rate",
     "registry",
+    "sighting",
+    "throttle",
     "timestamp",
     "trust",
 ];
@@ -41,12 +44,13 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Who must not import whom.
-const APART: [(&str, &[&str]); 6] = [
+const APART: [(&str, &[&str]); 7] = [
     ("hub", &["gateway", "agent", "embedded", "cli", "app", "demo"]),
     ("gateway", &["hub", "agent", "embedded", "cli", "app", "demo", "api"]),
     ("agent", &["hub", "gateway", "embedded", "cli", "app", "demo"]),
     ("embedded", &["hub", "gateway", "agent", "cli", "app", "demo"]),
     ("api", &["hub", "gateway", "agent", "embedded", "cli", "app", "demo"]),
+    ("ledger", &["hub", "gateway", "agent", "embedded", "cli", "app", "demo", "api"]),
     ("telemetry", &["hub", "agent", "embedded", "cli", "app", "demo"]),
 ];
 

@@ -159,6 +159,11 @@ hub   no  get         core secrets    in:default
 hub   no  list        core secrets    everywhere
 hub   yes update      core configmaps in:addon-signer
 hub   no  get         core configmaps in:kube-system
+hub   yes create      coordination.k8s.io leases in:addon-signer
+hub   yes update      coordination.k8s.io leases in:addon-signer/addon-signer
+hub   no  update      coordination.k8s.io leases in:addon-signer/other
+hub   no  delete      coordination.k8s.io leases in:addon-signer/addon-signer
+hub   no  get         coordination.k8s.io leases in:default/addon-signer
 hub   yes create      events.k8s.io events in:default
 hub   no  create      events.k8s.io events in:cluster1
 hub   no  create      core pods  in:addon-signer

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
+use addon_signer::audit::Audit;
 use addon_signer::clock::Clock;
+use addon_signer::hub::lease::{self, Leading};
 use addon_signer::hub::{HubError, HubLinks, HubSettings};
 use addon_signer::policy::ServingRules;
 use addon_signer::rate::Rate;
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::lease::Holding;
 use super::{TestHub, objects, wait_until};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER, apply};
@@ -33,6 +36,8 @@ pub(crate) struct RunningHub {
     pub(crate) registry: SharedRegistry,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
+    pub(crate) leading: Leading,
+    holding: Holding,
     task: JoinHandle<Result<(), HubError>>,
     pipe: JoinHandle<()>,
 }
@@ -48,6 +53,8 @@ pub(crate) struct Options {
     pub(crate) serving: ServingRules,
     /// The account.
     pub(crate) user: &'static str,
+    /// How long its Lease counts; `None` for a hub that believes that it leads, whatever the Lease says.
+    pub(crate) lease: Option<Duration>,
 }
 
 impl Default for Options {
@@ -59,7 +66,16 @@ impl Default for Options {
             ip_addresses: BTreeSet::new(),
             duration: Duration::from_secs(86_400),
         };
-        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving, user: HUB_USER }
+        let lease = Some(lease::DEFAULT_DURATION);
+        Self {
+            retention: Duration::from_secs(3_600),
+            rate,
+            grpc_proxy: None,
+            follow: true,
+            serving,
+            user: HUB_USER,
+            lease,
+        }
     }
 }
 
@@ -85,13 +101,17 @@ impl RunningHub {
         let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new(Arc::default()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
+        let (holding, leading) = Holding::start(hub, client.clone(), options.lease).await;
         let links = HubLinks {
             client,
             clock: clock.clone(),
             registry: registry.clone(),
             trust: trust_sender,
             applied: applied_receiver,
+            leading: leading.clone(),
             metrics: metrics.clone(),
+            audit: Audit::new(clock.clone()),
+            seen: Arc::default(),
         };
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
@@ -107,7 +127,7 @@ impl RunningHub {
                 target.send_replace(source.borrow_and_update().clone());
             }
         });
-        Self { trust, applied, registry, clock, metrics, task, pipe }
+        Self { trust, applied, registry, clock, metrics, leading, holding, task, pipe }
     }
 
     /// The gateway puts into effect what it was told.
@@ -120,6 +140,24 @@ impl RunningHub {
     /// How the hub ended; waits until it does.
     pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
         (&mut self.task).await.unwrap()
+    }
+
+    /// Waits until it leads; returns its epoch.
+    pub(crate) async fn leads(&mut self) -> u32 {
+        tokio::time::timeout(PATIENCE, self.leading.acquired()).await.unwrap().unwrap()
+    }
+
+    /// Makes a hub that believes that it leads believe something else.
+    pub(crate) fn believe(&self, epoch: Option<u32>) {
+        self.holding.believe(epoch);
+    }
+
+    /// As on SIGTERM: the Lease is given back. Dropping it instead is a kill.
+    pub(crate) async fn stop(mut self) {
+        self.holding.stop.cancel();
+        if let Some(task) = self.holding.task.take() {
+            task.await.unwrap();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod cut;
 mod frozen;
 pub(crate) mod hub;
 pub(crate) mod issue;
+pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod ocm;

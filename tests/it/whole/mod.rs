@@ -13,6 +13,7 @@ use addon_signer::api::AddOnSigner;
 use addon_signer::api::status::AuthorityState;
 use addon_signer::app::{HubOptions, HubProcess};
 use addon_signer::clock::Clock;
+use addon_signer::hub::lease::DEFAULT_DURATION;
 use addon_signer::hub::store::ANNOTATION_ROTATE;
 use addon_signer::rate::Rate;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -44,6 +45,8 @@ pub(crate) fn options() -> HubOptions {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+        replica: "hub".to_owned(),
+        lease_duration: DEFAULT_DURATION,
     }
 }
 
