@@ -125,6 +125,25 @@ async fn commit_that_is_cut_after_the_servers_answer_has_happened() {
 }
 
 #[tokio::test]
+async fn server_that_is_parted_from_its_client_keeps_what_the_client_locked() {
+    if !postgres_is_there() {
+        return;
+    }
+    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let proxy = Cut::in_front_of(server.port()).await;
+    let mut connection = PgConnection::connect(&server.url_through(proxy.port(), "postgres")).await.unwrap();
+    sqlx::raw_sql("CREATE TABLE numbers (n BIGINT)").execute(&mut connection).await.unwrap();
+
+    proxy.close_at_commit(Moment::Parted);
+    let mut transaction = connection.begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE numbers").execute(&mut *transaction).await.unwrap();
+    transaction.commit().await.expect_err("the client hears of it");
+    let mut other = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    let locked = sqlx::raw_sql("BEGIN; LOCK TABLE numbers NOWAIT").execute(&mut other).await.unwrap_err();
+    assert!(locked.to_string().contains("could not obtain lock"), "{locked}");
+}
+
+#[tokio::test]
 async fn closed_proxy_breaks_what_is_open_and_lets_nobody_in() {
     if !postgres_is_there() {
         return;

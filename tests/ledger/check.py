@@ -24,6 +24,7 @@ import binascii
 import contextlib
 import datetime
 import hashlib
+import itertools
 import json
 import re
 import sqlite3
@@ -179,28 +180,32 @@ def check_index(database, chain):
     query = """SELECT c.seq, e.entry, c.uid, c.request, c.signer, c.cluster, c.addon, c.agent, c.issuer, c.serial,
         c.not_before, c.not_after, c.state, c.signed_seq FROM certificates c LEFT JOIN entries e ON e.seq = c.seq
         ORDER BY c.seq"""
-    names = ["uid", "request", "signer", "cluster", "addon", "agent", "issuer", "serial"]
-    left = {row for row in chain.expected if row >= first_row(database)}
-    for seq, entry, *values in database.execute(query):
-        if seq not in left:
+    begin = first_row(database)
+    intents = [row for row in chain.expected if row >= begin]
+    for intent, row in itertools.zip_longest(intents, database.execute(query)):
+        if row is None or (intent is not None and intent < row[0]):
+            raise Bad(intent, "it is an intent, and the index of certificates does not have it")
+        seq, entry, *values = row
+        if seq != intent:
             raise Bad(seq, "the index of certificates has it, and there is no such intent")
-        left.remove(seq)
-        details = json.loads(entry)["details"]
-        wanted = [details.get(name) for name in names]
-        wanted += [seconds(details.get("not-before", "")), seconds(details.get("not-after", ""))]
-        found = [value.decode() if isinstance(value, bytes) else value for value in values]
-        for name, want, have in zip(names + ["not_before", "not_after"], wanted, found):
-            if want != have:
-                raise Bad(seq, f"the index of certificates says something else about it: {name} is {have!r}")
-        check_state(seq, chain.expected[seq], found[-2:])
-    if left:
-        raise Bad(min(left), "it is an intent, and the index of certificates does not have it")
+        check_index_row(seq, json.loads(entry)["details"], values)
+        check_state(seq, chain.expected[seq], values[-2:])
+
+
+def check_index_row(seq, details, values):
+    names = ["uid", "request", "signer", "cluster", "addon", "agent", "issuer", "serial"]
+    wanted = [details.get(name) for name in names]
+    wanted += [seconds(details.get("not-before", "")), seconds(details.get("not-after", ""))]
+    for name, want, have in zip(names + ["not_before", "not_after"], wanted, values):
+        have = have.decode() if isinstance(have, bytes) else have
+        if want != have:
+            raise Bad(seq, f"the index of certificates says something else about it: {name} is {have!r}")
 
 
 def check_state(seq, expected, found):
-    (want, signed), (have, have_signed) = expected, found
+    (want, signed), (have, have_signed) = expected, (found[0].decode(), found[1])
     # That a certificate was handed over is in the index alone.
-    if have != want and not (want == "signed" and have == "published"):
+    if have != want and (want, have) != ("signed", "published"):
         raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and not {want}")
     if have_signed != signed:
         raise Bad(seq, f"the index of certificates says something else about it: signed_seq is {have_signed}")
@@ -322,6 +327,7 @@ def check_database(path, chain):
         rows = "SELECT seq, CAST(entry AS BLOB), CAST(hash AS BLOB) FROM entries WHERE seq > ? ORDER BY seq"
         for seq, text, digest in database.execute(rows, (chain.seq,)):
             chain.follow(seq, text, digest.hex())
+        chain.end()
         check_index(database, chain)
 
 

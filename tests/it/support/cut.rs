@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -24,6 +24,9 @@ pub(crate) enum Moment {
     Before,
     /// The server has committed and answered; the client never hears of that.
     After,
+    /// Neither hears of the other any more: the server waits for the COMMIT with everything locked, and nothing tells it
+    /// that nobody will send one.
+    Parted,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +40,15 @@ enum Mode {
 /// A proxy on 127.0.0.1, open at first. It reads the protocol, so there must be no TLS in it. Dropping it closes it.
 pub(crate) struct Cut {
     port: u16,
-    mode: watch::Sender<Mode>,
+    wire: Arc<Wire>,
     task: JoinHandle<()>,
+}
+
+struct Wire {
+    server: SocketAddr,
+    mode: watch::Sender<Mode>,
+    /// Connections to the server whose client is gone.
+    parted: Mutex<Vec<OwnedWriteHalf>>,
 }
 
 impl Cut {
@@ -46,10 +56,10 @@ impl Cut {
     pub(crate) async fn in_front_of(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mode = watch::Sender::new(Mode::Open);
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
-        let task = tokio::spawn(accept(listener, server, mode.clone()));
-        Self { port, mode, task }
+        let wire = Arc::new(Wire { server, mode: watch::Sender::new(Mode::Open), parted: Mutex::default() });
+        let task = tokio::spawn(accept(listener, Arc::clone(&wire)));
+        Self { port, wire, task }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -58,21 +68,21 @@ impl Cut {
 
     /// Breaks all connections; new ones end at once.
     pub(crate) fn close(&self) {
-        self.mode.send_replace(Mode::Closed);
+        self.wire.mode.send_replace(Mode::Closed);
     }
 
     pub(crate) fn open(&self) {
-        self.mode.send_replace(Mode::Open);
+        self.wire.mode.send_replace(Mode::Open);
     }
 
     /// Closes itself at the next COMMIT.
     pub(crate) fn close_at_commit(&self, moment: Moment) {
-        self.mode.send_replace(Mode::Until(moment));
+        self.wire.mode.send_replace(Mode::Until(moment));
     }
 
     /// Returns when the proxy is closed: at once, or when a COMMIT has come by.
     pub(crate) async fn closed(&self) {
-        self.mode.subscribe().wait_for(|mode| *mode == Mode::Closed).await.unwrap();
+        self.wire.closed().await;
     }
 }
 
@@ -82,90 +92,96 @@ impl Drop for Cut {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Sender<Mode>) {
+async fn accept(listener: TcpListener, wire: Arc<Wire>) {
     let mut connections = JoinSet::new();
     loop {
         let (client, _) = listener.accept().await.unwrap();
         while connections.try_join_next().is_some() {}
-        if *mode.borrow() == Mode::Closed {
+        if *wire.mode.borrow() == Mode::Closed {
             continue;
         }
-        let mode = mode.clone();
+        let wire = Arc::clone(&wire);
         connections.spawn(async move {
-            let mut watched = mode.subscribe();
             tokio::select! {
                 // Either side went away: that is no fault of a proxy.
-                _ = forward(client, server, &mode) => {}
-                _ = watched.wait_for(|mode| *mode == Mode::Closed) => {}
+                _ = wire.forward(client) => {}
+                () = wire.closed() => {}
             }
         });
     }
 }
 
-/// One connection, until one of its ends is closed or a COMMIT is cut.
-async fn forward(client: TcpStream, server: SocketAddr, mode: &watch::Sender<Mode>) -> io::Result<()> {
-    let server = TcpStream::connect(server).await?;
-    client.set_nodelay(true)?;
-    server.set_nodelay(true)?;
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    let committing = Arc::new(AtomicBool::new(false));
-    tokio::select! {
-        end = questions(from_client, to_server, mode, &committing) => end,
-        end = answers(from_server, to_client, mode, &committing) => end,
+impl Wire {
+    async fn closed(&self) {
+        self.mode.subscribe().wait_for(|mode| *mode == Mode::Closed).await.unwrap();
     }
-}
 
-/// Client to server, message by message.
-async fn questions(
-    mut client: OwnedReadHalf,
-    mut server: OwnedWriteHalf,
-    mode: &watch::Sender<Mode>,
-    committing: &AtomicBool,
-) -> io::Result<()> {
-    let mut started = false;
-    while !started {
-        let request = length_and_body(&mut client).await?;
-        started = !is_negotiation(&request);
-        server.write_all(&request).await?;
+    /// One connection, until one of its ends is closed or a COMMIT is cut.
+    async fn forward(&self, client: TcpStream) -> io::Result<()> {
+        let server = TcpStream::connect(self.server).await?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let committing = AtomicBool::new(false);
+        tokio::select! {
+            end = self.questions(from_client, to_server, &committing) => end,
+            end = self.answers(from_server, to_client, &committing) => end,
+        }
     }
-    loop {
-        let mut kind = [0];
-        client.read_exact(&mut kind).await?;
-        let body = length_and_body(&mut client).await?;
-        if is_commit(kind, &body) {
-            let present = *mode.borrow();
-            match present {
-                Mode::Until(Moment::Before) => {
-                    mode.send_replace(Mode::Closed);
+
+    /// Client to server, message by message.
+    async fn questions(
+        &self,
+        mut client: OwnedReadHalf,
+        mut server: OwnedWriteHalf,
+        committing: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut started = false;
+        while !started {
+            let request = length_and_body(&mut client).await?;
+            started = !is_negotiation(&request);
+            server.write_all(&request).await?;
+        }
+        loop {
+            let mut kind = [0];
+            client.read_exact(&mut kind).await?;
+            let body = length_and_body(&mut client).await?;
+            let present = *self.mode.borrow();
+            if let (Mode::Until(moment), true) = (present, is_commit(kind, &body)) {
+                if moment == Moment::After {
+                    committing.store(true, Ordering::Release);
+                } else {
+                    if moment == Moment::Parted {
+                        self.parted.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+                    }
+                    self.mode.send_replace(Mode::Closed);
                     return Ok(());
                 }
-                Mode::Until(Moment::After) => committing.store(true, Ordering::Release),
-                Mode::Open | Mode::Closed => {}
             }
+            server.write_all(&[&kind[..], &body].concat()).await?;
         }
-        server.write_all(&[&kind[..], &body].concat()).await?;
     }
-}
 
-/// Server to client. What comes after the COMMIT that is to be cut is the answer to it, and goes nowhere.
-async fn answers(
-    mut server: OwnedReadHalf,
-    mut client: OwnedWriteHalf,
-    mode: &watch::Sender<Mode>,
-    committing: &AtomicBool,
-) -> io::Result<()> {
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        let length = server.read(&mut buffer).await?;
-        if committing.load(Ordering::Acquire) {
-            mode.send_replace(Mode::Closed);
-            return Ok(());
+    /// Server to client. What comes after the COMMIT that is to be cut is the answer to it, and goes nowhere.
+    async fn answers(
+        &self,
+        mut server: OwnedReadHalf,
+        mut client: OwnedWriteHalf,
+        committing: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let length = server.read(&mut buffer).await?;
+            if committing.load(Ordering::Acquire) {
+                self.mode.send_replace(Mode::Closed);
+                return Ok(());
+            }
+            if length == 0 {
+                return Ok(());
+            }
+            client.write_all(&buffer[..length]).await?;
         }
-        if length == 0 {
-            return Ok(());
-        }
-        client.write_all(&buffer[..length]).await?;
     }
 }
 

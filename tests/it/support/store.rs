@@ -24,6 +24,11 @@ impl TestStore {
         }
     }
 
+    /// Whether one process at a time can write to it.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Self::Sqlite(_) => "SQLite",
