@@ -17,6 +17,7 @@ mod hub;
 mod layers;
 mod ledger;
 mod ocm_types;
+mod postgres;
 mod profiles;
 mod real_parts;
 mod requests;

@@ -1,5 +1,13 @@
 //! The ledger on real stores: SQLite always, PostgreSQL where it is named.
 
+mod checker;
+mod disk;
+mod format;
+mod kit;
+mod opening;
+mod outage;
+mod rows;
+mod tampering;
 mod writing;
 
 use std::path::Path;
