@@ -103,6 +103,11 @@ async fn intent_whose_commit_was_not_answered_is_found() {
     commit_is_found_out(Moment::After).await;
 }
 
+#[tokio::test]
+async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_ever() {
+    commit_is_found_out(Moment::Parted).await;
+}
+
 fn existing(number: u64) -> Intended {
     let certificate = number.to_be_bytes().to_vec();
     Intended::Existing(Existing::Signed { serial: format!("{number:032x}"), certificate })
