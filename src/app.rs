@@ -28,6 +28,7 @@ use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
 use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
+use crate::ledger::{Health, Location, Writer, WriterOptions};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
@@ -57,6 +58,8 @@ pub struct HubOptions {
     pub rate: Rate,
     /// What this process is called: the pod's name. Others see it as the holder of the Lease.
     pub replica: String,
+    /// Where decisions are recorded.
+    pub ledger: Location,
     /// How long the Lease counts without being renewed, in whole seconds.
     pub lease_duration: Duration,
 }
@@ -105,23 +108,25 @@ impl HubProcess {
     /// # Errors
     /// Which task ended, and why.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let identity = lease::identity(&self.options.replica)?;
         let lease = LeaseSettings {
             namespace: self.options.namespace.clone(),
-            identity: lease::identity(&self.options.replica)?,
+            identity: identity.clone(),
             duration: self.options.lease_duration,
-            floor: 0,
+            // A Lease that was deleted begins again at 1, and the ledger has seen more.
+            floor: u32::try_from(self.options.ledger.last_epoch().await).unwrap_or(u32::MAX),
         };
         let (holder, leading) = Holder::new(self.client.clone(), self.clock.clone(), lease);
         let (give_back, mut holding) = (stop.child_token(), JoinSet::new());
         holding.spawn(holder.run(give_back.clone()));
-        let result = self.run_tasks(leading, stop).await;
+        let result = self.run_tasks(leading, identity, stop).await;
         give_back.cancel();
         // Its end while it was needed is a loss of the Lease, which the hub has reported.
         while holding.join_next().await.is_some() {}
         result
     }
 
-    async fn run_tasks(self, leading: Leading, stop: CancellationToken) -> anyhow::Result<()> {
+    async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
         let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
@@ -132,7 +137,10 @@ impl HubProcess {
         let names = serving_names(&self.options.gateway_names);
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
+        let (location, clock) = (self.options.ledger.clone(), self.clock.clone());
+        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock });
         let probe = Probe {
+            ledger: ledger.health(),
             metrics: metrics.clone(),
             registry: registry.clone(),
             serving: serving.clone(),
@@ -156,10 +164,11 @@ impl HubProcess {
             leading,
             metrics,
             audit: audit.clone(),
+            ledger,
             seen: seen.clone(),
         };
         let settings = settings(&self.options, self.account, &names);
-        tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
+        tasks.spawn(async move { Ok(hub::run(links, settings, writer).await?) });
 
         let (clock, audits) = (self.clock.clone(), audit.clone());
         let inputs = Inputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
@@ -269,6 +278,7 @@ struct Probe {
     registry: SharedRegistry,
     serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
     leading: Leading,
+    ledger: watch::Receiver<Health>,
 }
 
 impl Probe {
@@ -290,7 +300,12 @@ impl Probe {
         if self.serving.borrow().is_none() {
             return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate yet\n".into());
         }
-        (StatusCode::OK, "ok\n".into())
+        match &*self.ledger.borrow() {
+            Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
+            Health::Starting => (StatusCode::OK, "ok; the ledger is being opened\n".into()),
+            // Ready all the same: the gateway serves on, and Kubernetes would take it away.
+            Health::Down(error) => (StatusCode::OK, format!("ok; nothing is signed now: {error}\n").into()),
+        }
     }
 
     fn text(&self) -> impl IntoResponse + use<> {

@@ -26,7 +26,7 @@
 //! | [`timestamp`], [`clock`] | seconds since 1970; the one place that reads them |
 //! | `asn1`, `general_names`, `pem`, `hex` | encodings |
 //! | [`api`] | AddOnSigner and its CRD, its way into the core's types, the slices of OCM's types that we use |
-//! | [`hub`] | one task per line of authorities, one per signer name, two watches; `supervisor` starts and stops them |
+//! | [`hub`] | one task per line of authorities, one per signer name, two watches; `supervisor` starts and stops them; `lease` says whether this hub leads |
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
 //! | [`agent`] | the managed cluster's side: judge what is stored, enrol, prove, store |
 //! | [`embedded`] | a stand-in for a Kubernetes API server, for the demo and the fast tests |
@@ -53,7 +53,8 @@
 //! - I6 An anchor stays until nobody depends on it: `an_old_anchor_stays_until_its_last_leaf_has_expired`,
 //!   `an_old_authority_goes_when_its_last_leaf_has_expired_key_and_anchor`.
 //! - I7 State is persisted before it is acted on; a failed write stops the step:
-//!   `a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line`, `a_line_is_never_written_over_a_newer_one`.
+//!   `a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line`, `a_line_is_never_written_over_a_newer_one`,
+//!   `a_leader_that_was_frozen_does_not_act_when_it_wakes_up`.
 //! - I8 An unreadable or deleted registration denies: `registrations_without_standing_are_refused`,
 //!   `nothing_has_standing_before_both_lists_are_complete`, `a_detached_cluster_is_refused_by_its_next_request`.
 //! - I9 Key bytes are in no log, error or Debug, and ours are wiped: `debug_of_a_key_shows_no_key`,

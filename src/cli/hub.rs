@@ -13,6 +13,7 @@ use tracing::info;
 use crate::api::units::{UnitError, parse_duration};
 use crate::app::{HubOptions, HubProcess};
 use crate::clock::Clock;
+use crate::ledger::Location;
 use crate::rate::Rate;
 
 /// Run the signer and the gateway on the hub.
@@ -45,6 +46,15 @@ pub struct HubArgs {
     /// After which time one identity may get one more.
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION", default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
+    /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
+    #[arg(
+        long,
+        env = "ADDON_SIGNER_LEDGER",
+        value_name = "URL",
+        default_value = "sqlite:///var/lib/addon-signer/ledger.db",
+        hide_env_values = true
+    )]
+    ledger: Location,
     /// What this process is called, as the holder of the Lease: the pod's name.
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
     replica: String,
@@ -77,6 +87,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         retention: args.refused_retention,
         rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
         replica: args.replica,
+        ledger: args.ledger,
         lease_duration: args.lease_duration,
     };
     let process = HubProcess::prepare(client, options, Clock::default()).await?;

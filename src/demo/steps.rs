@@ -122,6 +122,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
         replica: "demo".to_owned(),
+        ledger: format!("sqlite://{}/ledger.db", directory.display()).parse()?,
         lease_duration: lease::DEFAULT_DURATION,
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;

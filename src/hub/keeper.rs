@@ -18,10 +18,12 @@ use crate::ca::line::{Evidence, Line, Step};
 use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
+use crate::hub::chronicle::LineRecord;
 use crate::hub::gate::Gate;
 use crate::hub::lease::Leading;
 use crate::hub::serving_report;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
+use crate::ledger::LedgerError;
 use crate::private_key::{KeyError, PrivateKey};
 use crate::timestamp::Timestamp;
 
@@ -31,6 +33,8 @@ const ROUND: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(2);
 /// How soon a hub looks again that cannot tell whether it leads.
 const SOON: Duration = Duration::from_millis(500);
+/// How long a line waits for the record of what has had its effect before.
+const CATCH_UP: Duration = Duration::from_millis(500);
 /// A reservation is made longer than needed by this part of its length, so that one write serves many certificates.
 const RESERVE_AHEAD: u32 = 8;
 
@@ -117,6 +121,9 @@ pub enum KeeperError {
     /// Another hub may lead.
     #[error("whether this hub still leads is not known")]
     NotLeading,
+    /// A step that was taken could not be recorded; it has no effect before it is.
+    #[error("a step of the authorities could not be recorded: {0}")]
+    Ledger(#[from] LedgerError),
     /// The Secret could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -154,6 +161,10 @@ pub struct Keeper {
     pub state: watch::Sender<LineState>,
     /// Told about every change of the state.
     pub board: Board,
+    /// Where its steps are recorded.
+    pub(crate) record: LineRecord,
+    /// Who asked for a step that is not recorded yet; empty when its time had come. `None` when nothing waits.
+    pub unrecorded: Option<String>,
     /// Reservations of signers.
     pub reservations: mpsc::Receiver<Reserve>,
 }
@@ -191,6 +202,10 @@ impl Keeper {
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
                 info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
+            }
+            Err(KeeperError::Ledger(error)) => {
+                warn!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
+                RETRY
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {
                 warn!(%error, secret = self.names.secret, "Keeping the authorities; trying again");
@@ -262,12 +277,13 @@ impl Keeper {
         self.leading.epoch().map(|_| ()).ok_or(KeeperError::NotLeading)
     }
 
-    async fn begin(&self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
+    async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
         let (authority, pkcs8) = self.make(plan, now)?;
         let id = authority.id().to_owned();
         let line = Line::default().begin(authority, now);
         self.leads()?;
         let stored = self.store.create(&self.names, &line, &pkcs8).await?;
+        self.unrecorded = Some(String::new());
         self.audit.authority(&self.names.authority, &id, "created");
         Ok(stored)
     }
@@ -281,7 +297,7 @@ impl Keeper {
 
     /// Persists one step, and publishes what it changed before the next step is looked at.
     async fn take(
-        &self,
+        &mut self,
         stored: StoredLine,
         step: Step,
         plan: &LinePlan,
@@ -300,7 +316,10 @@ impl Keeper {
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
         self.leads()?;
+        let handled = stored.line.handled_request().map(str::to_owned);
         let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
+        let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
+        self.unrecorded.get_or_insert_default().push_str(asked);
         let verb = match &step {
             Step::Prepare => "prepared",
             Step::Activate => "activated",
@@ -327,9 +346,36 @@ impl Keeper {
             Gate::Gateway { .. } => None,
         };
         self.leads()?;
+        self.record_steps(&stored.line).await?;
         self.store.publish(&self.names, &bundle, report).await?;
+        self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
+    }
+
+    /// A step of this process is recorded before it has an effect. What was read as it is has had its effect already: recording it
+    /// must not keep the gateway waiting.
+    async fn record_steps(&mut self, line: &Line) -> Result<(), KeeperError> {
+        if self.record.is_known(line) {
+            self.unrecorded = None;
+            return Ok(());
+        }
+        let actor = self.unrecorded.clone();
+        let recording = self.record.write(line, actor.as_deref().unwrap_or_default());
+        if actor.is_some() {
+            recording.await?;
+            self.unrecorded = None;
+        } else if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            info!(secret = self.names.secret, "The ledger does not answer; the authorities are recorded later");
+        }
+        Ok(())
+    }
+
+    async fn record_anchors(&self, line: &Line) {
+        let recording = self.record.distributed(line, &self.names.config_map);
+        if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            info!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
+        }
     }
 
     /// After the bundle with the new anchor is what every new certificate comes with, the last certificate of before is known.

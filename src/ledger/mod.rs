@@ -6,6 +6,7 @@
 mod batch;
 mod connection;
 mod error;
+mod evidence;
 mod handle;
 mod location;
 mod lock;
@@ -101,6 +102,6 @@ pub enum LedgerError {
 impl LedgerError {
     /// Whether trying again can help; otherwise somebody has to do something.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Held { .. })
     }
 }

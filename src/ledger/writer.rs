@@ -55,8 +55,6 @@ pub struct WriterOptions {
     pub location: Location,
     /// This process.
     pub replica: String,
-    /// The transition count of the Lease that it holds.
-    pub epoch: u64,
     /// The time.
     pub clock: Clock,
 }
@@ -72,6 +70,8 @@ pub(crate) struct Job {
 /// The writing task, before it runs.
 pub struct Writer {
     options: WriterOptions,
+    /// The transition count of the Lease that this process holds.
+    epoch: u64,
     jobs: mpsc::Receiver<Job>,
     health: watch::Sender<Health>,
     store: Option<Store>,
@@ -105,15 +105,21 @@ impl Writer {
     pub fn new(options: WriterOptions) -> (Self, Ledger) {
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (health, watched) = watch::channel(Health::Starting);
-        let writer = Self { options, jobs, health, store: None, lock: None, retry_at: Instant::now() };
+        let writer = Self { options, epoch: 0, jobs, health, store: None, lock: None, retry_at: Instant::now() };
         (writer, Ledger::new(sender, watched))
     }
 
-    /// Writes until every handle is gone.
+    /// Where it writes.
+    pub fn location(&self) -> Location {
+        self.options.location.clone()
+    }
+
+    /// Writes as the leader of `epoch` until every handle is gone. A ledger that knows a later epoch refuses.
     ///
     /// # Errors
     /// What does not pass by itself: a file of another program, a later schema, another holder, a later epoch.
-    pub async fn run(mut self) -> Result<(), LedgerError> {
+    pub async fn run(mut self, epoch: u64) -> Result<(), LedgerError> {
+        self.epoch = epoch;
         let mut waiting: Vec<Job> = Vec::new();
         loop {
             if self.store.is_none() && Instant::now() >= self.retry_at {
@@ -162,7 +168,7 @@ impl Writer {
     async fn open(&mut self) -> Result<(), LedgerError> {
         match self.try_open().await {
             Ok(store) => {
-                info!(ledger = %self.options.location, entries = store.tip.seq, epoch = self.options.epoch, "Opened the ledger");
+                info!(ledger = %self.options.location, entries = store.tip.seq, epoch = self.epoch, "Opened the ledger");
                 self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip: store.tip });
                 self.store = Some(store);
                 Ok(())
@@ -176,10 +182,17 @@ impl Writer {
     }
 
     fn fail(&mut self, error: LedgerError) {
-        warn!(%error, "Writing to the ledger; nothing is signed until it works again");
         self.store = None;
         self.retry_at = Instant::now() + RETRY;
-        self.health.send_replace(Health::Down(error));
+        let down = Health::Down(error);
+        self.health.send_if_modified(|health| {
+            let news = *health != down;
+            if let (true, Health::Down(error)) = (news, &down) {
+                warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
+            }
+            *health = down;
+            news
+        });
     }
 
     async fn try_open(&mut self) -> Result<Store, LedgerError> {
@@ -222,12 +235,12 @@ impl Writer {
     }
 
     fn author(&self) -> Author {
-        let WriterOptions { replica, epoch, clock, .. } = &self.options;
-        Author { replica: replica.clone(), epoch: *epoch, now: clock.now() }
+        Author { replica: self.options.replica.clone(), epoch: self.epoch, now: self.options.clock.now() }
     }
 
     /// Writes one batch and answers those who wait, whatever it takes to know how it ended.
     async fn write(&mut self, jobs: Vec<Job>) -> Result<(), LedgerError> {
+        let author = self.author();
         let Some(store) = &mut self.store else {
             let error = match &*self.health.borrow() {
                 Health::Down(error) => error.clone(),
@@ -237,8 +250,6 @@ impl Writer {
             return Ok(());
         };
         let commands: Vec<_> = jobs.iter().map(|job| job.command.clone()).collect();
-        let WriterOptions { replica, epoch, clock, .. } = &self.options;
-        let author = Author { replica: replica.clone(), epoch: *epoch, now: clock.now() };
         let before = store.tip;
         warn_of_the_clock(author.now, before);
         match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
@@ -288,7 +299,7 @@ impl Writer {
         let ledger = self.options.location.to_string();
         match error {
             BatchError::Store(error) => classify(&self.options.location, &error),
-            BatchError::Fenced { theirs, replica } => LedgerError::Fenced { ours: self.options.epoch, theirs, replica },
+            BatchError::Fenced { theirs, replica } => LedgerError::Fenced { ours: self.epoch, theirs, replica },
             BatchError::Inconsistent(cause) => LedgerError::Damaged { ledger, cause },
         }
     }
@@ -309,16 +320,20 @@ fn warn_of_the_clock(now: Timestamp, tip: Tip) {
     }
 }
 
-/// The next commands to write together: two intents for one request do not share a transaction, because the second must see the first.
+/// The next commands to write together. An intent does not share a transaction with what was recorded of the same request
+/// before it, because it must see that.
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
-    let (mut batch, mut later) = (Vec::new(), Vec::new());
-    for job in waiting.drain(..) {
-        let again = matches!(&job.command, Command::Intend(intent) if !uids.insert(intent.uid.clone()));
-        if again { later.push(job) } else { batch.push(job) }
-    }
-    *waiting = later;
-    batch
+    let together = waiting.iter().take_while(|job| match &job.command {
+        Command::Intend(intent) => uids.insert(intent.uid.clone()),
+        Command::Append { record, .. } => {
+            uids.extend(record.uid().map(str::to_owned));
+            true
+        }
+        _ => true,
+    });
+    let together = together.count();
+    waiting.drain(..together).collect()
 }
 
 fn answer_each(jobs: Vec<Job>, outcomes: Vec<Outcome>) {

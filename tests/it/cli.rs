@@ -158,6 +158,7 @@ async fn wrong_usage_exits_with_two() {
         &["hub"],
         &["hub", "--gateway-name", "x", "--gateway-listen", "nowhere"],
         &["hub", "--gateway-name", "x", "--refused-retention", "soon"],
+        &["hub", "--gateway-name", "x", "--lease-duration", "0s"],
         &["ca", "rotate"],
         &["ca", "rotate", "telemetry", "--serving"],
         &["agent", "--cluster", "Bad_Name"],
@@ -190,6 +191,7 @@ async fn the_hub_ends_cleanly_on_sigterm() {
         "--gateway-name=127.0.0.1",
         "--gateway-listen=127.0.0.1:0",
         "--metrics-listen=127.0.0.1:0",
+        &format!("--ledger=sqlite://{}/ledger.db", home.path().display()),
     ]);
     let child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     crate::whole::serving_anchors(&hub.admin().await).await;
@@ -197,4 +199,6 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
     let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lease = crate::support::lease::leases(&hub.admin().await).get("addon-signer").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""), "the next hub need not wait");
 }

@@ -99,13 +99,15 @@ class Chain:
         self.first = None
         self.ledger = None
         self.head = head
-        self.head_key = None
+        self.head_keys = set()
         self.expected = {}  # intent's seq -> [state, seq of its `signed` entry]
         self.by_serial = {}  # serial number -> seq of the last intent that has it
 
     def begin_after(self, seq, digest):
         """The rows up to `seq` are in files that are not here."""
         self.seq, self.hash = seq, digest
+        if self.head and self.head["seq"] == seq:
+            self.compare(seq, digest)
 
     def follow(self, seq, text, stored):
         """Checks the next row. `seq` and `stored` are None where the source has the texts alone."""
@@ -137,19 +139,23 @@ class Chain:
             raise Bad(row, f"its time {entry['time']!r} is no time, or is before that of the row before")
         if entry["epoch"] < self.epoch:
             raise Bad(row, f"its epoch {entry['epoch']} is before that of the row before")
-        if self.head and self.head["seq"] == row and self.head["hash"] != digest:
-            raise Bad(row, f"it is not the row that the head of {self.head['time']} vouches for: "
-                           "it or rows before it were rewritten")
+        if self.head and self.head["seq"] == row:
+            self.compare(row, digest)
         self.first = self.first or row
         self.seq, self.hash, self.time, self.epoch = row, digest, time, entry["epoch"]
+
+    def compare(self, row, digest):
+        if self.head["hash"] != digest:
+            raise Bad(row, f"it is not the row that the head of {self.head['time']} vouches for: "
+                           "it or rows before it were rewritten")
 
     def remember(self, row, entry):
         kind, details = entry["kind"], entry["details"]
         serial = details.get("serial")
         if kind == "opened":
             self.ledger = details.get("ledger")
-        elif kind == "head-key" and (not self.head or row <= self.head["seq"]):
-            self.head_key = details.get("key")
+        elif kind == "head-key":
+            self.head_keys.add(details.get("key"))
         elif kind == "intent":
             self.expected[row] = ["intent", None]
             self.by_serial[serial] = row
@@ -168,8 +174,10 @@ class Chain:
                                     f"and the head vouches for row {head['seq']}")
         if self.ledger not in (None, head["ledger"]):
             raise Bad(None, f"it is of ledger {head['ledger']}, and this one is {self.ledger}")
-        if self.head_key not in (None, head["key"]):
-            raise Bad(None, "it is signed with another key than the one that the ledger names")
+        if self.first == 1 and head["key"] not in self.head_keys:
+            raise Bad(None, "it is signed with a key that the ledger does not name")
+        if self.first and head["seq"] < self.first - 1:
+            raise Unreadable(f"the head vouches for row {head['seq']}, which is in an archive: name that before the ledger")
 
 
 # ---- the index of certificates

@@ -36,18 +36,18 @@ pub(crate) fn sqlite(dir: &Path) -> Location {
     format!("sqlite://{}/ledger.db", dir.display()).parse().unwrap()
 }
 
-pub(crate) fn options(location: &Location, replica: &str, epoch: u64) -> WriterOptions {
-    WriterOptions { location: location.clone(), replica: replica.to_owned(), epoch, clock: Clock::default() }
+pub(crate) fn options(location: &Location, replica: &str, epoch: u64) -> (WriterOptions, u64) {
+    (WriterOptions { location: location.clone(), replica: replica.to_owned(), clock: Clock::default() }, epoch)
 }
 
 /// A writer that runs; whether it could open the ledger is another question.
-pub(crate) fn start(options: WriterOptions) -> Open {
+pub(crate) fn start((options, epoch): (WriterOptions, u64)) -> Open {
     let (writer, ledger) = Writer::new(options);
-    Open { ledger, writer: tokio::spawn(writer.run()) }
+    Open { ledger, writer: tokio::spawn(writer.run(epoch)) }
 }
 
 /// A writer that has opened the ledger.
-pub(crate) async fn open(options: WriterOptions) -> Open {
+pub(crate) async fn open(options: (WriterOptions, u64)) -> Open {
     let open = start(options);
     let mut health = open.ledger.health();
     health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();

@@ -57,16 +57,17 @@ async fn file_is_one_that_other_programs_open_and_every_commit_waits_for_the_dis
 }
 
 #[tokio::test]
-async fn second_hub_on_a_file_is_told_who_has_it() {
+async fn second_hub_on_a_file_is_told_who_has_it_and_waits() {
     let place = mk_place();
     let first = Running::start_as(&place.url, "hub-7d9f", 1);
     first.up().await;
-    let error = Running::start_as(&place.url, "hub-b2c4", 2).ended().await;
+    let second = Running::start_as(&place.url, "hub-b2c4", 2);
     let holder = format!("hub-7d9f (process {})", std::process::id());
-    assert_eq!(error, LedgerError::Held { path: place.file.clone(), holder });
+    assert_eq!(second.down().await, LedgerError::Held { path: place.file.clone(), holder });
     first.issue(1).await;
     first.stop().await;
-    Running::start_as(&place.url, "hub-b2c4", 2).up().await;
+    second.up().await;
+    second.issue(2).await;
 }
 
 #[tokio::test]
