@@ -25,8 +25,8 @@ pub use lines::{Lines, lines};
 /// The tracing target of all decisions.
 pub const TARGET: &str = "audit";
 
-/// A handful shows what is going on; the sum says how much. With some sixty causes, and without a certificate some twenty, that
-/// is less than 100 kB per minute of text from strangers.
+/// A handful shows what is going on; the sum says how much. Without a certificate one can bring about some 14 causes: less than
+/// 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
 /// How often sums that are due are looked for.
 const LOOK: Duration = Duration::from_secs(1);

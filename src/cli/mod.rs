@@ -146,7 +146,8 @@ fn explain(error: &anyhow::Error) -> String {
 
 /// Commands for people are quiet unless RUST_LOG says otherwise: their output is what they print.
 fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result<()> {
-    let usual = if quiet { "off" } else { "info" };
+    // rustls warns of alerts that any stranger can send, as often as they like.
+    let usual = if quiet { "off" } else { "info,rustls=error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
     let colours = std::io::stderr().is_terminal();
     let filter = filter.and(filter_fn(|metadata| metadata.target() != TARGET).with_max_level_hint(LevelFilter::TRACE));

@@ -94,7 +94,12 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
         }
     }
     stage.stop.cancel();
-    result
+    // The hub is the only task that heeds it: it drains, and writes what its audit log has counted.
+    match tokio::time::timeout(PATIENCE, stage.tasks.join_next()).await {
+        Ok(Some(ended)) => result.and(ended.context("a task failed")?),
+        Ok(None) => result,
+        Err(_) => result.and(Err(anyhow::anyhow!("the hub did not stop within {PATIENCE:?}"))),
+    }
 }
 
 async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {

@@ -215,6 +215,7 @@ async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
         "--gateway-name=127.0.0.1",
         "--gateway-listen=127.0.0.1:0",
         "--metrics-listen=127.0.0.1:0",
+        &format!("--ledger=sqlite://{}/ledger.db", home.path().display()),
         "--replica=frozen",
         "--lease-duration=2s",
     ]);

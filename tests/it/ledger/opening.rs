@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use addon_signer::ledger::LedgerError;
+use sqlx::Connection;
 use tempfile::TempDir;
 
 use super::kit::Running;
@@ -40,6 +41,7 @@ async fn files_of_a_ledger_are_their_owners_alone() {
     for file in files {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -54,6 +56,8 @@ async fn file_is_one_that_other_programs_open_and_every_commit_waits_for_the_dis
     assert_eq!(check, "ok");
     let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM certificates").fetch_one(&mut reader).await.unwrap();
     assert_eq!(rows, 1);
+    reader.close().await.unwrap();
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -68,6 +72,7 @@ async fn second_hub_on_a_file_is_told_who_has_it_and_waits() {
     first.stop().await;
     second.up().await;
     second.issue(2).await;
+    second.stop().await;
 }
 
 #[tokio::test]

@@ -126,7 +126,9 @@ async fn clock_that_jumps_back_an_hour_stops_nothing() {
         assert_eq!(after.seq, before.seq + 2);
         assert!(after.time >= before.time && after.time.until(before.time).is_zero());
         running.stop().await;
-        Running::start_as(&store.url(), "hub-1", 2).issue(3).await;
+        let next = Running::start_as(&store.url(), "hub-1", 2);
+        next.issue(3).await;
+        next.stop().await;
     })
     .await;
 }

@@ -1,6 +1,7 @@
 //! The whole loop: hub and gateway as one process runs them, agents, calls, rotation, detachment. With our own agent on
 //! both kinds of hubs, with OCM's unmodified agent on a real one.
 
+mod audit;
 mod client;
 mod ocm;
 mod ours;
