@@ -8,6 +8,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+mod transaction;
+
+use transaction::{Commit, commit, new_id, read_id, read_tip};
+
 use super::batch::{self, Author, BatchError, Command, Outcome};
 use super::connection::Connection;
 use super::error::classify;
@@ -15,7 +19,7 @@ use super::handle::Ledger;
 use super::lock::{self, FileLock};
 use super::{LedgerError, Location, schema};
 use crate::clock::Clock;
-use crate::journal::entry::{Entry, Hash, Tip};
+use crate::journal::entry::Tip;
 use crate::journal::record::Record;
 use crate::timestamp::Timestamp;
 
@@ -85,19 +89,6 @@ struct Store {
     connection: Connection,
     ledger: String,
     tip: Tip,
-}
-
-/// How a transaction ended.
-enum Commit {
-    Durable(Tip, Vec<Outcome>),
-    /// Nothing was written.
-    Failed(BatchError),
-    /// COMMIT was sent and not answered: it may have happened.
-    Unknown {
-        would_be: Tip,
-        outcomes: Vec<Outcome>,
-        cause: LedgerError,
-    },
 }
 
 impl Writer {
@@ -262,7 +253,11 @@ impl Writer {
             Commit::Failed(error) => {
                 let error = self.explain(error);
                 answer_all(jobs, &error);
-                if error.is_passing() { Ok(self.fail(error)) } else { Err(error) }
+                if !error.is_passing() {
+                    return Err(error);
+                }
+                self.fail(error);
+                Ok(())
             }
             Commit::Unknown { would_be, outcomes, cause } => {
                 if self.was_committed(before, would_be, cause.clone()).await? {
@@ -348,58 +343,4 @@ fn answer_all(jobs: Vec<Job>, error: &LedgerError) {
         // Who asked may have gone.
         let _ = job.reply.map(|reply| reply.send(Err(error.clone())));
     }
-}
-
-async fn commit(
-    connection: &mut Connection,
-    author: &Author,
-    tip: Tip,
-    commands: &[Command],
-    location: &Location,
-) -> Commit {
-    let late = || BatchError::Store(sqlx::Error::PoolTimedOut);
-    let written = timeout(PATIENCE, async {
-        connection.begin().await?;
-        batch::fence(connection, author).await?;
-        batch::apply(connection, author, tip, commands).await
-    });
-    let (tip, outcomes) = match written.await.unwrap_or_else(|_| Err(late())) {
-        Ok(written) => written,
-        Err(error) => return Commit::Failed(error),
-    };
-    match timeout(PATIENCE, connection.command("COMMIT")).await {
-        Ok(Ok(())) => Commit::Durable(tip, outcomes),
-        Ok(Err(error)) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &error) },
-        Err(_) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &sqlx::Error::PoolTimedOut) },
-    }
-}
-
-async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchError> {
-    let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq DESC LIMIT 1";
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
-    let Some(row) = rows.first() else { return Ok(Tip::EMPTY) };
-    let (seq, text) = (row.count(0), row.text(1));
-    let hash = Hash::of(&text);
-    let entry = Entry::parse(&text).ok().filter(|entry| entry.seq == seq && row.bytes(2) == hash.as_bytes());
-    match entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)) {
-        Some(time) => Ok(Tip { seq, hash, time }),
-        None => Err(BatchError::Inconsistent(format!("its last row, {seq}, is not what was written there"))),
-    }
-}
-
-/// The ledger's id, from the first entry, or from the topic that outlives it in an archive.
-async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
-    let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
-    match rows.first() {
-        Some(row) => Ok(row.text(0)),
-        None => Err(BatchError::Inconsistent("it has no id".to_owned())),
-    }
-}
-
-fn new_id() -> Result<String, BatchError> {
-    let mut id = [0; 16];
-    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
-        .map_err(|_| BatchError::Inconsistent("the system has no random bytes".to_owned()))?;
-    Ok(crate::hex::encode(&id))
 }

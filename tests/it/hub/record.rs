@@ -119,7 +119,11 @@ async fn every_step_of_a_line_is_in_the_chain_with_who_asked() {
     let entries = recorded.entries().await;
     let of_line = |step: &'static str| {
         let of = move |entry: &&Entry| entry.detail("line") == "telemetry" && entry.detail("step") == step;
-        entries.iter().filter(of).map(|entry| (entry.seq, entry.actor.clone(), entry.detail("id").to_owned())).last()
+        entries
+            .iter()
+            .filter(of)
+            .map(|entry| (entry.seq, entry.actor.clone(), entry.detail("id").to_owned()))
+            .next_back()
     };
     let (prepared, asked, second) = of_line("prepared").unwrap();
     assert_eq!(asked, "ann");
