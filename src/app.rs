@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
 use crate::hub::{self, HubLinks, HubSettings};
+use crate::inventory::{self, Inventory};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
@@ -50,6 +51,17 @@ pub struct HubOptions {
     pub retention: Duration,
     /// How many certificates one identity may have.
     pub rate: Rate,
+    /// Where the inventory is served; `None` for nowhere.
+    pub inventory: Option<InventoryOptions>,
+}
+
+/// How Kubernetes' API server reaches the inventory.
+#[derive(Debug, Clone)]
+pub struct InventoryOptions {
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// The Service, in the hub's namespace, that the APIService names.
+    pub service: String,
 }
 
 /// The hub's process, whose sockets are bound: an address in use is known before anything runs.
@@ -59,6 +71,8 @@ pub struct HubProcess {
     clock: Clock,
     account: String,
     gateway: Gateway,
+    inventory: Option<Inventory>,
+    resources: Router,
     metrics_listener: TcpListener,
     metrics_address: SocketAddr,
 }
@@ -71,13 +85,29 @@ impl HubProcess {
     pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
         let config = GatewayConfig { listen: options.gateway_listen, limits: Limits::default() };
         let gateway = Gateway::bind(config).await?;
+        let inventory = match &options.inventory {
+            Some(inventory) => Some(Inventory::bind(inventory.listen).await?),
+            None => None,
+        };
         let listening =
             || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
         let account = account(&client).await?;
         check_rights(&client, &account).await?;
-        Ok(Self { client, options, clock, account, gateway, metrics_listener, metrics_address })
+        let resources = Router::new();
+        Ok(Self { client, options, clock, account, gateway, inventory, resources, metrics_listener, metrics_address })
+    }
+
+    /// What the inventory answers with, see [`crate::inventory::Inputs::resources`].
+    pub fn with_inventory(mut self, resources: Router) -> Self {
+        self.resources = resources;
+        self
+    }
+
+    /// Where the inventory listens, if it is served.
+    pub fn inventory_address(&self) -> Option<SocketAddr> {
+        self.inventory.as_ref().map(Inventory::local_addr)
     }
 
     /// Where the gateway listens.
@@ -102,7 +132,7 @@ impl HubProcess {
         let _kept = trust.clone();
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let (serving_sender, serving) = watch::channel(None);
-        let names = serving_names(&self.options.gateway_names);
+        let names = serving_names(&self.options);
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
         let probe = Probe { metrics: metrics.clone(), registry: registry.clone(), serving: serving.clone() };
@@ -119,9 +149,17 @@ impl HubProcess {
         let settings = settings(&self.options, self.account, &names);
         tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
 
+        let offered = serving.clone();
         let inputs = Inputs { trust: trusted.clone(), registry, serving, clock: self.clock.clone() };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
+
+        if let Some(inventory) = self.inventory {
+            let (client, clock, resources) = (self.client.clone(), self.clock.clone(), self.resources);
+            let inputs = inventory::Inputs { client, trust: trusted.clone(), serving: offered, clock, resources };
+            let inventory_stop = stop.clone();
+            tasks.spawn(async move { Ok(inventory.run(inputs, inventory_stop).await?) });
+        }
 
         let stopped = stop.clone();
         let keeper = keep_serving_certificate(self.client, names, self.clock, trusted, serving_sender, stop.clone());
@@ -172,9 +210,14 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
     }
 }
 
-fn serving_names(names: &[String]) -> ServingNames {
+/// Those of the gateway, and with an inventory the one by which the API server knows a Service (kube-aggregator,
+/// `BuildTransportConfig`).
+fn serving_names(options: &HubOptions) -> ServingNames {
     let mut serving = ServingNames::default();
-    for name in names {
+    if let Some(inventory) = &options.inventory {
+        serving.dns.insert(format!("{}.{}.svc", inventory.service, options.namespace));
+    }
+    for name in &options.gateway_names {
         match name.parse::<IpAddr>() {
             Ok(address) => serving.ips.insert(address),
             Err(_) => serving.dns.insert(name.clone()),

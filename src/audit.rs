@@ -19,3 +19,8 @@ pub(crate) fn refused(signer: &str, csr: &str, requester: &str, refusal: &Refusa
 pub(crate) fn authority(line: &str, id: &str, step: &str) {
     info!(target: "audit", event = "authority", line, authority = id, step, "Took a step of a line of authorities");
 }
+
+/// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the answer.
+pub(crate) fn inventory(user: &str, request: &str, status: u16) {
+    info!(target: "audit", event = "inventory", user, request, status, "Answered a question about the ledger");
+}

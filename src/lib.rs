@@ -83,6 +83,8 @@ pub(crate) mod general_names;
 pub(crate) mod hex;
 pub mod hub;
 pub mod identity;
+pub mod inventory;
+pub(crate) mod listener;
 pub(crate) mod output;
 pub(crate) mod pem;
 pub mod policy;

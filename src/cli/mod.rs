@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod ca;
 pub mod hub;
+pub mod inventory;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;

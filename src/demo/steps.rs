@@ -120,6 +120,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
+        inventory: None,
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
     let (gateway, stop, mut tasks) = (process.gateway_address(), CancellationToken::new(), JoinSet::new());

@@ -1,6 +1,5 @@
-//! The accept loop: a cap on connections, handshakes outside the loop and bounded in time, a bounded drain.
+//! What the gateway lets in: a cap on connections, handshakes outside the accept loop and bounded in time, a bounded drain.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,6 @@ use std::time::Duration;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -16,41 +14,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection;
 use super::session::{Session, Shared};
+use crate::listener;
 
-/// After an accept that failed, because out of file descriptors for instance: retrying at once would only spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Beyond the drain that each connection bounds itself.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 /// Accepts until `stop`, then waits for the connections, each of which ends within the drain timeout.
 pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(shared.limits.max_connections));
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            Some(ended) = connections.join_next() => report(ended),
-            accepted = listener.accept() => match accepted {
-                Ok((tcp, remote)) => admit(tcp, remote, &shared, &permits, &stop, &mut connections),
-                // The client left before its turn: accept(2) says so, and the next one is as good as ever.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "A connection could not be accepted");
-                    tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }
-                }
-            },
-        }
-    }
-    drop(listener);
-    let drain = async {
-        while let Some(ended) = connections.join_next().await {
-            report(ended);
-        }
-    };
-    if timeout(shared.limits.drain_timeout + DRAIN_MARGIN, drain).await.is_err() {
-        tracing::warn!("Connections were cut at the end of the drain");
-    }
+    let drain = shared.limits.drain_timeout + DRAIN_MARGIN;
+    listener::accept(listener, drain, &stop, |tcp, remote| admit(tcp, remote, &shared, &permits, &stop)).await;
 }
 
 fn admit(
@@ -59,16 +32,15 @@ fn admit(
     shared: &Arc<Shared>,
     permits: &Arc<Semaphore>,
     stop: &CancellationToken,
-    connections: &mut JoinSet<()>,
-) {
+) -> Option<impl Future<Output = ()> + Send + use<>> {
     shared.stats.connections.add();
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
         shared.stats.over_capacity.add();
         tracing::warn!(%remote, "Too many connections: one was closed");
-        return;
+        return None;
     };
     let (shared, stop) = (Arc::clone(shared), stop.clone());
-    connections.spawn(async move {
+    Some(async move {
         let handshake = tokio::select! {
             () = stop.cancelled() => None,
             done = handshake(tcp, remote, &shared) => done,
@@ -77,7 +49,7 @@ fn admit(
             connection::serve(tls, Arc::new(Session::new(shared, remote, leaf)), stop).await;
         }
         drop(permit);
-    });
+    })
 }
 
 /// The TLS stream and the client's certificate; `None`, with the reason in the log, when there is neither.
@@ -111,11 +83,5 @@ async fn handshake(
             tracing::warn!(%remote, "A TLS handshake took too long");
             None
         }
-    }
-}
-
-fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "The task of a connection failed");
     }
 }

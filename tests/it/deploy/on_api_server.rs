@@ -159,6 +159,12 @@ hub   no  get         core secrets    in:default
 hub   no  list        core secrets    everywhere
 hub   yes update      core configmaps in:addon-signer
 hub   no  get         core configmaps in:kube-system
+hub   yes watch       core configmaps in:kube-system/extension-apiserver-authentication
+hub   no  update      core configmaps in:kube-system/extension-apiserver-authentication
+hub   yes patch       apiregistration.k8s.io apiservices v1alpha1.ledger.addon-signer.io
+hub   no  patch       apiregistration.k8s.io apiservices v1.apps
+hub   no  create      apiregistration.k8s.io apiservices everywhere
+hub   no  list        ledger.addon-signer.io certificates everywhere
 hub   yes create      events.k8s.io events in:default
 hub   no  create      events.k8s.io events in:cluster1
 hub   no  create      core pods  in:addon-signer

@@ -6,7 +6,7 @@ pub(crate) mod issue;
 pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod ocm;
-mod pki;
+pub(crate) mod pki;
 pub(crate) mod process;
 pub(crate) mod real;
 pub(crate) mod request;

@@ -1,7 +1,7 @@
 //! The whole loop: hub and gateway as one process runs them, agents, calls, rotation, detachment. With our own agent on
 //! both kinds of hubs, with OCM's unmodified agent on a real one.
 
-mod client;
+pub(crate) mod client;
 mod ocm;
 mod ours;
 mod startup;
@@ -44,6 +44,7 @@ pub(crate) fn options() -> HubOptions {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+        inventory: None,
     }
 }
 
