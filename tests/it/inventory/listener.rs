@@ -25,10 +25,12 @@ async fn only_the_api_servers_front_proxy_gets_a_handshake() {
     assert_eq!((code, &status["kind"], &status["reason"]), (404, &json!("Status"), &json!("NotFound")));
     assert_eq!(stage.ask(&front_proxy, "", "/certificates").await.unwrap().0, 401);
 
-    let somebody_else = pair(&TestCa::new(), "front-proxy-client"); // an agent's, a user's, a pod's
+    let agent = pair(&TestCa::named("addon-signer client CA telemetry"), "front-proxy-client");
+    let user = pair(&TestCa::new(), "front-proxy-client"); // of a CA of the same name
     for (caller, alert) in [
         (nobody(), "CertificateRequired"),
-        (somebody_else, "UnknownCA"),
+        (agent, "UnknownCA"),
+        (user, "DecryptError"),
         (stage.front_proxy(&hub, "kube-apiserver-kubelet-client"), "AccessDenied"),
     ] {
         let refusal = stage.ask(&caller, "system:admin", "/certificates").await.unwrap_err();
