@@ -1,5 +1,8 @@
 //! The inventory as the hub serves it through the Kubernetes API: with the caller's kubeconfig, and nothing else.
 
+use std::path::PathBuf;
+
+use anyhow::Context;
 use kube::Client;
 use kube::core::Status;
 use serde::de::DeserializeOwned;
@@ -37,6 +40,16 @@ pub enum InventoryError {
     Question(#[from] axum::http::Error),
 }
 
+/// A client that says at once that the inventory is not served: the usual one would ask for minutes, as a controller should.
+///
+/// # Errors
+/// One sentence on the kubeconfig, as [`super::client`].
+pub async fn connect(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
+    let mut config = super::config(kubeconfig).await?;
+    config.default_retry = false;
+    Client::try_from(config).context("the kubeconfig cannot be used")
+}
+
 /// Asks `GET /apis/ledger.addon-signer.io/v1alpha1/<question>`: a resource, perhaps a name, and a query that is percent-encoded
 /// already (`certificates?limit=500`).
 ///
@@ -50,11 +63,14 @@ pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result
     })
 }
 
+/// kube's word for an answer that is no Status.
+const NO_STATUS: &str = "Failed to parse error data";
+
 /// Our hub and the API server answer with a Status; the API server's proxy, and a path that nobody serves, with a line of text.
 fn refused(question: &str, status: Status) -> InventoryError {
     let path = question.split('?').next().unwrap_or_default();
     let (resource, name) = path.split_once('/').map_or((path, None), |(resource, name)| (resource, Some(name)));
-    let is_status = status.reason != "Failed to parse error data";
+    let is_status = status.reason != NO_STATUS;
     match status.code {
         401 => InventoryError::Unauthorized,
         403 => {
@@ -83,15 +99,14 @@ mod tests {
 
     #[test]
     fn each_refusal_is_one_sentence_with_what_to_do() {
-        const TEXT: &str = "Failed to parse error data"; // what kube says of an answer that is no Status
         assert_eq!(
             words("certificates?limit=5", 403, "Forbidden"),
             "your account may not list certificates of ledger.addon-signer.io: ask for the ClusterRole addon-signer-ledger-reader"
         );
         assert!(words("certificates/0a", 403, "Forbidden").starts_with("your account may not get certificates"));
         assert_eq!(words("certificates/0a", 404, "NotFound"), "as the server says");
-        assert!(words("certificates", 404, TEXT).contains("knows no APIService v1alpha1.ledger.addon-signer.io"));
-        assert!(words("entries", 503, TEXT).contains("kubectl get apiservice"));
+        assert!(words("certificates", 404, NO_STATUS).contains("knows no APIService v1alpha1.ledger.addon-signer.io"));
+        assert!(words("entries", 503, NO_STATUS).contains("kubectl get apiservice"));
         assert_eq!(
             words("entries", 503, "ServiceUnavailable"),
             "the hub does not serve its inventory: as the server says"

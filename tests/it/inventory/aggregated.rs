@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use addon_signer::cli::inventory::{InventoryError, ask};
+use addon_signer::cli::inventory::{InventoryError, ask, connect};
 use addon_signer::inventory::{API_SERVICE, BASE};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -42,6 +42,11 @@ async fn start() -> Option<(TestHub, Stage)> {
     Some((hub, stage))
 }
 
+/// Connected as `addon-signer` is, by a file.
+async fn as_user(hub: &TestHub, user: &str) -> Client {
+    connect(Some(&hub.real().unwrap().kubeconfig_file(user, user, &[]))).await.unwrap()
+}
+
 async fn wait_listed(client: &Client) -> Value {
     wait_until(PATIENCE, "the list through the API server", async || ask(client, "certificates?limit=5").await.ok())
         .await
@@ -50,7 +55,7 @@ async fn wait_listed(client: &Client) -> Value {
 #[tokio::test]
 async fn a_kubeconfig_and_the_readers_role_are_enough() {
     let Some((hub, stage)) = start().await else { return };
-    let alice = hub.client_as("alice", &[]).await;
+    let alice = as_user(&hub, "alice").await;
     let list = wait_listed(&alice).await;
     assert_eq!(list["items"][0]["askedBy"], "alice");
     let one: Value = ask(&alice, "certificates/0a1b").await.unwrap();
@@ -62,7 +67,7 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     let list: Value = alice.request(forged.unwrap()).await.unwrap();
     assert_eq!(list["items"][0]["askedBy"], "alice");
 
-    let mallory = hub.client_as("mallory", &["system:masters-not"]).await;
+    let mallory = as_user(&hub, "mallory").await;
     let refused = ask::<Value>(&mallory, "certificates").await.unwrap_err();
     assert!(matches!(refused, InventoryError::Forbidden { verb: "list", .. }), "{refused}");
     for verb in ["create", "delete"] {
@@ -80,7 +85,7 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
 #[tokio::test]
 async fn the_right_to_one_certificate_is_no_right_to_all() {
     let Some((hub, stage)) = start().await else { return };
-    wait_listed(&hub.client_as("alice", &[]).await).await;
+    wait_listed(&as_user(&hub, "alice").await).await;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "one" },
         "rules": [{
@@ -94,7 +99,7 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob" }],
     });
     crate::deploy::on_api_server::apply(&stage.admin, &[role, binding]).await;
-    let bob = hub.client_as("bob", &[]).await;
+    let bob = as_user(&hub, "bob").await;
     wait_until(PATIENCE, "the right to one", async || ask::<Value>(&bob, "certificates/0a1b").await.ok()).await;
     let all = ask::<Value>(&bob, "certificates").await.unwrap_err();
     assert!(matches!(all, InventoryError::Forbidden { .. }), "{all}");
@@ -106,7 +111,7 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
 #[tokio::test]
 async fn kubectl_finds_the_inventory_by_discovery() {
     let Some((hub, stage)) = start().await else { return };
-    wait_listed(&hub.client_as("alice", &[]).await).await;
+    wait_listed(&as_user(&hub, "alice").await).await;
     let real = hub.real().unwrap();
     let kubeconfig = real.kubeconfig_file("alice", "alice", &[]);
     let found = wait_until(PATIENCE, "kubectl to list the inventory", async || {
@@ -123,7 +128,7 @@ async fn kubectl_finds_the_inventory_by_discovery() {
 #[tokio::test]
 async fn the_inventory_answers_through_a_rotation_of_the_serving_authority() {
     let Some((hub, stage)) = start().await else { return };
-    let alice = hub.client_as("alice", &[]).await;
+    let alice = as_user(&hub, "alice").await;
     wait_listed(&alice).await;
     let asking = tokio::spawn({
         let alice = alice.clone();
