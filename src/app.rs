@@ -1,5 +1,6 @@
 //! One process: configuration becomes tasks in one `JoinSet`, and the first task to end ends all (invariant I12).
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use tokio::net::TcpListener;
@@ -20,14 +22,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::api::AddOnSigner;
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
+use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
 use crate::inventory::{self, Inventory};
+use crate::ledger::{Health, Location, Writer, WriterOptions};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
+use crate::sighting::Seen;
 use crate::telemetry::Metrics;
 use crate::trust::Trust;
 
@@ -51,6 +57,12 @@ pub struct HubOptions {
     pub retention: Duration,
     /// How many certificates one identity may have.
     pub rate: Rate,
+    /// What this process is called: the pod's name. Others see it as the holder of the Lease.
+    pub replica: String,
+    /// Where decisions are recorded.
+    pub ledger: Location,
+    /// How long the Lease counts without being renewed, in whole seconds.
+    pub lease_duration: Duration,
     /// Where the inventory is served; `None` for nowhere.
     pub inventory: Option<InventoryOptions>,
 }
@@ -94,7 +106,7 @@ impl HubProcess {
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
         let account = account(&client).await?;
-        check_rights(&client, &account).await?;
+        check_rights(&client, &account, &options.namespace).await?;
         let resources = Router::new();
         Ok(Self { client, options, clock, account, gateway, inventory, resources, metrics_listener, metrics_address })
     }
@@ -120,11 +132,31 @@ impl HubProcess {
         self.metrics_address
     }
 
-    /// Runs hub and gateway until `stop`, or until one of the tasks ends.
+    /// Runs hub and gateway until `stop`, or until one of the tasks ends. The Lease is given back at once when `stop` says so, and
+    /// after everything else when a task ended.
     ///
     /// # Errors
     /// Which task ended, and why.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let identity = lease::identity(&self.options.replica)?;
+        let lease = LeaseSettings {
+            namespace: self.options.namespace.clone(),
+            identity: identity.clone(),
+            duration: self.options.lease_duration,
+            // A Lease that was deleted begins again at 1, and the ledger has seen more.
+            floor: u32::try_from(self.options.ledger.last_epoch().await).unwrap_or(u32::MAX),
+        };
+        let (holder, leading) = Holder::new(self.client.clone(), self.clock.clone(), lease);
+        let (give_back, mut holding) = (stop.child_token(), JoinSet::new());
+        holding.spawn(holder.run(give_back.clone()));
+        let result = self.run_tasks(leading, identity, stop).await;
+        give_back.cancel();
+        // Its end while it was needed is a loss of the Lease, which the hub has reported.
+        while holding.join_next().await.is_some() {}
+        result
+    }
+
+    async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
         let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
@@ -135,8 +167,23 @@ impl HubProcess {
         let names = serving_names(&self.options);
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
-        let probe = Probe { metrics: metrics.clone(), registry: registry.clone(), serving: serving.clone() };
+        let (location, clock) = (self.options.ledger.clone(), self.clock.clone());
+        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock });
+        let probe = Probe {
+            ledger: ledger.health(),
+            metrics: metrics.clone(),
+            registry: registry.clone(),
+            serving: serving.clone(),
+            leading: leading.clone(),
+        };
         tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
+
+        let (audit, seen) = (Audit::new(self.clock.clone()), Arc::<Seen>::default());
+        let (sums, stopped) = (audit.clone(), stop.clone());
+        tasks.spawn(async move {
+            sums.keep(stopped).await;
+            Ok(())
+        });
 
         let links = HubLinks {
             client: self.client.clone(),
@@ -144,19 +191,31 @@ impl HubProcess {
             registry: registry.clone(),
             trust,
             applied: in_effect,
+            leading,
             metrics,
+            audit: audit.clone(),
+            ledger,
+            seen: seen.clone(),
         };
         let settings = settings(&self.options, self.account, &names);
-        tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
+        tasks.spawn(async move { Ok(hub::run(links, settings, writer).await?) });
 
         let offered = serving.clone();
-        let inputs = Inputs { trust: trusted.clone(), registry, serving, clock: self.clock.clone() };
+        let (clock, audits) = (self.clock.clone(), audit.clone());
+        let inputs = Inputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
 
         if let Some(inventory) = self.inventory {
             let (client, clock, resources) = (self.client.clone(), self.clock.clone(), self.resources);
-            let inputs = inventory::Inputs { client, trust: trusted.clone(), serving: offered, clock, resources };
+            let inputs = inventory::Inputs {
+                client,
+                trust: trusted.clone(),
+                serving: offered,
+                clock,
+                audit: audit.clone(),
+                resources,
+            };
             let inventory_stop = stop.clone();
             tasks.spawn(async move { Ok(inventory.run(inputs, inventory_stop).await?) });
         }
@@ -169,14 +228,16 @@ impl HubProcess {
             Ok(())
         });
 
-        first_end(tasks, stop).await
+        let ended = first_end(tasks, stop).await;
+        audit.write_all();
+        ended
     }
 }
 
 /// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself.
 async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> anyhow::Result<()> {
     let ended = tokio::select! {
-        ended = tasks.join_next() => ended,
+        biased; // tasks that heed `stop` end at once, and the others are still to be waited for
         () = stop.cancelled() => {
             // The gateway drains what is in flight; the hub's watches are simply dropped.
             let drain = Limits::default().drain_timeout + Duration::from_secs(1);
@@ -186,6 +247,7 @@ async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationTok
             }
             return Ok(());
         }
+        ended = tasks.join_next() => ended,
     };
     match ended {
         Some(result) => {
@@ -235,10 +297,14 @@ async fn account(client: &Client) -> anyhow::Result<String> {
 }
 
 /// Watches retry for ever, so what can never succeed is said before they start.
-async fn check_rights(client: &Client, account: &str) -> anyhow::Result<()> {
+async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow::Result<()> {
     let one = ListParams::default().limit(1);
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     requests.list(&one).await.with_context(|| lacks(account, "certificatesigningrequests"))?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    leases.get_opt(LEASE_NAME).await.with_context(|| {
+        format!("{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of deploy/rbac.yaml")
+    })?;
     // As plain objects: one that cannot be decoded is reported on itself, later.
     let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
     match signers.list_metadata(&one).await {
@@ -261,17 +327,35 @@ struct Probe {
     metrics: Metrics,
     registry: SharedRegistry,
     serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
+    leading: Leading,
+    ledger: watch::Receiver<Health>,
 }
 
 impl Probe {
-    fn ready(&self) -> impl IntoResponse + use<> {
+    fn ready(&self) -> (StatusCode, Cow<'static, str>) {
+        match self.leading.leadership() {
+            // An API server that does not answer must not take the gateway away.
+            Leadership::Leader { .. } | Leadership::Unsure { .. } => {}
+            Leadership::Waiting(why) => {
+                let sentence = format!("waiting for the Lease {LEASE_NAME}, {why}\n");
+                return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
+            }
+            Leadership::Lost(_) | Leadership::Released => {
+                return (StatusCode::SERVICE_UNAVAILABLE, "this process ends\n".into());
+            }
+        }
         if !self.registry.read(crate::registry::Registry::is_ready) {
-            return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n".into());
         }
         if self.serving.borrow().is_none() {
-            return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate yet\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate yet\n".into());
         }
-        (StatusCode::OK, "ok\n")
+        match &*self.ledger.borrow() {
+            Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
+            Health::Starting => (StatusCode::OK, "ok; the ledger is being opened\n".into()),
+            // Ready all the same: the gateway serves on, and Kubernetes would take it away.
+            Health::Down(error) => (StatusCode::OK, format!("ok; nothing is signed now: {error}\n").into()),
+        }
     }
 
     fn text(&self) -> impl IntoResponse + use<> {

@@ -1,26 +1,258 @@
-//! Decisions of consequence, one line each on the tracing target `audit`, with fixed field names.
+//! Decisions of consequence: one line each on the tracing target `audit`, with the field names that `docs/audit.md` lists.
+//!
+//! [`lines`] writes them as JSON, whatever the log for people looks like. What anybody can provoke is [throttled](Throttle) by
+//! cause, and a cause is a word of this program's, never text of the peer's; such text is in fields of bounded length. Grants,
+//! steps of authorities and changes of standing are always written.
 
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::clock::Clock;
+use crate::identity::{AddOnName, ClusterName, PeerIdentity};
 use crate::policy::Refusal;
+use crate::registry::StandingChange;
+use crate::throttle::{Quota, Suppressed, Taken, Throttle};
+
+mod lines;
+
+pub use lines::{Lines, lines};
+
+/// The tracing target of all decisions.
+pub const TARGET: &str = "audit";
+
+/// A handful shows what is going on; the sum says how much. Without a certificate one can bring about some 14 causes: less than
+/// 100 kB in a minute.
+pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
+/// How often sums that are due are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// The longest text in a field, in bytes. Longer ones are cut and end in `…`.
+const TEXT_MAX: usize = 256;
+
+/// Where decisions are told. Clones share their counts.
+#[derive(Debug, Clone)]
+pub struct Audit(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: Clock,
+    throttle: Mutex<Throttle<Cause>>,
+}
+
+/// What is counted together. Bounded: by the words of this program, and by the addons that are registered on the hub.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Refused(&'static str, &'static str),
+    Admitted(ClusterName, AddOnName),
+}
 
 /// A certificate was given to somebody.
-pub(crate) fn granted(signer: &str, csr: &str, requester: &str, identity: &str, serial: &str, not_after: &str) {
-    info!(target: "audit", event = "granted", signer, csr, requester, identity, serial, not_after, "Signed a certificate");
+#[derive(Debug)]
+pub struct Grant<'g> {
+    /// The AddOnSigner, or `gateway-serving`.
+    pub signer: &'g str,
+    /// The CertificateSigningRequest.
+    pub csr: &'g str,
+    /// Who asked, as the API server says.
+    pub requester: &'g str,
+    /// Whose certificate it is; `None` for the gateway's own.
+    pub identity: Option<&'g PeerIdentity>,
+    /// The id of the authority that signed.
+    pub issuer: &'g str,
+    /// The serial number in hexadecimal.
+    pub serial: &'g str,
+    /// The last second of the certificate, RFC 3339.
+    pub not_after: &'g str,
 }
 
-/// A request was refused.
-pub(crate) fn refused(signer: &str, csr: &str, requester: &str, refusal: &Refusal) {
-    let (rule, reason) = (refusal.rule(), refusal.reason());
-    info!(target: "audit", event = "refused", signer, csr, requester, rule, reason, cause = %refusal, "Refused a request");
+/// The other end of a connection at the gateway. What is not known or not proven is `None` or empty.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'c> {
+    /// The address.
+    pub remote: SocketAddr,
+    /// Whose certificate it is.
+    pub identity: Option<&'c PeerIdentity>,
+    /// The AddOnSigner whose CA vouches.
+    pub signer: &'c str,
+    /// The id of the authority that signed.
+    pub issuer: &'c str,
+    /// The serial number in hexadecimal.
+    pub serial: &'c str,
 }
 
-/// An authority was created, prepared, activated or retired.
-pub(crate) fn authority(line: &str, id: &str, step: &str) {
-    info!(target: "audit", event = "authority", line, authority = id, step, "Took a step of a line of authorities");
+impl Caller<'_> {
+    /// Somebody of whom nothing but the address is known.
+    pub fn stranger(remote: SocketAddr) -> Self {
+        Self { remote, identity: None, signer: "", issuer: "", serial: "" }
+    }
 }
 
-/// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the answer.
-pub(crate) fn inventory(user: &str, request: &str, status: u16) {
-    info!(target: "audit", event = "inventory", user, request, status, "Answered a question about the ledger");
+impl Default for Audit {
+    fn default() -> Self {
+        Self::new(Clock::default())
+    }
 }
+
+impl Audit {
+    /// Decisions at the times of this clock.
+    pub fn new(clock: Clock) -> Self {
+        Self(Arc::new(Inner { clock, throttle: Mutex::new(Throttle::new(QUOTA)) }))
+    }
+
+    /// A certificate was given to somebody.
+    pub fn granted(&self, grant: &Grant<'_>) {
+        let Grant { signer, requester, issuer, serial, not_after, .. } = *grant;
+        let [cluster, addon, agent] = names(grant.identity);
+        let (time, csr, requester) = (self.now(), bounded(grant.csr), bounded(requester));
+        info!(
+            target: TARGET,
+            time, event = "granted", signer, csr, requester, cluster, addon, agent, issuer, serial, not_after
+        );
+    }
+
+    /// A request for a certificate was refused.
+    pub fn refused(&self, signer: &str, csr: &str, requester: &str, refusal: &Refusal) {
+        let cause = refusal.reason();
+        if self.admit(Cause::Refused("refused", cause)) {
+            let (time, csr, requester) = (self.now(), bounded(csr), bounded(requester));
+            let (rule, detail) = (refusal.rule(), bounded(&refusal.to_string()));
+            info!(target: TARGET, time, event = "refused", signer, csr, requester, rule, cause, detail);
+        }
+    }
+
+    /// An authority was created, prepared, activated or retired.
+    pub fn authority(&self, line: &str, id: &str, step: &'static str) {
+        info!(target: TARGET, time = self.now(), event = "authority", line, authority = id, step);
+    }
+
+    /// An addon on a cluster gained or lost standing.
+    pub fn standing(&self, change: &StandingChange) {
+        let (time, cause) = (self.now(), change.cause.map_or("", |cause| cause.reason()));
+        let (cluster, addon) = (change.cluster.as_str(), change.addon.as_str());
+        info!(target: TARGET, time, event = "standing", cluster, addon, change = change.change.word(), cause);
+    }
+
+    /// A connection was let in.
+    pub fn admitted(&self, caller: &Caller<'_>, identity: &PeerIdentity) {
+        if self.admit(Cause::Admitted(identity.cluster.clone(), identity.addon.clone())) {
+            let Caller { signer, issuer, serial, .. } = *caller;
+            let [cluster, addon, agent] = names(Some(identity));
+            let (time, remote) = (self.now(), caller.remote.to_string());
+            info!(target: TARGET, time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial);
+        }
+    }
+
+    /// A connection was not let in.
+    pub fn refused_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
+        self.connection("refused-connection", caller, cause, detail);
+    }
+
+    /// A connection that had been let in was ended, because its holder has lost trust, standing or life.
+    pub fn ended_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
+        self.connection("ended-connection", caller, cause, detail);
+    }
+
+    fn connection(&self, event: &'static str, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
+        if self.admit(Cause::Refused(event, cause)) {
+            let Caller { signer, issuer, serial, .. } = *caller;
+            let [cluster, addon, agent] = names(caller.identity);
+            let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
+            info!(
+                target: TARGET,
+                time, event, remote, cluster, addon, agent, signer, issuer, serial, cause, detail
+            );
+        }
+    }
+
+    /// A request at the gateway was answered by a problem.
+    pub fn refused_request(
+        &self,
+        caller: &Caller<'_>,
+        (method, path): (&str, &str),
+        cause: &'static str,
+        detail: &dyn Display,
+    ) {
+        let event = "refused-request";
+        if self.admit(Cause::Refused(event, cause)) {
+            let Caller { signer, issuer, serial, .. } = *caller;
+            let [cluster, addon, agent] = names(caller.identity);
+            let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
+            let (method, path) = (bounded(method), bounded(path));
+            info!(
+                target: TARGET,
+                time, event, remote, cluster, addon, agent, signer, issuer, serial, method, path, cause, detail
+            );
+        }
+    }
+
+    /// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the answer.
+    /// Not throttled: only users with the right to read come so far.
+    pub(crate) fn inventory(&self, user: &str, request: &str, status: u16) {
+        let (time, user, request) = (self.now(), bounded(user), bounded(request));
+        info!(target: TARGET, time, event = "inventory", user, request, status);
+    }
+
+    /// Writes the sums that are due, once a second until `stop`.
+    pub async fn keep(self, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(LOOK);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.write_due();
+        }
+    }
+
+    /// Writes the sums of the windows that are over.
+    pub fn write_due(&self) {
+        let due = self.throttle().ended(self.0.clock.now());
+        due.iter().for_each(|sum| self.suppressed(sum));
+    }
+
+    /// Writes all sums: for the end of the process, so that no count is lost.
+    pub fn write_all(&self) {
+        let all = self.throttle().all();
+        all.iter().for_each(|sum| self.suppressed(sum));
+    }
+
+    fn admit(&self, cause: Cause) -> bool {
+        let Taken { write, before } = self.throttle().take(&cause, self.0.clock.now());
+        before.iter().for_each(|sum| self.suppressed(sum));
+        write
+    }
+
+    fn suppressed(&self, sum: &Suppressed<Cause>) {
+        let (of, cause, cluster, addon) = match &sum.cause {
+            Cause::Refused(event, cause) => (*event, *cause, "", ""),
+            Cause::Admitted(cluster, addon) => ("admitted", "", cluster.as_str(), addon.as_str()),
+        };
+        let (time, since, count) = (self.now(), sum.since.to_string(), sum.count);
+        info!(target: TARGET, time, event = "suppressed", of, cause, cluster, addon, since, count);
+    }
+
+    fn now(&self) -> String {
+        self.0.clock.now().to_string()
+    }
+
+    /// A panic elsewhere leaves the counts whole: lines are written outside the lock.
+    fn throttle(&self) -> MutexGuard<'_, Throttle<Cause>> {
+        self.0.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cluster, addon, agent; empty where nobody is identified.
+fn names(identity: Option<&PeerIdentity>) -> [&str; 3] {
+    identity.map_or([""; 3], |id| [id.cluster.as_str(), id.addon.as_str(), id.agent.as_str()])
+}
+
+/// Text that somebody else chose.
+fn bounded(text: &str) -> String {
+    let end = text.floor_char_boundary(TEXT_MAX);
+    text.get(..end)
+        .filter(|start| start.len() < text.len())
+        .map_or_else(|| text.to_owned(), |start| format!("{start}…"))
+}
+
+#[cfg(test)]
+mod tests;

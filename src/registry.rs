@@ -75,6 +75,55 @@ impl NotRegistered {
     }
 }
 
+/// How the standing of an addon on a cluster changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It has standing now and had none: it was installed, or its cluster was accepted.
+    Registered,
+    /// It was suspended and is not any more.
+    Resumed,
+    /// It is suspended now.
+    Suspended,
+    /// It lost its standing: it was removed, or its cluster was, or is not accepted any more.
+    Detached,
+}
+
+impl Standing {
+    /// The word for logs and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Registered => "registered",
+            Self::Resumed => "resumed",
+            Self::Suspended => "suspended",
+            Self::Detached => "detached",
+        }
+    }
+
+    /// Without standing before and after, nothing changed, whatever the reasons are.
+    pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
+        match (before, after) {
+            (Err(NotRegistered::AddOnSuspended), Ok(())) => Some(Self::Resumed),
+            (Err(_), Ok(())) => Some(Self::Registered),
+            (Ok(()), Err(NotRegistered::AddOnSuspended)) => Some(Self::Suspended),
+            (Ok(()), Err(_)) => Some(Self::Detached),
+            (Ok(()), Ok(())) | (Err(_), Err(_)) => None,
+        }
+    }
+}
+
+/// An addon on a cluster gained or lost standing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandingChange {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The addon.
+    pub addon: AddOnName,
+    /// What happened.
+    pub change: Standing,
+    /// Why it has no standing now; `None` when it has.
+    pub cause: Option<NotRegistered>,
+}
+
 /// All clusters and addons of the hub.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -85,16 +134,44 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Records what is known of a cluster, or with `None` that it is gone.
-    pub fn set_cluster(&mut self, cluster: ClusterName, facts: Option<ClusterFacts>) {
-        match facts {
-            Some(facts) => self.clusters.insert(cluster, facts),
-            None => self.clusters.remove(&cluster),
-        };
+    /// Records what is known of a cluster, or with `None` that it is gone. Returns whose standing changed.
+    pub fn set_cluster(&mut self, cluster: ClusterName, facts: Option<ClusterFacts>) -> Vec<StandingChange> {
+        self.compare(Some(&cluster.clone()), |registry| match facts {
+            Some(facts) => drop(registry.clusters.insert(cluster, facts)),
+            None => drop(registry.clusters.remove(&cluster)),
+        })
     }
 
-    /// Records what is known of an addon on a cluster, or with `None` that it is gone.
-    pub fn set_addon(&mut self, cluster: ClusterName, addon: AddOnName, facts: Option<AddOnFacts>) {
+    /// Records what is known of an addon on a cluster, or with `None` that it is gone. Returns whose standing changed.
+    pub fn set_addon(
+        &mut self,
+        cluster: ClusterName,
+        addon: AddOnName,
+        facts: Option<AddOnFacts>,
+    ) -> Vec<StandingChange> {
+        self.compare(Some(&cluster.clone()), |registry| registry.put_addon(cluster, addon, facts))
+    }
+
+    /// Replaces all clusters by a complete list. Returns whose standing changed; the first complete lists change nobody's.
+    pub fn replace_clusters(&mut self, clusters: HashMap<ClusterName, ClusterFacts>) -> Vec<StandingChange> {
+        self.compare(None, |registry| {
+            registry.clusters = clusters;
+            registry.clusters_ready = true;
+        })
+    }
+
+    /// Replaces all addons by a complete list. Returns whose standing changed; the first complete lists change nobody's.
+    pub fn replace_addons(
+        &mut self,
+        addons: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>>,
+    ) -> Vec<StandingChange> {
+        self.compare(None, |registry| {
+            registry.addons = addons;
+            registry.addons_ready = true;
+        })
+    }
+
+    fn put_addon(&mut self, cluster: ClusterName, addon: AddOnName, facts: Option<AddOnFacts>) {
         match facts {
             Some(facts) => {
                 self.addons.entry(cluster).or_default().insert(addon, facts);
@@ -110,16 +187,32 @@ impl Registry {
         }
     }
 
-    /// Replaces all clusters by a complete list.
-    pub fn replace_clusters(&mut self, clusters: HashMap<ClusterName, ClusterFacts>) {
-        self.clusters = clusters;
-        self.clusters_ready = true;
+    /// Makes a change, and compares the standing of every addon, or of those of one cluster, before and after it.
+    fn compare(&mut self, only: Option<&ClusterName>, change: impl FnOnce(&mut Self)) -> Vec<StandingChange> {
+        if !self.is_ready() {
+            change(self);
+            return Vec::new();
+        }
+        let before = self.standings(only);
+        change(self);
+        let mut after = self.standings(only);
+        for pair in before.keys().filter(|pair| !after.contains_key(*pair)).cloned().collect::<Vec<_>>() {
+            after.insert(pair.clone(), self.check(&pair.0, &pair.1));
+        }
+        let unknown = Err(NotRegistered::AddOnUnknown);
+        let compared = after.into_iter().filter_map(|(pair, now)| {
+            let change = Standing::between(before.get(&pair).copied().unwrap_or(unknown), now)?;
+            Some(StandingChange { cluster: pair.0, addon: pair.1, change, cause: now.err() })
+        });
+        compared.collect()
     }
 
-    /// Replaces all addons by a complete list.
-    pub fn replace_addons(&mut self, addons: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>>) {
-        self.addons = addons;
-        self.addons_ready = true;
+    fn standings(&self, only: Option<&ClusterName>) -> HashMap<(ClusterName, AddOnName), Result<(), NotRegistered>> {
+        let of_all = only.is_none().then_some(&self.addons).into_iter().flatten();
+        let of_one = only.and_then(|cluster| self.addons.get_key_value(cluster));
+        let addons =
+            of_all.chain(of_one).flat_map(|(cluster, addons)| addons.keys().map(move |addon| (cluster, addon)));
+        addons.map(|(cluster, addon)| ((cluster.clone(), addon.clone()), self.check(cluster, addon))).collect()
     }
 
     /// Whether both lists have been complete once.
@@ -219,5 +312,41 @@ mod tests {
         let mut registry = Registry::default();
         registry.replace_clusters(HashMap::new());
         assert_eq!(check(&registry), Err(NotRegistered::NotReady));
+    }
+
+    #[test]
+    fn changes_of_standing_are_told_one_by_one() {
+        use AddOnFacts::{Deleting, Installed, Suspended};
+        let mut registry = registry(ACCEPTED, None);
+        let change = |change, cause| {
+            let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
+            vec![StandingChange { cluster, addon, change, cause }]
+        };
+        let mut addon = |facts| registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), facts);
+        assert_eq!(addon(Some(Installed)), change(Standing::Registered, None));
+        assert_eq!(addon(Some(Installed)), vec![]);
+        assert_eq!(addon(Some(Suspended)), change(Standing::Suspended, Some(NotRegistered::AddOnSuspended)));
+        assert_eq!(addon(Some(Deleting)), vec![], "without standing as before");
+        assert_eq!(addon(Some(Suspended)), vec![]);
+        assert_eq!(addon(Some(Installed)), change(Standing::Resumed, None));
+        assert_eq!(addon(None), change(Standing::Detached, Some(NotRegistered::AddOnUnknown)));
+        addon(Some(Installed));
+        let lost = change(Standing::Detached, Some(NotRegistered::ClusterUnknown));
+        assert_eq!(registry.set_cluster("c1".parse().unwrap(), None), lost);
+        registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
+        assert_eq!(registry.replace_clusters(HashMap::new()), lost, "also when a watch begins anew");
+        registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
+        let lost = change(Standing::Detached, Some(NotRegistered::AddOnUnknown));
+        assert_eq!(registry.replace_addons(HashMap::new()), lost);
+    }
+
+    #[test]
+    fn the_first_complete_lists_change_nobodys_standing() {
+        let mut registry = Registry::default();
+        let installed = HashMap::from([("a1".parse().unwrap(), AddOnFacts::Installed)]);
+        let accepted = ClusterFacts { accepted: true, deleting: false };
+        assert_eq!(registry.replace_addons(HashMap::from([("c1".parse().unwrap(), installed)])), vec![]);
+        assert_eq!(registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), accepted)])), vec![]);
+        assert_eq!(check(&registry), Ok(()));
     }
 }

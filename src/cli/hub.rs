@@ -8,10 +8,12 @@ use anyhow::Context;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 use crate::api::units::{UnitError, parse_duration};
 use crate::app::{HubOptions, HubProcess, InventoryOptions};
 use crate::clock::Clock;
+use crate::ledger::Location;
 use crate::rate::Rate;
 
 /// Run the signer and the gateway on the hub.
@@ -50,10 +52,30 @@ pub struct HubArgs {
     /// After which time one identity may get one more.
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION", default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
+    /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
+    #[arg(
+        long,
+        env = "ADDON_SIGNER_LEDGER",
+        value_name = "URL",
+        default_value = "sqlite:///var/lib/addon-signer/ledger.db",
+        hide_env_values = true
+    )]
+    ledger: Location,
+    /// What this process is called, as the holder of the Lease: the pod's name.
+    #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
+    replica: String,
+    /// How long another hub waits for one that has gone silent before it takes over; at least 1s.
+    #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION", default_value = "15s", value_parser = lease_duration)]
+    lease_duration: Duration,
 }
 
 fn duration(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)
+}
+
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text).map_err(|error| error.to_string())?;
+    if duration.is_zero() { Err("a Lease counts for at least 1s".to_owned()) } else { Ok(duration) }
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -72,17 +94,25 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         retention: args.refused_retention,
         rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
         inventory,
+        replica: args.replica,
+        ledger: args.ledger,
+        lease_duration: args.lease_duration,
     };
     let process = HubProcess::prepare(client, options, Clock::default()).await?;
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate()).context("SIGTERM")?, signal(SignalKind::interrupt()).context("SIGINT")?);
-    let stopping = stop.clone();
+    let running = process.run(stop.clone());
+    tokio::pin!(running);
     tokio::select! {
-        result = process.run(stop) => result,
-        _ = async { tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () } } => {
-            stopping.cancel();
-            Ok(())
-        }
+        result = &mut running => return result,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    info!("Stopping: requests in flight are finished, the Lease is given back");
+    stop.cancel();
+    tokio::select! {
+        result = running => result,
+        _ = interrupt.recv() => anyhow::bail!("interrupted twice: ended without finishing requests in flight"),
     }
 }

@@ -7,7 +7,9 @@ pub mod ca;
 pub mod hub;
 pub mod inventory;
 
-use std::io::IsTerminal;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,8 +17,13 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::audit::TARGET;
 use crate::{demo, output};
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
@@ -26,6 +33,9 @@ struct Cli {
     /// Logs as lines of text or of JSON; what is logged is set by RUST_LOG (default: info).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
     log_format: LogFormat,
+    /// Where decisions go, one line of JSON each: stdout, stderr, off, or a file that is appended to [default: stdout for hub, else off].
+    #[arg(long, env = "ADDON_SIGNER_AUDIT_LOG", value_name = "WHERE", global = true)]
+    audit_log: Option<AuditLog>,
     #[command(subcommand)]
     command: Command,
 }
@@ -34,6 +44,44 @@ struct Cli {
 enum LogFormat {
     Text,
     Json,
+}
+
+/// Apart from the log for people: nobody's text in that one can be taken for a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum AuditLog {
+    Stdout,
+    Stderr,
+    Off,
+    File(PathBuf),
+}
+
+impl std::str::FromStr for AuditLog {
+    type Err = std::convert::Infallible;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "stdout" => Self::Stdout,
+            "stderr" => Self::Stderr,
+            "off" => Self::Off,
+            file => Self::File(file.into()),
+        })
+    }
+}
+
+impl AuditLog {
+    fn open(&self) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+        Ok(match self {
+            Self::Stdout => Some(Box::new(std::io::stdout())),
+            Self::Stderr => Some(Box::new(std::io::stderr())),
+            Self::Off => None,
+            Self::File(path) => {
+                let cannot =
+                    || format!("the audit log {} cannot be opened; choose another --audit-log", path.display());
+                // Appended to and never truncated; it names users, so others than the owner do not read it.
+                let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+                Some(Box::new(file.with_context(cannot)?))
+            }
+        })
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -65,8 +113,10 @@ pub fn install_crypto_provider() {
 /// Parses the command line, runs the command, and says what went wrong.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    init_logs(cli.log_format, matches!(cli.command, Command::Demo(_) | Command::Ca(_)));
-    match run(cli.command) {
+    let quiet = matches!(cli.command, Command::Demo(_) | Command::Ca(_));
+    let usual = if matches!(cli.command, Command::Hub(_)) { AuditLog::Stdout } else { AuditLog::Off };
+    let audit = cli.audit_log.unwrap_or(usual);
+    match init_logs(cli.log_format, quiet, &audit).and_then(|()| run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer: {}", explain(&error));
@@ -96,15 +146,20 @@ fn explain(error: &anyhow::Error) -> String {
 }
 
 /// Commands for people are quiet unless RUST_LOG says otherwise: their output is what they print.
-fn init_logs(format: LogFormat, quiet: bool) {
-    let usual = if quiet { "off" } else { "info" };
+fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result<()> {
+    // rustls warns of alerts that any stranger can send, as often as they like.
+    let usual = if quiet { "off" } else { "info,rustls=error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
     let colours = std::io::stderr().is_terminal();
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => subscriber.init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).init(),
-    }
+    let filter = filter.and(filter_fn(|metadata| metadata.target() != TARGET).with_max_level_hint(LevelFilter::TRACE));
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
+    let people = match format {
+        LogFormat::Text => lines.with_filter(filter).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
+    };
+    let decisions = audit.open()?.map(crate::audit::lines);
+    tracing_subscriber::registry().with(people).with(decisions).init();
+    Ok(())
 }
 
 fn run(command: Command) -> anyhow::Result<()> {

@@ -32,6 +32,7 @@ use crate::app::{HubOptions, HubProcess};
 use crate::clock::Clock;
 use crate::csr::build::Wish;
 use crate::embedded::EmbeddedHub;
+use crate::hub::lease;
 use crate::hub::store::ANNOTATION_ROTATE;
 use crate::identity::{AgentName, Convention, PeerIdentity};
 use crate::output::{print, render, table};
@@ -93,7 +94,12 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
         }
     }
     stage.stop.cancel();
-    result
+    // The hub is the only task that heeds it: it drains, and writes what its audit log has counted.
+    match tokio::time::timeout(PATIENCE, stage.tasks.join_next()).await {
+        Ok(Some(ended)) => result.and(ended.context("a task failed")?),
+        Ok(None) => result,
+        Err(_) => result.and(Err(anyhow::anyhow!("the hub did not stop within {PATIENCE:?}"))),
+    }
 }
 
 async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
@@ -121,6 +127,9 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
         inventory: None,
+        replica: "demo".to_owned(),
+        ledger: format!("sqlite://{}/ledger.db", directory.display()).parse()?,
+        lease_duration: lease::DEFAULT_DURATION,
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
     let (gateway, stop, mut tasks) = (process.gateway_address(), CancellationToken::new(), JoinSet::new());

@@ -13,7 +13,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::connection;
+use super::handshake::NoHandshake;
 use super::session::{Session, Shared};
+use crate::audit::Caller;
 use crate::listener;
 
 /// Beyond the drain that each connection bounds itself.
@@ -36,7 +38,7 @@ fn admit(
     shared.stats.connections.add();
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
         shared.stats.over_capacity.add();
-        tracing::warn!(%remote, "Too many connections: one was closed");
+        refuse(shared, remote, &NoHandshake::OverCapacity(shared.limits.max_connections));
         return None;
     };
     let (shared, stop) = (Arc::clone(shared), stop.clone());
@@ -52,7 +54,7 @@ fn admit(
     })
 }
 
-/// The TLS stream and the client's certificate; `None`, with the reason in the log, when there is neither.
+/// The TLS stream and the client's certificate; `None`, with the cause in the audit log, when there is neither.
 async fn handshake(
     tcp: TcpStream,
     remote: SocketAddr,
@@ -61,27 +63,36 @@ async fn handshake(
     // Fail closed (invariant I11): without a verifier and a bundle there is no TLS at all.
     let Some(in_effect) = shared.in_effect.borrow().clone() else {
         shared.stats.not_configured.add();
+        refuse(shared, remote, &NoHandshake::NotConfigured);
         return None;
     };
     if let Err(error) = tcp.set_nodelay(true) {
-        tracing::debug!(%remote, %error, "A connection ended before its handshake");
+        refuse(shared, remote, &NoHandshake::Closed(error)); // the socket is gone already
         return None;
     }
     let accepting = TlsAcceptor::from(Arc::clone(&in_effect.tls)).accept(tcp);
     match timeout(shared.limits.handshake_timeout, accepting).await {
         Ok(Ok(tls)) => {
             let leaf = tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
+            if leaf.is_none() {
+                refuse(shared, remote, &NoHandshake::NoCertificate); // which the verifier does not let happen
+            }
             leaf.map(|leaf| (tls, leaf.into_owned()))
         }
         Ok(Err(error)) => {
             shared.stats.handshakes_failed.add();
-            tracing::warn!(%remote, %error, "Refused a TLS handshake");
+            refuse(shared, remote, &NoHandshake::of(error));
             None
         }
         Err(_) => {
             shared.stats.handshakes_slow.add();
-            tracing::warn!(%remote, "A TLS handshake took too long");
+            refuse(shared, remote, &NoHandshake::Slow(shared.limits.handshake_timeout));
             None
         }
     }
+}
+
+/// In the audit log, which is throttled, and not in the other: strangers must not be able to fill a disk.
+fn refuse(shared: &Shared, remote: SocketAddr, cause: &NoHandshake) {
+    shared.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
 }

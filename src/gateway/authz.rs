@@ -61,6 +61,25 @@ pub enum NotAnIdentity {
     Organization(String),
 }
 
+impl NotAnIdentity {
+    /// CamelCase name for the audit log.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreadable => "CertificateUnreadable",
+            Self::Expired(_) => "CertificateExpired",
+            Self::NotYetValid(_) => "CertificateNotYetValid",
+            Self::Authority => "CertificateOfAuthority",
+            Self::NotForClients => "CertificateNotForClients",
+            Self::Untrusted => "UnknownIssuer",
+            Self::Ambiguous(..) => "SignerAmbiguous",
+            Self::CommonNames(_) => "CommonNameNotSingle",
+            Self::CommonName(_) => "CommonNameNotConvention",
+            Self::AddOnNotOfSigner { .. } => "AddOnNotOfSigner",
+            Self::Organization(_) => "OrganizationNotAllowed",
+        }
+    }
+}
+
 /// The holder of a client certificate, and what the gateway tells of it to upstreams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {

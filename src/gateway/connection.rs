@@ -31,6 +31,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Serves requests until the client leaves, the identity loses trust, standing or life, the client is idle, or `stop`.
 pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop: CancellationToken) {
+    // Who it is and whether it may stay is decided and told now; a refusal is the answer to its first request.
+    session.begin();
     let tasks = ConnectionTasks(CancellationToken::new());
     let _end_tasks = tasks.0.clone().drop_guard();
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
@@ -84,10 +86,10 @@ fn verdict(session: &Session) -> Verdict {
     match session.check() {
         Err(error) if !error.is_not_ready() => {
             session.shared.stats.sessions_ended.add();
-            tracing::info!(remote = %session.remote, %error, "Ended a connection");
             return Verdict::Ends;
         }
-        Ok(_) | Err(_) => {}
+        Ok(_) => session.still_used(),
+        Err(_) => {}
     }
     if session.is_idle() {
         session.shared.stats.idle_ended.add();

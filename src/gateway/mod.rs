@@ -24,14 +24,17 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::registry::SharedRegistry;
+use crate::sighting::Seen;
 use crate::trust::Trust;
 
 mod accept;
 pub mod authz;
 mod body;
 mod connection;
+mod handshake;
 mod headers;
 mod path;
 mod problem;
@@ -103,6 +106,10 @@ pub struct Inputs {
     pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
     /// The time of day.
     pub clock: Clock,
+    /// Where decisions are told.
+    pub audit: Audit,
+    /// Which certificates are in use: written here, drained by others.
+    pub seen: Arc<Seen>,
 }
 
 /// Why the gateway does not run.
@@ -171,6 +178,8 @@ impl Gateway {
             in_effect,
             registry: inputs.registry,
             clock: inputs.clock.clone(),
+            audit: inputs.audit,
+            seen: inputs.seen,
             limits: self.limits,
             stats: self.stats,
         });

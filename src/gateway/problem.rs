@@ -1,4 +1,4 @@
-//! Refusals: outside a short problem (RFC 9457), in the log the cause.
+//! Refusals: outside a short problem (RFC 9457), in the audit log the cause.
 
 use std::time::Duration;
 
@@ -55,6 +55,25 @@ struct Problem<'p> {
 }
 
 impl Refusal {
+    /// CamelCase name for the audit log.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::NoStanding(cause) => cause.reason(),
+            Self::Path(_) => "PathNotAllowed",
+            Self::NotFound => "NotFound",
+            Self::AnotherAddOn(_) => "AnotherAddOn",
+            Self::NoRoute => "NoRoute",
+            Self::Method(_) => "MethodNotAllowed",
+            Self::Upgrade => "UpgradeNotSupported",
+            Self::TooLarge(_) => "BodyTooLarge",
+            Self::ClientSlow(_) => "ClientSlow",
+            Self::ClientBroke(_) => "BodyBroken",
+            Self::UpstreamSlow(_) => "UpstreamSlow",
+            Self::Upstream(_) => "UpstreamFailed",
+            Self::NoBundle => "NoBundle",
+        }
+    }
+
     /// Whether the caller's connection ends with this answer.
     pub(super) fn ends_connection(&self) -> bool {
         matches!(self, Self::NoStanding(cause) if !cause.is_not_ready())

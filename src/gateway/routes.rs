@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use serde::Serialize;
 
 use super::authz::Peer;
@@ -18,14 +18,24 @@ use super::session::{InFlight, Session};
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
     let in_flight = session.begin_request();
     session.shared.stats.requests.add();
-    let version = request.version();
+    let asked = Asked { version: request.version(), method: request.method().clone(), uri: request.uri().clone() };
     let checked = session.check();
     let peer = checked.as_ref().ok().cloned();
     let answered = match checked {
-        Ok(peer) => dispatch(&session, peer, request, in_flight).await,
+        Ok(peer) => {
+            session.used();
+            dispatch(&session, peer, request, in_flight).await
+        }
         Err(cause) => Err(cause.into()),
     };
-    answered.unwrap_or_else(|refusal| refuse(&session, peer.as_deref(), version, &refusal))
+    answered.unwrap_or_else(|refusal| refuse(&session, peer.as_deref(), &asked, &refusal))
+}
+
+/// What of a request is needed for its refusal.
+struct Asked {
+    version: Version,
+    method: Method,
+    uri: Uri,
 }
 
 async fn dispatch(
@@ -108,21 +118,17 @@ fn names_tag(value: &HeaderValue, tag: &str) -> bool {
     listed.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
 }
 
-fn refuse(session: &Session, peer: Option<&Peer>, version: Version, refusal: &Refusal) -> Response<OutBody> {
+fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refusal) -> Response<OutBody> {
     session.shared.stats.problems.add();
-    let identity = peer.map(|peer| &peer.identity);
-    tracing::warn!(
-        remote = %session.remote,
-        cluster = identity.map(|identity| identity.cluster.as_str()),
-        addon = identity.map(|identity| identity.addon.as_str()),
-        agent = identity.map(|identity| identity.agent.as_str()),
-        error = %refusal,
-        "Refused a request"
-    );
+    // What ends the connection was told when the connection was refused or ended: one line per decision. The query is not told.
+    if !refusal.ends_connection() {
+        let request = (asked.method.as_str(), asked.uri.path());
+        session.shared.audit.refused_request(&session.caller(peer), request, refusal.reason(), refusal);
+    }
     let mut response = refusal.response();
     if refusal.ends_connection() {
         session.close.cancel();
-        if version < Version::HTTP_2 {
+        if asked.version < Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }

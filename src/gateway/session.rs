@@ -1,7 +1,8 @@
 //! One connection's holder: who it is under the trust that is in effect now, and whether it still has standing.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
@@ -15,7 +16,9 @@ use super::proxy::UpstreamClient;
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::{Clock, Limits, SharedRegistry};
+use crate::audit::{Audit, Caller};
 use crate::registry::NotRegistered;
+use crate::sighting::{Seen, Sighting, Visit};
 use crate::trust::Trust;
 
 /// What all connections share.
@@ -23,6 +26,8 @@ pub(super) struct Shared {
     pub(super) in_effect: watch::Receiver<Option<Arc<InEffect>>>,
     pub(super) registry: SharedRegistry,
     pub(super) clock: Clock,
+    pub(super) audit: Audit,
+    pub(super) seen: Arc<Seen>,
     pub(super) limits: Limits,
     pub(super) stats: Arc<GatewayStats>,
     pub(super) upstreams: UpstreamClient,
@@ -35,8 +40,8 @@ pub(super) enum NoStanding {
     NothingInEffect,
     #[error(transparent)]
     NotAnIdentity(#[from] NotAnIdentity),
-    #[error("{peer} has no standing: {cause}")]
-    NotRegistered { peer: String, cause: NotRegistered },
+    #[error("{} has no standing: {cause}", peer.identity)]
+    NotRegistered { peer: Arc<Peer>, cause: NotRegistered },
 }
 
 impl NoStanding {
@@ -44,12 +49,34 @@ impl NoStanding {
     pub(super) fn is_not_ready(&self) -> bool {
         matches!(self, Self::NotRegistered { cause: NotRegistered::NotReady, .. })
     }
+
+    /// CamelCase name for the audit log.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::NothingInEffect => "NotConfigured",
+            Self::NotAnIdentity(cause) => cause.reason(),
+            Self::NotRegistered { cause, .. } => cause.reason(),
+        }
+    }
+
+    fn peer(&self) -> Option<&Peer> {
+        match self {
+            Self::NotRegistered { peer, .. } => Some(peer),
+            Self::NothingInEffect | Self::NotAnIdentity(_) => None,
+        }
+    }
 }
 
 /// A peer under the snapshot by which it was identified.
 struct Known {
     trust: Arc<Trust>,
     peer: Arc<Peer>,
+}
+
+/// What a connection that was let in leaves behind: who it was, and that its certificate is in use.
+struct Admitted {
+    peer: Arc<Peer>,
+    visit: Visit,
 }
 
 struct Activity {
@@ -67,6 +94,9 @@ pub(super) struct Session {
     pub(super) close: CancellationToken,
     leaf: CertificateDer<'static>,
     known: Mutex<Option<Known>>,
+    admitted: OnceLock<Admitted>,
+    /// Its refusal, or its end, is in the audit log.
+    refused: AtomicBool,
     activity: Mutex<Activity>,
 }
 
@@ -74,16 +104,36 @@ impl Session {
     pub(super) fn new(shared: Arc<Shared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
         let activity = Activity { in_flight: 0, since: Instant::now(), asked: false, responses: Vec::new() };
         let (known, activity) = (Mutex::new(None), Mutex::new(activity));
-        Self { shared, remote, close: CancellationToken::new(), leaf, known, activity }
+        let (close, admitted, refused) = (CancellationToken::new(), OnceLock::new(), AtomicBool::new(false));
+        Self { shared, remote, close, leaf, known, admitted, refused, activity }
     }
 
-    /// Who asks, decided now: by the trust in effect, the clock and the registry.
+    /// The connection begins.
+    pub(super) fn begin(&self) {
+        // The verdict is told by the check itself, and given again to whoever asks for something.
+        drop(self.check());
+    }
+
+    /// Who asks, decided now: by the trust in effect, the clock and the registry. When that changes what has become of the
+    /// connection, the audit log is told.
     pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
+        let checked = self.decide();
+        match &checked {
+            Ok(peer) => {
+                self.admitted.get_or_init(|| self.admit(peer));
+            }
+            Err(cause) if cause.is_not_ready() || self.refused.swap(true, Ordering::Relaxed) => {}
+            Err(cause) => self.tell(cause),
+        }
+        checked
+    }
+
+    fn decide(&self) -> Result<Arc<Peer>, NoStanding> {
         let peer = self.identify()?;
         let identity = &peer.identity;
         match self.shared.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)) {
             Ok(()) => Ok(peer),
-            Err(cause) => Err(NoStanding::NotRegistered { peer: identity.to_string(), cause }),
+            Err(cause) => Err(NoStanding::NotRegistered { peer, cause }),
         }
     }
 
@@ -102,6 +152,54 @@ impl Session {
         let peer = Arc::new(authz::identify(&in_effect.trust, &self.leaf, now)?);
         *known = Some(Known { trust: Arc::clone(&in_effect.trust), peer: Arc::clone(&peer) });
         Ok(peer)
+    }
+
+    fn admit(&self, peer: &Arc<Peer>) -> Admitted {
+        self.shared.audit.admitted(&self.caller(Some(peer)), &peer.identity);
+        let opening = Sighting {
+            serial: peer.serial.clone(),
+            issuer: peer.issuer.clone(),
+            identity: peer.identity.clone(),
+            at: self.shared.clock.now(),
+            from: self.remote.ip(),
+        };
+        Admitted { peer: Arc::clone(peer), visit: self.shared.seen.open(opening) }
+    }
+
+    fn tell(&self, cause: &NoStanding) {
+        match self.admitted.get() {
+            Some(admitted) => {
+                let caller = self.caller(Some(&admitted.peer));
+                self.shared.audit.ended_connection(&caller, cause.reason(), cause);
+            }
+            None => self.shared.audit.refused_connection(&self.caller(cause.peer()), cause.reason(), cause),
+        }
+    }
+
+    /// The other end, for the audit log.
+    pub(super) fn caller<'p>(&self, peer: Option<&'p Peer>) -> Caller<'p> {
+        let Some(peer) = peer else { return Caller::stranger(self.remote) };
+        Caller {
+            remote: self.remote,
+            identity: Some(&peer.identity),
+            signer: &peer.signer.name,
+            issuer: &peer.issuer,
+            serial: &peer.serial,
+        }
+    }
+
+    /// The certificate is in use now.
+    pub(super) fn used(&self) {
+        if let Some(admitted) = self.admitted.get() {
+            admitted.visit.touch(self.shared.clock.now());
+        }
+    }
+
+    /// A request that takes long is a use for as long as it takes.
+    pub(super) fn still_used(&self) {
+        if lock(&self.activity).in_flight > 0 {
+            self.used();
+        }
     }
 
     /// A request begins; it ends when the guard is dropped.

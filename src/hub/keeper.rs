@@ -11,16 +11,19 @@ use tracing::{error, info, warn};
 
 use crate::api::rules::AuthorityPlan;
 use crate::api::words;
-use crate::audit;
+use crate::audit::Audit;
 use crate::ca::authority::{Authority, AuthorityError};
 use crate::ca::bundle::Bundle;
 use crate::ca::line::{Evidence, Line, Step};
 use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
+use crate::hub::chronicle::LineRecord;
 use crate::hub::gate::Gate;
+use crate::hub::lease::Leading;
 use crate::hub::serving_report;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
+use crate::ledger::LedgerError;
 use crate::private_key::{KeyError, PrivateKey};
 use crate::timestamp::Timestamp;
 
@@ -28,6 +31,10 @@ use crate::timestamp::Timestamp;
 const ROUND: Duration = Duration::from_secs(15);
 /// How soon a round that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// How soon a hub looks again that cannot tell whether it leads.
+const SOON: Duration = Duration::from_millis(500);
+/// How long a line waits for the record of what has had its effect before.
+const CATCH_UP: Duration = Duration::from_millis(500);
 /// A reservation is made longer than needed by this part of its length, so that one write serves many certificates.
 const RESERVE_AHEAD: u32 = 8;
 
@@ -111,6 +118,12 @@ pub struct Reserve {
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
+    /// Another hub may lead.
+    #[error("whether this hub still leads is not known")]
+    NotLeading,
+    /// A step that was taken could not be recorded; it has no effect before it is.
+    #[error("a step of the authorities could not be recorded: {0}")]
+    Ledger(#[from] LedgerError),
     /// The Secret could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -136,14 +149,22 @@ pub struct Keeper {
     pub store: Store,
     /// The time.
     pub clock: Clock,
+    /// Where decisions are told.
+    pub audit: Audit,
     /// What it is wanted to be.
     pub plan: watch::Receiver<LinePlan>,
     /// When a Next may sign.
     pub gate: Gate,
+    /// Whether this hub may write.
+    pub leading: Leading,
     /// Where its state goes.
     pub state: watch::Sender<LineState>,
     /// Told about every change of the state.
     pub board: Board,
+    /// Where its steps are recorded.
+    pub(crate) record: LineRecord,
+    /// Who asked for a step that is not recorded yet; empty when its time had come. `None` when nothing waits.
+    pub unrecorded: Option<String>,
     /// Reservations of signers.
     pub reservations: mpsc::Receiver<Reserve>,
 }
@@ -177,9 +198,14 @@ impl Keeper {
     async fn round(&mut self) -> Duration {
         match self.advance().await {
             Ok(()) => ROUND,
+            Err(KeeperError::NotLeading) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
                 info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
+            }
+            Err(KeeperError::Ledger(error)) => {
+                warn!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
+                RETRY
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {
                 warn!(%error, secret = self.names.secret, "Keeping the authorities; trying again");
@@ -208,7 +234,7 @@ impl Keeper {
 
     /// The gateway's line has no AddOnSigner whose status could say it.
     async fn report_problem(&self, problem: &str) {
-        if let Gate::Gateway { .. } = self.gate {
+        if matches!(self.gate, Gate::Gateway { .. }) || self.leads().is_err() {
             return;
         }
         if let Err(error) = serving_report::write_problem(&self.store.config_maps(), problem).await {
@@ -246,12 +272,19 @@ impl Keeper {
         self.settle(stored, Step::Rest).await
     }
 
-    async fn begin(&self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
+    /// Asked right before every write of the line.
+    fn leads(&self) -> Result<(), KeeperError> {
+        self.leading.epoch().map(|_| ()).ok_or(KeeperError::NotLeading)
+    }
+
+    async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
         let (authority, pkcs8) = self.make(plan, now)?;
         let id = authority.id().to_owned();
         let line = Line::default().begin(authority, now);
+        self.leads()?;
         let stored = self.store.create(&self.names, &line, &pkcs8).await?;
-        audit::authority(&self.names.authority, &id, "created");
+        self.unrecorded = Some(String::new());
+        self.audit.authority(self.names.line(), &id, "created");
         Ok(stored)
     }
 
@@ -264,7 +297,7 @@ impl Keeper {
 
     /// Persists one step, and publishes what it changed before the next step is looked at.
     async fn take(
-        &self,
+        &mut self,
         stored: StoredLine,
         step: Step,
         plan: &LinePlan,
@@ -282,7 +315,11 @@ impl Keeper {
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
+        self.leads()?;
+        let handled = stored.line.handled_request().map(str::to_owned);
         let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
+        let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
+        self.unrecorded.get_or_insert_default().push_str(asked);
         let verb = match &step {
             Step::Prepare => "prepared",
             Step::Activate => "activated",
@@ -293,7 +330,7 @@ impl Keeper {
             Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
             _ => stored.line.active().map_or("", |active| active.authority.id()),
         };
-        audit::authority(&self.names.authority, id, verb);
+        self.audit.authority(self.names.line(), id, verb);
         Ok(stored)
     }
 
@@ -308,9 +345,37 @@ impl Keeper {
             Gate::Leaves(_) => Some(serving_report::render(&stored.line, waiting.clone())?),
             Gate::Gateway { .. } => None,
         };
+        self.leads()?;
+        self.record_steps(&stored.line).await?;
         self.store.publish(&self.names, &bundle, report).await?;
+        self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
+    }
+
+    /// A step of this process is recorded before it has an effect. What was read as it is has had its effect already: recording it
+    /// must not keep the gateway waiting.
+    async fn record_steps(&mut self, line: &Line) -> Result<(), KeeperError> {
+        if self.record.is_known(line) {
+            self.unrecorded = None;
+            return Ok(());
+        }
+        let actor = self.unrecorded.clone();
+        let recording = self.record.write(line, actor.as_deref().unwrap_or_default());
+        if actor.is_some() {
+            recording.await?;
+            self.unrecorded = None;
+        } else if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            info!(secret = self.names.secret, "The ledger does not answer; the authorities are recorded later");
+        }
+        Ok(())
+    }
+
+    async fn record_anchors(&self, line: &Line) {
+        let recording = self.record.distributed(line, &self.names.config_map);
+        if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            info!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
+        }
     }
 
     /// After the bundle with the new anchor is what every new certificate comes with, the last certificate of before is known.
@@ -325,6 +390,7 @@ impl Keeper {
         let Ok(last) = board.last_leaf() else { return Ok(()) };
         let until = last.unwrap_or_else(|| self.clock.now());
         let line = ready.line().clone().hold_next_until(until);
+        self.leads()?;
         self.store.replace(&self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }
@@ -353,6 +419,7 @@ impl Keeper {
         let now = self.clock.now();
         let ahead = now.until(reserve.until) / RESERVE_AHEAD;
         let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
+        self.leads()?;
         let stored = self.store.replace(&self.names, &ready.stored, &line, None).await?;
         let (bundle, waiting) = (ready.bundle.clone(), ready.waiting.clone());
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));

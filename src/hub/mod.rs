@@ -1,11 +1,14 @@
 //! The hub: signers, authorities, registrations. One task per line of authorities, one per signer name, two watches for the
-//! registry; `supervisor` starts and stops them as AddOnSigners come and go.
+//! registry; `supervisor` starts and stops them as AddOnSigners come and go. Of several hubs one leads, by a Lease.
 
 pub mod answers;
 mod backoff;
 pub mod board;
+mod chronicle;
 pub mod gate;
+mod heads;
 pub mod keeper;
+pub mod lease;
 pub mod permission;
 pub mod plan;
 pub mod registration;
@@ -26,15 +29,21 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::api::rules::AuthorityPlan;
+use crate::audit::Audit;
 use crate::clock::Clock;
+use crate::ledger::{Ledger, LedgerError, Writer};
 use crate::policy::ServingRules;
 use crate::public_key::KeyKind;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
+use crate::sighting::Seen;
 use crate::telemetry::Metrics;
 use crate::trust::Trust;
+use chronicle::Notes;
+use heads::Heads;
+use lease::{Leading, Loss};
 use registration::Signers;
-use registry::RegistryError;
+use registry::{Recorded, RegistryError};
 use supervisor::Supervisor;
 
 /// The gateway's serving CA lives this long and is replaced this long before its end.
@@ -73,8 +82,16 @@ pub struct HubLinks {
     pub trust: watch::Sender<Arc<Trust>>,
     /// What the gateway trusts.
     pub applied: watch::Receiver<Arc<Trust>>,
+    /// Whether this hub leads: nothing is signed or written while it does not.
+    pub leading: Leading,
     /// Counters.
     pub metrics: Metrics,
+    /// Where decisions are told.
+    pub audit: Audit,
+    /// Where decisions are recorded.
+    pub ledger: Ledger,
+    /// Which certificates the gateway sees in use.
+    pub seen: Arc<Seen>,
 }
 
 /// Why the hub stopped.
@@ -83,6 +100,12 @@ pub enum HubError {
     /// The registry cannot be kept.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// Another hub may lead now.
+    #[error("{0}; this hub ends, so that two never act at once, and waits for its turn when it is started again")]
+    LeaseLost(#[from] Loss),
+    /// What is not recorded is not done.
+    #[error("the hub cannot record what it does: {0}")]
+    Ledger(#[from] LedgerError),
     /// A task that runs as long as the hub ended.
     #[error("the hub's task {0} ended")]
     TaskEnded(String),
@@ -91,29 +114,70 @@ pub enum HubError {
     TaskFailed(#[from] tokio::task::JoinError),
 }
 
-/// Runs the hub until one of its tasks ends, which none does by itself.
+/// Runs the hub until one of its tasks ends, which none does by itself, or until it has lost the Lease. Before it leads it only
+/// reads who is registered, so that it can start at once.
 ///
 /// # Errors
 /// [`HubError`] says which task ended and why.
-pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError> {
+pub async fn run(links: HubLinks, settings: HubSettings, writer: Writer) -> Result<(), HubError> {
+    let mut leading = links.leading.clone();
     let addon_api = registry::discover(&links.client).await?;
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
     let (signers, served) = watch::channel(Signers::default());
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
-    let (client, registry) = (links.client.clone(), links.registry.clone());
-    tasks.spawn(async move { Ok(registry::watch_clusters(client, registry).await?) });
+    let notes = Notes::default();
+    let recorded = Recorded { registry: links.registry.clone(), audit: links.audit.clone(), notes: notes.clone() };
+    let (client, clusters) = (links.client.clone(), recorded.clone());
+    tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
     let all_again = Arc::new(Notify::new());
-    let (client, registry, missed) = (links.client.clone(), links.registry.clone(), all_again.clone());
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, registry, seen, missed).await?) });
-    let (client, clock) = (links.client.clone(), links.clock.clone());
+    let (client, missed) = (links.client.clone(), all_again.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, seen, missed).await?) });
+    let epoch = tokio::select! {
+        Some(ended) = tasks.join_next() => return ended?,
+        leads = leading.acquired() => u64::from(leads?),
+    };
+    record(&mut tasks, &links, &settings, (writer, epoch), notes.clone());
+    let writer = registration::Writer::new(&links, addon_api);
     tasks.spawn(async move {
-        registration::keep(client, addon_api, clock, addons, all_again, served).await;
+        writer.keep(addons, all_again, served).await;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
-    let supervisor = Supervisor::new(links, settings, addon_api, signers);
+    let supervisor = Supervisor::new(links, settings, addon_api, signers, notes);
     tasks.spawn(supervisor.run());
-    match tasks.join_next().await {
-        Some(ended) => ended?,
-        None => Ok(()),
+    tokio::select! {
+        Some(ended) = tasks.join_next() => ended?,
+        loss = leading.lost() => Err(loss.into()),
     }
+}
+
+/// The ledger's writer, and what feeds it beside the signers.
+fn record(
+    tasks: &mut JoinSet<Result<(), HubError>>,
+    links: &HubLinks,
+    settings: &HubSettings,
+    (writer, epoch): (Writer, u64),
+    notes: Notes,
+) {
+    let ended = |what: &str| Err(HubError::TaskEnded(what.to_owned()));
+    let location = writer.location();
+    tasks.spawn(async move {
+        writer.run(epoch).await?;
+        ended("writer of the ledger")
+    });
+    let (ledger, registry) = (links.ledger.clone(), links.registry.clone());
+    tasks.spawn(async move {
+        notes.keep(ledger, registry).await;
+        ended("record of changes")
+    });
+    let ledger = (links.ledger.clone(), location);
+    let heads = Heads::new(&links.client, &settings.namespace, links.clock.clone(), ledger, links.leading.clone());
+    tasks.spawn(async move {
+        heads.keep().await;
+        ended("heads of the ledger")
+    });
+    let (ledger, seen, clock) = (links.ledger.clone(), links.seen.clone(), links.clock.clone());
+    tasks.spawn(async move {
+        chronicle::keep_seen(ledger, seen, clock).await;
+        ended("record of use")
+    });
 }

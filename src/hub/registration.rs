@@ -13,7 +13,10 @@ use tracing::{debug, info, warn};
 
 use crate::api::ocm::{self, AddOnApi, Registration};
 use crate::api::rules::SignerConfig;
+use crate::api::words;
 use crate::clock::Clock;
+use crate::hub::HubLinks;
+use crate::hub::lease::Leading;
 use crate::hub::registry::addons_api;
 use crate::identity::{AddOnName, ClusterName, PeerIdentity};
 use crate::timestamp::Timestamp;
@@ -33,59 +36,63 @@ pub struct Signers {
     pub deleted: Arc<BTreeSet<String>>,
 }
 
-/// Writes registrations until one of its inputs ends: for every object that is seen, and for all when the signers change or
-/// `all_again` says that not all were passed on.
-pub async fn keep(
+/// Writes registrations.
+pub struct Writer {
     client: Client,
     api: AddOnApi,
     clock: Clock,
-    mut seen: mpsc::Receiver<DynamicObject>,
-    all_again: Arc<Notify>,
-    mut signers: watch::Receiver<Signers>,
-) {
-    let (retry, mut again) = mpsc::channel::<DynamicObject>(1024);
-    let writer = Writer { client, api, clock, retry };
-    loop {
-        tokio::select! {
-            object = seen.recv() => match object {
-                Some(object) => {
+    leading: Leading,
+    retry: (mpsc::Sender<DynamicObject>, mpsc::Receiver<DynamicObject>),
+}
+
+impl Writer {
+    /// With the hub's account, while it leads.
+    pub fn new(links: &HubLinks, api: AddOnApi) -> Self {
+        let (client, clock, leading) = (links.client.clone(), links.clock.clone(), links.leading.clone());
+        Self { client, api, clock, leading, retry: mpsc::channel(1024) }
+    }
+
+    /// Writes registrations until one of its inputs ends: for every object that is seen, and for all when the signers change or
+    /// `all_again` says that not all were passed on.
+    pub async fn keep(
+        mut self,
+        mut seen: mpsc::Receiver<DynamicObject>,
+        all_again: Arc<Notify>,
+        mut signers: watch::Receiver<Signers>,
+    ) {
+        loop {
+            tokio::select! {
+                object = seen.recv() => match object {
+                    Some(object) => {
+                        let served = signers.borrow().clone();
+                        self.write(&object, &served).await;
+                    }
+                    None => return,
+                },
+                Some(object) = self.retry.1.recv() => {
                     let served = signers.borrow().clone();
-                    writer.write(&object, &served).await;
+                    self.write_fresh(&object, &served).await;
                 }
-                None => return,
-            },
-            Some(object) = again.recv() => {
-                let served = signers.borrow().clone();
-                writer.write_fresh(&object, &served).await;
-            }
-            changed = signers.changed() => {
-                if changed.is_err() {
-                    return;
+                changed = signers.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    all_again.notify_one();
                 }
-                all_again.notify_one();
-            }
-            () = all_again.notified() => {
-                let served = signers.borrow_and_update().clone();
-                if !writer.write_all(&served).await {
-                    let all_again = all_again.clone();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(RETRY).await;
-                        all_again.notify_one();
-                    });
+                () = all_again.notified() => {
+                    let served = signers.borrow_and_update().clone();
+                    if !self.write_all(&served).await {
+                        let all_again = all_again.clone();
+                        tokio::spawn(async move {
+                            tokio::time::sleep(RETRY).await;
+                            all_again.notify_one();
+                        });
+                    }
                 }
             }
         }
     }
-}
 
-struct Writer {
-    client: Client,
-    api: AddOnApi,
-    clock: Clock,
-    retry: mpsc::Sender<DynamicObject>,
-}
-
-impl Writer {
     /// Returns whether every object was looked at.
     async fn write_all(&self, signers: &Signers) -> bool {
         let addons = addons_api(&self.client, self.api);
@@ -114,7 +121,7 @@ impl Writer {
         match addons.get_opt(&object.name_any()).await {
             Ok(Some(fresh)) => self.write(&fresh, signers).await,
             Ok(None) => {}
-            Err(error) => self.later(object, &error),
+            Err(error) => self.later(object, &words(&error)),
         }
     }
 
@@ -122,6 +129,9 @@ impl Writer {
         let Some(status) = wanted_status(object, self.api, signers, self.clock.now()) else { return };
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let addons = Api::<DynamicObject>::namespaced_with(self.client.clone(), &namespace, &self.api.resource());
+        if self.leading.epoch().is_none() {
+            return self.later(object, "this hub does not lead now");
+        }
         // With resourceVersion: both lists are replaced whole, so a write on an old view must fail.
         let body = json!({
             "metadata": { "resourceVersion": object.resource_version() },
@@ -130,14 +140,14 @@ impl Writer {
         match addons.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body)).await {
             Ok(_) => info!(cluster = namespace, addon = name, "Wrote the addon's registration"),
             Err(kube::Error::Api(answer)) if answer.is_not_found() => {}
-            Err(error) => self.later(object, &error),
+            Err(error) => self.later(object, &words(&error)),
         }
     }
 
-    fn later(&self, object: &DynamicObject, error: &kube::Error) {
+    fn later(&self, object: &DynamicObject, error: &str) {
         let (cluster, addon) = (object.namespace().unwrap_or_default(), object.name_any());
-        debug!(%error, cluster, addon, "Writing the addon's registration; trying again");
-        let (retry, object) = (self.retry.clone(), object.clone());
+        debug!(error, cluster, addon, "Writing the addon's registration; trying again");
+        let (retry, object) = (self.retry.0.clone(), object.clone());
         tokio::spawn(async move {
             tokio::time::sleep(RETRY).await;
             // The receiver lives as long as the hub: when it is gone, so is the reason to write.

@@ -15,9 +15,32 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
 
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
+use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
+use crate::hub::chronicle::Notes;
 use crate::identity::{AddOnName, ClusterName};
-use crate::registry::{AddOnFacts, ClusterFacts, Registry, SharedRegistry};
+use crate::registry::{AddOnFacts, ClusterFacts, Registry, SharedRegistry, StandingChange};
+
+/// The registry, and where changes of standing are told.
+#[derive(Clone)]
+pub(super) struct Recorded {
+    /// Who has standing.
+    pub registry: SharedRegistry,
+    /// Where decisions are told.
+    pub audit: Audit,
+    /// Where they are recorded.
+    pub notes: Notes,
+}
+
+impl Recorded {
+    fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
+        // Told after the lock is given back: requests wait for it.
+        for change in self.registry.write(change) {
+            self.audit.standing(&change);
+            self.notes.standing(&change);
+        }
+    }
+}
 
 /// Why the registry cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +99,7 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub async fn watch_clusters(client: Client, registry: SharedRegistry) -> Result<(), RegistryError> {
+pub(super) async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
     let mut events =
         watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed = HashMap::new();
@@ -106,10 +129,10 @@ pub async fn watch_clusters(client: Client, registry: SharedRegistry) -> Result<
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub async fn watch_addons(
+pub(super) async fn watch_addons(
     client: Client,
     api: AddOnApi,
-    registry: SharedRegistry,
+    registry: Recorded,
     seen: mpsc::Sender<DynamicObject>,
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
@@ -181,13 +204,13 @@ pub async fn look_up(
     Ok(registry)
 }
 
-fn record_cluster(registry: &SharedRegistry, object: &DynamicObject) {
+fn record_cluster(registry: &Recorded, object: &DynamicObject) {
     if let Some((name, facts)) = cluster_entry(object) {
         registry.write(|registry| registry.set_cluster(name, Some(facts)));
     }
 }
 
-fn record_addon(registry: &SharedRegistry, object: &DynamicObject) {
+fn record_addon(registry: &Recorded, object: &DynamicObject) {
     if let Some((cluster, addon, facts)) = addon_entry(object) {
         registry.write(|registry| registry.set_addon(cluster, addon, Some(facts)));
     }

@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::trust::Trust;
 
@@ -54,6 +55,8 @@ pub struct Inputs {
     pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
     /// The time of day.
     pub clock: Clock,
+    /// Where questions are recorded.
+    pub audit: Audit,
     /// What answers: routes below [`BASE`], so `/certificates`, `/certificates/{serial}` and `/entries`, with `get` only.
     /// Errors are [`Problem`]s.
     pub resources: Router,
@@ -117,7 +120,7 @@ impl Inventory {
                 ended = tls::keep_in_effect(tls, publish) => ended,
             }
         };
-        let serve = server::run(self.listener, routes::router(inputs.resources), in_effect, stop.clone());
+        let serve = server::run(self.listener, routes::router(inputs.resources, inputs.audit), in_effect, stop.clone());
         tokio::pin!(serve);
         tokio::select! {
             biased;

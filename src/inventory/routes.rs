@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Query, Request};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use super::{BASE, GROUP, Problem, VERSION};
-use crate::audit;
+use crate::audit::Audit;
 
 /// Under the minute after which kube-apiserver gives up (`--request-timeout`), so that our sentence arrives.
 const ANSWER: Duration = Duration::from_secs(50);
@@ -22,8 +22,8 @@ const ANSWER: Duration = Duration::from_secs(50);
 const REMOTE_USER: &str = "x-remote-user";
 
 /// Everything; `resources` is what answers below [`BASE`].
-pub(super) fn router(resources: Router) -> Router {
-    let resources = resources.fallback(unknown).layer(middleware::from_fn(guard));
+pub(super) fn router(resources: Router, audit: Audit) -> Router {
+    let resources = resources.fallback(unknown).layer(middleware::from_fn_with_state(audit, guard));
     Router::new()
         .route(&format!("/apis/{GROUP}"), get(|| async { Json(group()) }))
         .route(BASE, get(|| async { Json(version()) }))
@@ -52,7 +52,7 @@ fn version() -> Value {
 }
 
 /// Lets through what Kubernetes authorized as it will be answered, bounds it in time, and records who asked for what.
-async fn guard(request: Request, next: Next) -> Response {
+async fn guard(State(audit): State<Audit>, request: Request, next: Next) -> Response {
     let user = user(request.headers());
     let question = request.uri().to_string();
     let answer = match check(&request, user.as_deref()) {
@@ -62,7 +62,7 @@ async fn guard(request: Request, next: Next) -> Response {
         }),
         Err(problem) => problem.into_response(),
     };
-    audit::inventory(user.as_deref().unwrap_or_default(), &question, answer.status().as_u16());
+    audit.inventory(user.as_deref().unwrap_or_default(), &question, answer.status().as_u16());
     answer
 }
 

@@ -5,19 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The pure core: values in, values out.
-const CORE: [&str; 14] = [
+const CORE: [&str; 17] = [
     "asn1",
     "ca",
     "csr",
     "general_names",
     "hex",
     "identity",
+    "journal",
     "pem",
     "policy",
     "private_key",
     "public_key",
     "rate",
     "registry",
+    "sighting",
+    "throttle",
     "timestamp",
     "trust",
 ];
@@ -41,7 +44,7 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Who must not import whom.
-const APART: [(&str, &[&str]); 8] = [
+const APART: [(&str, &[&str]); 9] = [
     ("hub", &["gateway", "inventory", "agent", "embedded", "cli", "app", "demo"]),
     ("gateway", &["hub", "inventory", "agent", "embedded", "cli", "app", "demo", "api"]),
     ("inventory", &["hub", "gateway", "agent", "embedded", "cli", "app", "demo"]),
@@ -50,6 +53,7 @@ const APART: [(&str, &[&str]); 8] = [
     ("api", &["hub", "gateway", "inventory", "agent", "embedded", "cli", "app", "demo"]),
     ("listener", &["hub", "gateway", "inventory", "agent", "embedded", "cli", "app", "demo"]),
     ("telemetry", &["hub", "inventory", "agent", "embedded", "cli", "app", "demo"]),
+    ("ledger", &["hub", "gateway", "inventory", "agent", "embedded", "cli", "app", "demo", "api"]),
 ];
 
 fn root() -> PathBuf {

@@ -9,7 +9,7 @@ async fn ask(method: &str, uri: &str, user: &str) -> (u16, Value) {
         .route("/certificates", get(|| async { Json(json!({ "items": [] })) }))
         .route("/certificates/{serial}", get(|Path(serial): Path<String>| async move { Json(json!(serial)) }));
     let request = Request::builder().method(method).uri(uri).header(REMOTE_USER, user).body(Body::empty()).unwrap();
-    let answer = router(resources).oneshot(request).await.unwrap();
+    let answer = router(resources, Audit::default()).oneshot(request).await.unwrap();
     let code = answer.status().as_u16();
     let body = to_bytes(answer.into_body(), 10_000).await.unwrap();
     (code, if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() })

@@ -165,6 +165,11 @@ hub   yes patch       apiregistration.k8s.io apiservices v1alpha1.ledger.addon-s
 hub   no  patch       apiregistration.k8s.io apiservices v1.apps
 hub   no  create      apiregistration.k8s.io apiservices everywhere
 hub   no  list        ledger.addon-signer.io certificates everywhere
+hub   yes create      coordination.k8s.io leases in:addon-signer
+hub   yes update      coordination.k8s.io leases in:addon-signer/addon-signer
+hub   no  update      coordination.k8s.io leases in:addon-signer/other
+hub   no  delete      coordination.k8s.io leases in:addon-signer/addon-signer
+hub   no  get         coordination.k8s.io leases in:default/addon-signer
 hub   yes create      events.k8s.io events in:default
 hub   no  create      events.k8s.io events in:cluster1
 hub   no  create      core pods  in:addon-signer

@@ -121,9 +121,9 @@ async fn idle_sessions_end_within_two_seconds_of_losing_standing() {
     let not_accepted = ClusterFacts { accepted: false, deleting: false };
     type Loss = fn(&mut Registry, ClusterFacts);
     let losses: [Loss; 3] = [
-        |registry, _| registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), None),
-        |registry, _| registry.set_cluster("c1".parse().unwrap(), None),
-        |registry, facts| registry.set_cluster("c1".parse().unwrap(), Some(facts)),
+        |registry, _| drop(registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), None)),
+        |registry, _| drop(registry.set_cluster("c1".parse().unwrap(), None)),
+        |registry, facts| drop(registry.set_cluster("c1".parse().unwrap(), Some(facts))),
     ];
     for lose in losses {
         let world = World::start(Vec::new()).await;

@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use addon_signer::audit::Audit;
 use addon_signer::clock::Clock;
 use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, GatewayStats, Inputs, Limits};
 use addon_signer::identity::Convention;
 use addon_signer::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
+use addon_signer::sighting::Seen;
 use addon_signer::trust::{Route, SignerTrust, Trust};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -44,6 +46,8 @@ pub(crate) struct World {
     pub(crate) serving: watch::Sender<Option<Arc<CertifiedKey>>>,
     pub(crate) applied: watch::Receiver<Arc<Trust>>,
     pub(crate) stats: Arc<GatewayStats>,
+    pub(crate) audit: Audit,
+    pub(crate) seen: Arc<Seen>,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) running: JoinHandle<Result<(), GatewayError>>,
@@ -73,17 +77,35 @@ impl World {
         let gateway = Gateway::bind(GatewayConfig { listen: ANY, limits }).await.unwrap();
         let registry = SharedRegistry::default();
         register(&registry);
+        let (audit, seen) = (Audit::new(clock.clone()), Arc::<Seen>::default());
         let inputs = Inputs {
             trust: trust_receiver,
             registry: registry.clone(),
             serving: serving_receiver,
             clock: clock.clone(),
+            audit: audit.clone(),
+            seen: seen.clone(),
         };
         let (address, stats, stop) = (gateway.local_addr(), gateway.stats(), CancellationToken::new());
         let running = tokio::spawn(gateway.run(inputs, applied, stop.clone()));
         let [telemetry, search, serving_ca] = ["telemetry", "search", "serving"].map(|line| Ca::new(line, clock.now()));
         let applied = applied_receiver;
-        Self { telemetry, search, serving_ca, clock, registry, trust, serving, applied, stats, address, stop, running }
+        Self {
+            telemetry,
+            search,
+            serving_ca,
+            clock,
+            registry,
+            trust,
+            serving,
+            applied,
+            stats,
+            audit,
+            seen,
+            address,
+            stop,
+            running,
+        }
     }
 
     pub(crate) fn serving_pair(&self) -> Arc<CertifiedKey> {

@@ -7,3 +7,5 @@ mod rotation;
 mod secrecy;
 mod serving;
 mod two_hubs;
+
+pub(super) use kit::rotate;

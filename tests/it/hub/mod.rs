@@ -1,6 +1,7 @@
 //! The hub against an API server: the stand-in by default, a real one where `KUBEBUILDER_ASSETS` names it.
 
 mod corpus;
+mod lease;
 mod lines;
 mod requests;
 mod signers;

@@ -16,12 +16,13 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, create_signer, deploy, telemetry};
+use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
 use crate::support::pki::TestCa;
 use crate::support::{TestHub, objects, wait_until};
 use crate::whole::client::Pair;
@@ -35,6 +36,7 @@ pub(super) struct Stage {
     ca: TestCa,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
+    _ledger: TempDir,
 }
 
 /// What a ledger's reader would mount.
@@ -72,15 +74,16 @@ impl Stage {
         }
         // Without a client CA the gateway lets nobody in, and shows no certificate.
         create_signer(&admin, "telemetry", telemetry()).await;
+        let (dir, ledger) = fresh_ledger();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let inventory = InventoryOptions { listen, service: "addon-signer-inventory".to_owned() };
-        let options = HubOptions { inventory: Some(inventory), ..options() };
+        let options = HubOptions { ledger, inventory: Some(inventory), ..options() };
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
         let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap().with_inventory(resources());
         let (inventory, gateway) = (process.inventory_address().unwrap(), process.gateway_address());
         let stop = CancellationToken::new();
         let task = tokio::spawn(process.run(stop.clone()));
-        Self { admin, inventory, gateway, ca, stop, task }
+        Self { admin, inventory, gateway, ca, stop, task, _ledger: dir }
     }
 
     pub(super) async fn stop(self) {

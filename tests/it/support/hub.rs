@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
+use addon_signer::audit::Audit;
 use addon_signer::clock::Clock;
+use addon_signer::hub::lease::{self, Leading};
 use addon_signer::hub::{HubError, HubLinks, HubSettings};
+use addon_signer::ledger::{Ledger, Location, Writer, WriterOptions};
 use addon_signer::policy::ServingRules;
 use addon_signer::rate::Rate;
 use addon_signer::registry::SharedRegistry;
@@ -16,9 +19,11 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::lease::Holding;
 use super::{TestHub, objects, wait_until};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER, apply};
@@ -33,8 +38,12 @@ pub(crate) struct RunningHub {
     pub(crate) registry: SharedRegistry,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
+    pub(crate) leading: Leading,
+    pub(crate) ledger: Ledger,
+    holding: Holding,
     task: JoinHandle<Result<(), HubError>>,
     pipe: JoinHandle<()>,
+    _fresh: Option<TempDir>,
 }
 
 /// How a test wants its hub.
@@ -48,6 +57,17 @@ pub(crate) struct Options {
     pub(crate) serving: ServingRules,
     /// The account.
     pub(crate) user: &'static str,
+    /// How long its Lease counts; `None` for a hub that believes that it leads, whatever the Lease says.
+    pub(crate) lease: Option<Duration>,
+    /// Where it records; `None` for a new SQLite file of its own.
+    pub(crate) ledger: Option<Location>,
+}
+
+/// A ledger that is not there yet, in a directory that goes with the handle.
+pub(crate) fn fresh_ledger() -> (TempDir, Location) {
+    let dir = tempfile::tempdir().unwrap();
+    let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
+    (dir, location)
 }
 
 impl Default for Options {
@@ -59,7 +79,17 @@ impl Default for Options {
             ip_addresses: BTreeSet::new(),
             duration: Duration::from_secs(86_400),
         };
-        Self { retention: Duration::from_secs(3_600), rate, grpc_proxy: None, follow: true, serving, user: HUB_USER }
+        let lease = Some(lease::DEFAULT_DURATION);
+        Self {
+            retention: Duration::from_secs(3_600),
+            rate,
+            grpc_proxy: None,
+            follow: true,
+            serving,
+            user: HUB_USER,
+            lease,
+            ledger: None,
+        }
     }
 }
 
@@ -85,13 +115,27 @@ impl RunningHub {
         let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new(Arc::default()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
+        let (holding, leading) = Holding::start(hub, client.clone(), options.lease).await;
+        let (fresh, location) = match options.ledger {
+            Some(location) => (None, location),
+            None => {
+                let (dir, location) = fresh_ledger();
+                (Some(dir), location)
+            }
+        };
+        let replica = format!("test-{}", std::process::id());
+        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock: clock.clone() });
         let links = HubLinks {
             client,
             clock: clock.clone(),
             registry: registry.clone(),
             trust: trust_sender,
             applied: applied_receiver,
+            leading: leading.clone(),
             metrics: metrics.clone(),
+            audit: Audit::new(clock.clone()),
+            ledger: ledger.clone(),
+            seen: Arc::default(),
         };
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
@@ -100,14 +144,14 @@ impl RunningHub {
             rate: options.rate,
             serving: options.serving,
         };
-        let task = tokio::spawn(addon_signer::hub::run(links, settings));
+        let task = tokio::spawn(addon_signer::hub::run(links, settings, writer));
         let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
         let pipe = tokio::spawn(async move {
             while follow && source.changed().await.is_ok() {
                 target.send_replace(source.borrow_and_update().clone());
             }
         });
-        Self { trust, applied, registry, clock, metrics, task, pipe }
+        Self { trust, applied, registry, clock, metrics, leading, ledger, holding, task, pipe, _fresh: fresh }
     }
 
     /// The gateway puts into effect what it was told.
@@ -120,6 +164,24 @@ impl RunningHub {
     /// How the hub ended; waits until it does.
     pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
         (&mut self.task).await.unwrap()
+    }
+
+    /// Waits until it leads; returns its epoch.
+    pub(crate) async fn leads(&mut self) -> u32 {
+        tokio::time::timeout(PATIENCE, self.leading.acquired()).await.unwrap().unwrap()
+    }
+
+    /// Makes a hub that believes that it leads believe something else.
+    pub(crate) fn believe(&self, epoch: Option<u32>) {
+        self.holding.believe(epoch);
+    }
+
+    /// As on SIGTERM: the Lease is given back. Dropping it instead is a kill.
+    pub(crate) async fn stop(mut self) {
+        self.holding.stop.cancel();
+        if let Some(task) = self.holding.task.take() {
+            task.await.unwrap();
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl Pair {
         CertificateDer::from_pem_slice(&self.certificate).unwrap()
     }
 
-    fn config(&self) -> ClientConfig {
+    pub(crate) fn config(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         for anchor in CertificateDer::pem_slice_iter(&self.anchors) {
             roots.add(anchor.unwrap()).unwrap();

@@ -126,7 +126,7 @@ pub(super) fn members(data: &BTreeMap<String, ByteString>) -> Vec<Value> {
 }
 
 /// Asks for a rotation of the signer telemetry as `ca rotate` does.
-pub(super) async fn rotate(admin: &Client, request: &str) {
+pub(in crate::hub) async fn rotate(admin: &Client, request: &str) {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let change = json!({"metadata": {"annotations": {ROTATE: request}}});
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();

@@ -63,7 +63,7 @@ async fn no_key_reaches_a_log_or_a_status() {
     wait_ready(&admin, "telemetry", "True").await;
     drop(running);
     let text = log.text();
-    assert!(text.contains("Took a step of a line of authorities"), "the log was captured: {text}");
+    assert!(text.contains("event=\"authority\""), "the log was captured: {text}");
     assert!(text.contains("AuthorityUnreadable") || text.contains("cannot be read"), "{text}");
     assert!(pieces.len() > 10);
     for haystack in [&text, &status] {

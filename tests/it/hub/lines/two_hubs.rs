@@ -1,4 +1,5 @@
-//! Two hubs on one API server, as during an upgrade.
+//! Two hubs on one API server that both believe that they lead: the Lease keeps that from happening, `resourceVersion` from
+//! doing harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::{MOMENT, mk_csr, mk_ready};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready};
+use crate::support::hub::{
+    Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
+};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 const REQUESTS: usize = 50;
@@ -26,7 +29,8 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
     create_signer(&admin, "telemetry", telemetry()).await;
-    let (first, second) = tokio::join!(RunningHub::start(&hub), RunningHub::start(&hub));
+    let start = || RunningHub::start_with(&hub, Options { lease: None, ..Options::default() });
+    let (first, second) = tokio::join!(start(), start());
     wait_ready(&admin, "telemetry", "True").await;
     let line = OnServer::client(&admin);
     let active = line.wait(&["Active"]).await;

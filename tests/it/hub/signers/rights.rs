@@ -18,8 +18,10 @@ async fn an_account_without_rights_is_told_what_it_lacks() {
     }
     let (log, _guard) = log::capture("addon_signer=info");
     deploy(&hub).await;
-    let _running = RunningHub::start_with(&hub, Options { user: "nobody", ..Options::default() }).await;
-    for resource in ["managedclusters", "managedclusteraddons", "addonsigners", "secrets"] {
+    let nobody = || Options { user: "nobody", ..Options::default() };
+    let _waiting = RunningHub::start_with(&hub, nobody()).await;
+    let _leading = RunningHub::start_with(&hub, Options { lease: None, ..nobody() }).await;
+    for resource in ["leases", "managedclusters", "managedclusteraddons", "addonsigners", "secrets"] {
         wait_until(PATIENCE, &format!("the log to say that {resource} cannot be read"), async || {
             let text = log.text();
             let told = |line: &str| {
@@ -48,7 +50,7 @@ async fn a_signer_whose_authorities_may_not_be_read_says_so() {
         bindings.delete(binding.metadata.name.as_ref().unwrap(), &Default::default()).await.unwrap();
     }
     create_signer(&admin, "telemetry", telemetry()).await;
-    let _running = RunningHub::start(&hub).await;
+    let _running = RunningHub::start_with(&hub, Options { lease: None, ..Options::default() }).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityUnavailable");
     assert!(message.contains("secrets \"telemetry-client-authorities\" is forbidden"), "{message}");

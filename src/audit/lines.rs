@@ -1,0 +1,116 @@
+//! Decisions as lines of JSON: the fields of the event in their order, and nothing else.
+
+use std::fmt::{self, Debug, Write as _};
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+use super::TARGET;
+
+/// Writes decisions, and takes nothing else: the filter of the log for people has no say here.
+pub fn lines<S>(writer: impl Write + Send + 'static) -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'s> LookupSpan<'s>,
+{
+    // Without the hint tracing would ask about every trace event of every library.
+    let ours = FilterFn::new(|metadata| metadata.target() == TARGET).with_max_level_hint(LevelFilter::INFO);
+    let sink = Sink { writer: Box::new(writer), torn: false, lost: 0 };
+    Lines { sink: Mutex::new(sink) }.with_filter(ours)
+}
+
+/// The layer behind [`lines`].
+pub struct Lines {
+    sink: Mutex<Sink>,
+}
+
+struct Sink {
+    writer: Box<dyn Write + Send>,
+    /// A part of a line was written last.
+    torn: bool,
+    lost: u64,
+}
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut object = Object(String::from("{"));
+        event.record(&mut object);
+        object.0.push_str("}\n");
+        // A panic elsewhere leaves at worst a torn line, which the next one begins after.
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_line(&object.0);
+    }
+}
+
+impl Sink {
+    /// A line that cannot be written is counted, and said once on standard error: serving goes on without the log.
+    fn write_line(&mut self, line: &str) {
+        match self.try_write(line) {
+            Ok(()) if self.lost > 0 => {
+                complain(&format!("the audit log can be written again; {} lines are missing", self.lost));
+                self.lost = 0;
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.lost += 1;
+                if self.lost == 1 {
+                    complain(&format!("the audit log cannot be written: {error}; lines are missing until it can"));
+                }
+            }
+        }
+    }
+
+    fn try_write(&mut self, line: &str) -> io::Result<()> {
+        if self.torn {
+            self.writer.write_all(b"\n")?;
+            self.torn = false;
+        }
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match self.writer.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            self.torn = !rest.is_empty();
+        }
+        self.writer.flush()
+    }
+}
+
+fn complain(text: &str) {
+    // Where standard error is gone as well, nobody is left to be told.
+    let _ = writeln!(io::stderr(), "addon-signer: {text}");
+}
+
+/// An object that is being written.
+struct Object(String);
+
+impl Object {
+    fn member(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        let separator = if self.0.len() > 1 { "," } else { "" };
+        // Writing to a String does not fail.
+        let _ = write!(self.0, "{separator}\"{}\":{value}", field.name());
+    }
+}
+
+impl Visit for Object {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.member(field, format_args!("{}", serde_json::Value::from(value)));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.member(field, format_args!("{value}"));
+    }
+
+    /// Kinds that no decision has are texts.
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}

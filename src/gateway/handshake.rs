@@ -1,0 +1,97 @@
+//! Why a connection came to nothing before there was a session on it: a bounded set of causes.
+
+use std::io;
+use std::time::Duration;
+
+use rustls::{CertificateError, Error};
+
+/// The cause, with what is known of it. The text is for the log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoHandshake {
+    #[error("there are {0} connections already")]
+    OverCapacity(usize),
+    #[error("no configuration is in effect")]
+    NotConfigured,
+    #[error("the handshake took longer than {0:?}")]
+    Slow(Duration),
+    #[error("the connection ended during the handshake: {0}")]
+    Closed(io::Error),
+    #[error("{0}")]
+    Tls(Error),
+    #[error("the client has shown no certificate")]
+    NoCertificate,
+}
+
+impl NoHandshake {
+    /// What rustls says through tokio-rustls: its own error inside of the other, or that of the socket.
+    pub(super) fn of(error: io::Error) -> Self {
+        match error.downcast::<Error>() {
+            Ok(Error::NoCertificatesPresented) => Self::NoCertificate,
+            Ok(tls) => Self::Tls(tls),
+            Err(socket) => Self::Closed(socket),
+        }
+    }
+
+    /// CamelCase name for the audit log.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::OverCapacity(_) => "OverCapacity",
+            Self::NotConfigured => "NotConfigured",
+            Self::Slow(_) => "HandshakeSlow",
+            Self::Closed(_) => "HandshakeClosed",
+            Self::NoCertificate => "NoCertificate",
+            Self::Tls(error) => tls_reason(error),
+        }
+    }
+}
+
+fn tls_reason(error: &Error) -> &'static str {
+    match error {
+        Error::InvalidCertificate(error) => certificate_reason(error),
+        // An old version of TLS, no cipher suite in common, and the like.
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => "PeerIncompatible",
+        Error::AlertReceived(_) => "AlertReceived",
+        // Not TLS, or bytes that TLS does not allow there.
+        Error::InvalidMessage(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::PeerMisbehaved(_)
+        | Error::PeerSentOversizedRecord
+        | Error::DecryptError => "NotTLS",
+        _ => "HandshakeFailed",
+    }
+}
+
+fn certificate_reason(error: &CertificateError) -> &'static str {
+    match error {
+        CertificateError::UnknownIssuer => "UnknownIssuer",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "CertificateExpired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "CertificateNotYetValid",
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "CertificateNotForClients",
+        _ => "CertificateInvalid",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{InvalidMessage, PeerIncompatible};
+
+    use super::*;
+
+    #[test]
+    fn every_failure_has_one_of_few_causes() {
+        let tls = |error: Error| NoHandshake::of(io::Error::new(io::ErrorKind::InvalidData, error)).reason();
+        let certificate = |error| tls(Error::InvalidCertificate(error));
+        assert_eq!(tls(Error::NoCertificatesPresented), "NoCertificate");
+        assert_eq!(tls(Error::PeerIncompatible(PeerIncompatible::Tls13RequiredForQuic)), "PeerIncompatible");
+        assert_eq!(tls(Error::InvalidMessage(InvalidMessage::InvalidContentType)), "NotTLS");
+        assert_eq!(tls(Error::AlertReceived(rustls::AlertDescription::UnknownCA)), "AlertReceived");
+        assert_eq!(tls(Error::General("x".to_owned())), "HandshakeFailed");
+        assert_eq!(certificate(CertificateError::UnknownIssuer), "UnknownIssuer");
+        assert_eq!(certificate(CertificateError::Expired), "CertificateExpired");
+        assert_eq!(certificate(CertificateError::NotValidYet), "CertificateNotYetValid");
+        assert_eq!(certificate(CertificateError::InvalidPurpose), "CertificateNotForClients");
+        assert_eq!(certificate(CertificateError::BadSignature), "CertificateInvalid");
+        assert_eq!(NoHandshake::of(io::ErrorKind::UnexpectedEof.into()).reason(), "HandshakeClosed");
+    }
+}

@@ -1,0 +1,249 @@
+//! Takes the Lease, renews it, gives it back: the thin shell around [`super::step`].
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt};
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{Action, Announcer, LEASE_NAME, Leadership, Leading, Ours, Record, Seen, channel, step};
+use crate::api::words;
+use crate::clock::Clock;
+use crate::private_key::KeyError;
+
+/// How soon what somebody else changed in between is read again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How long a hub that ends tries to give the Lease back. Without that, the next one waits for the duration.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How the Lease is held.
+#[derive(Debug, Clone)]
+pub struct LeaseSettings {
+    /// Where the Lease is.
+    pub namespace: String,
+    /// Of this start of the process alone; see [`identity`].
+    pub identity: String,
+    /// How long it counts without being renewed. Kubernetes counts in whole seconds, at least one.
+    pub duration: Duration,
+    /// The largest epoch that is known to have been used, 0 where none is: the next one is larger even if the Lease was deleted.
+    pub floor: u32,
+}
+
+/// The name of this start of the process: a restart is another holder, and has another epoch.
+///
+/// # Errors
+/// [`KeyError::Random`] when the system has no random numbers.
+pub fn identity(replica: &str) -> Result<String, KeyError> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| KeyError::Random)?;
+    Ok(format!("{replica}_{}", crate::hex::encode(&bytes)))
+}
+
+/// Holds the Lease, or waits for it.
+pub struct Holder {
+    api: Api<Lease>,
+    settings: LeaseSettings,
+    clock: Clock,
+    announcer: Announcer,
+    started: Instant,
+    seen: Option<Seen>,
+    /// As the API server showed it last.
+    current: Option<Lease>,
+    epoch: Option<u32>,
+    /// Until when nobody else leads.
+    until: Instant,
+}
+
+impl Holder {
+    /// Holds nothing before [`Self::run`].
+    pub fn new(client: Client, clock: Clock, settings: LeaseSettings) -> (Self, Leading) {
+        let (announcer, leading) = channel();
+        let api = Api::namespaced(client, &settings.namespace);
+        let now = Instant::now();
+        let holder =
+            Self { api, settings, clock, announcer, started: now, seen: None, current: None, epoch: None, until: now };
+        (holder, leading)
+    }
+
+    /// Takes the Lease when that is possible and keeps it, until it is lost, or until `stop`, upon which it is given back.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let until_lost = async {
+            while let Some(pause) = self.round().await {
+                sleep(pause).await;
+            }
+        };
+        if stop.run_until_cancelled(until_lost).await.is_none() {
+            self.release().await;
+        }
+    }
+
+    /// How often a leader renews, and how long it waits for an answer.
+    fn renewal(&self) -> Duration {
+        self.settings.duration / 3
+    }
+
+    /// How often others look, and how soon a request that failed is tried again: once a second by default.
+    fn look(&self) -> Duration {
+        self.settings.duration / 15
+    }
+
+    /// One exchange with the API server; returns when the next is due, or `None` when the Lease is lost.
+    async fn round(&mut self) -> Option<Duration> {
+        let sent = Instant::now();
+        match timeout(self.renewal(), self.exchange(sent)).await {
+            Ok(Ok(Some(pause))) => Some(pause.saturating_sub(sent.elapsed())),
+            Ok(Ok(None)) => None,
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_already_exists() => {
+                self.current = None;
+                Some(AGAIN)
+            }
+            Ok(Err(kube::Error::Api(status))) if status.is_not_found() && self.epoch.is_some() => {
+                self.current = None;
+                Some(AGAIN)
+            }
+            Ok(Err(error)) => Some(self.fail(&words(&error))),
+            Err(_) => Some(self.fail("the API server does not answer in time")),
+        }
+    }
+
+    async fn exchange(&mut self, sent: Instant) -> Result<Option<Duration>, kube::Error> {
+        // A leader knows what it wrote last; if that is no longer so, the API server refuses the write.
+        if self.epoch.is_none() || self.current.is_none() {
+            self.current = self.api.get_opt(LEASE_NAME).await?;
+        }
+        let now = self.started.elapsed();
+        let record = self.current.as_ref().map(|lease| self.record(lease));
+        self.seen = record.map(|record| Seen::follow(self.seen.take(), record, now));
+        let ours = Ours { identity: &self.settings.identity, epoch: self.epoch, floor: self.settings.floor };
+        let (epoch, written) = match step(self.seen.as_ref(), ours, now) {
+            Action::Create { epoch } => (epoch, self.api.create(&PostParams::default(), &self.ours(epoch)).await?),
+            Action::TakeOver { epoch } | Action::Renew { epoch } => (epoch, self.replace(&self.ours(epoch)).await?),
+            Action::Wait { holder } => {
+                let waiting = Leadership::Waiting(format!("held by {holder}"));
+                if self.announcer.leadership() != waiting {
+                    info!(holder, "Waits for the Lease");
+                }
+                self.announcer.step_back(waiting);
+                return Ok(Some(self.look()));
+            }
+            Action::Stop(loss) => {
+                self.announcer.step_back(Leadership::Lost(loss));
+                return Ok(None);
+            }
+        };
+        self.lead(epoch, written, sent);
+        Ok(Some(self.renewal()))
+    }
+
+    /// The Lease is ours. Others count from when they saw the write, which is after it was sent; a third of the duration is left
+    /// for steps that are under way.
+    fn lead(&mut self, epoch: u32, written: Lease, sent: Instant) {
+        let before = self.epoch.replace(epoch);
+        self.current = Some(written);
+        self.until = sent + self.renewal() * 2;
+        if before.is_none() {
+            info!(epoch, identity = self.settings.identity, "Holds the Lease");
+        } else if !matches!(self.announcer.leadership(), Leadership::Leader { .. }) {
+            info!(epoch, "Holds the Lease for certain again");
+        }
+        self.announcer.lead(epoch, self.until);
+    }
+
+    /// Says what follows from a request that failed; whether it had an effect is not known.
+    fn fail(&mut self, error: &str) -> Duration {
+        debug!(error, "Asking for the Lease; trying again");
+        match self.epoch {
+            Some(epoch) if Instant::now() >= self.until => {
+                if self.announcer.leadership() != (Leadership::Unsure { epoch }) {
+                    warn!(
+                        error,
+                        epoch, "Cannot renew the Lease: nothing is signed or changed until it can; the gateway goes on"
+                    );
+                }
+                self.announcer.step_back(Leadership::Unsure { epoch });
+            }
+            Some(_) => {}
+            None => {
+                // A holder that could not reach the API server either has the whole duration once it is back.
+                self.seen = None;
+                let waiting = Leadership::Waiting(format!("which cannot be taken: {error}"));
+                if self.announcer.leadership() != waiting {
+                    warn!(error, "Cannot take the Lease; trying again");
+                }
+                self.announcer.step_back(waiting);
+            }
+        }
+        self.look()
+    }
+
+    fn record(&self, lease: &Lease) -> Record {
+        let spec = lease.spec.clone().unwrap_or_default();
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        Record {
+            holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+            transitions: spec.lease_transitions.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
+            duration: seconds.map_or(self.settings.duration, Duration::from_secs),
+            version: lease.resource_version().unwrap_or_default(),
+        }
+    }
+
+    /// The Lease as we hold it; what others put beside it stays.
+    fn ours(&self, epoch: u32) -> Lease {
+        let metadata = ObjectMeta { name: Some(LEASE_NAME.to_owned()), ..ObjectMeta::default() };
+        let mut lease = self.current.clone().unwrap_or(Lease { metadata, spec: None });
+        let spec = lease.spec.get_or_insert_default();
+        let now = self.time();
+        if spec.holder_identity.as_deref() != Some(&self.settings.identity) {
+            spec.acquire_time = Some(now.clone());
+        }
+        spec.holder_identity = Some(self.settings.identity.clone());
+        spec.lease_transitions = Some(i32::try_from(epoch).unwrap_or(i32::MAX));
+        spec.lease_duration_seconds = Some(i32::try_from(self.settings.duration.as_secs()).unwrap_or(i32::MAX).max(1));
+        spec.renew_time = Some(now);
+        lease
+    }
+
+    /// For people; nobody decides by it.
+    fn time(&self) -> MicroTime {
+        MicroTime(jiff::Timestamp::from_second(self.clock.now().unix()).unwrap_or(jiff::Timestamp::MAX))
+    }
+
+    async fn replace(&self, lease: &Lease) -> Result<Lease, kube::Error> {
+        self.api.replace(LEASE_NAME, &PostParams::default(), lease).await
+    }
+
+    async fn release(&self) {
+        self.announcer.step_back(Leadership::Released);
+        match timeout(FAREWELL, self.give_back()).await {
+            Ok(Ok(())) => info!("Gave the Lease back"),
+            Ok(Err(error)) => {
+                warn!(error = words(&error), "Giving the Lease back; the next hub waits until it has expired")
+            }
+            Err(_) => warn!("The API server does not answer; the next hub waits until the Lease has expired"),
+        }
+    }
+
+    /// Reads it first: a write that was under way when we were stopped may have changed it.
+    async fn give_back(&self) -> Result<(), kube::Error> {
+        loop {
+            let Some(mut lease) = self.api.get_opt(LEASE_NAME).await? else { return Ok(()) };
+            let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_deref() != Some(&self.settings.identity) {
+                return Ok(());
+            }
+            spec.holder_identity = Some(String::new());
+            spec.renew_time = Some(self.time());
+            match self.replace(&lease).await {
+                Err(kube::Error::Api(status)) if status.is_conflict() => sleep(AGAIN).await,
+                Err(error) => return Err(error),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The check of a chain, row by row: [`Chain::follow`] takes each row as it is stored and names the first that is wrong.
+
+use crate::journal::entry::{Entry, EntryError, Hash, Tip};
+use crate::journal::head::Head;
+use crate::timestamp::Timestamp;
+
+/// What is wrong, and with which row.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("row {row}: {problem}")]
+pub struct Fault {
+    /// The first bad row.
+    pub row: u64,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What can be wrong with a row.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// A row is not there.
+    #[error("it is missing; after row {before} comes row {found}")]
+    Missing {
+        /// The row before.
+        before: u64,
+        /// The row that stands there.
+        found: u64,
+    },
+    /// The number in the text is not the row's.
+    #[error("its text says that it is row {0}")]
+    Number(u64),
+    /// The text is not an entry.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    /// The text was altered, or the hash beside it.
+    #[error("its text does not have the hash that is stored beside it")]
+    Text,
+    /// The row and its hash were altered, and the next row remembers the old one.
+    #[error("it was altered: the row after it holds another hash of it")]
+    Rewritten,
+    /// The time is before that of the row before.
+    #[error("its time {0:?} is no time, or is before that of the row before")]
+    Time(String),
+    /// The published head says otherwise.
+    #[error("it is not the row that the head of {0} vouches for: it or rows before it were rewritten")]
+    NotTheHead(String),
+    /// The ledger ends too early.
+    #[error("it is missing, and all after it: the ledger ends at row {end}, and the head vouches for row {head}")]
+    Cut {
+        /// The last row.
+        end: u64,
+        /// The row of the head.
+        head: u64,
+    },
+    /// The index tells something else than the entries.
+    #[error("the index of certificates says something else about it: {0}")]
+    Index(String),
+}
+
+impl Problem {
+    fn at(self, row: u64) -> Fault {
+        Fault { row, problem: self }
+    }
+}
+
+/// A chain, as far as it was followed.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    tip: Tip,
+    head: Option<Head>,
+}
+
+impl Chain {
+    /// A chain that goes on after `tip`, and that must contain what `head` vouches for. The signature of the head is its
+    /// reader's to check.
+    pub fn after(tip: Tip, head: Option<Head>) -> Self {
+        Self { tip, head }
+    }
+
+    /// Where the chain is.
+    pub fn tip(&self) -> Tip {
+        self.tip
+    }
+
+    /// Checks the next row, and reads it.
+    ///
+    /// # Errors
+    /// [`Fault`] names the first bad row, which may be the one before.
+    pub fn follow(&mut self, seq: u64, text: &str, stored: &[u8]) -> Result<Entry, Fault> {
+        let expected = self.tip.seq + 1;
+        if seq != expected {
+            return Err(Problem::Missing { before: self.tip.seq, found: seq }.at(expected));
+        }
+        let hash = Hash::of(text);
+        if stored != hash.as_bytes() {
+            return Err(Problem::Text.at(seq));
+        }
+        let entry = Entry::parse(text).map_err(|error| Problem::from(error).at(seq))?;
+        if entry.seq != seq {
+            return Err(Problem::Number(entry.seq).at(seq));
+        }
+        if Hash::from_hex(entry.previous.as_bytes()) != Some(self.tip.hash) {
+            return Err(Problem::Rewritten.at(self.tip.seq));
+        }
+        let time = Timestamp::from_rfc3339(&entry.time).filter(|time| time.to_string() == entry.time);
+        let Some(time) = time.filter(|time| *time >= self.tip.time) else {
+            return Err(Problem::Time(entry.time).at(seq));
+        };
+        if let Some(head) = self.head.as_ref().filter(|head| head.seq == seq && head.hash != hash.to_string()) {
+            return Err(Problem::NotTheHead(head.time.clone()).at(seq));
+        }
+        self.tip = Tip { seq, hash, time };
+        Ok(entry)
+    }
+
+    /// After the last row: the head must have been reached.
+    ///
+    /// # Errors
+    /// [`Problem::Cut`] with the first row that is missing.
+    pub fn end(&self) -> Result<Tip, Fault> {
+        match self.head.as_ref().filter(|head| head.seq > self.tip.seq) {
+            Some(head) => Err(Problem::Cut { end: self.tip.seq, head: head.seq }.at(self.tip.seq + 1)),
+            None => Ok(self.tip),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    type Row = (u64, String, Vec<u8>);
+
+    fn mk_rows(count: u64) -> Vec<Row> {
+        let mut tip = Tip::EMPTY;
+        let rows = (1..=count).map(|seq| {
+            let entry = Entry {
+                seq,
+                previous: tip.hash.to_string(),
+                time: Timestamp::from_unix(1_795_000_000 + i64::try_from(seq).unwrap()).to_string(),
+                kind: "note".to_owned(),
+                epoch: 1,
+                replica: "r".to_owned(),
+                actor: String::new(),
+                details: BTreeMap::from([("n".to_owned(), seq.to_string())]),
+            };
+            let text = entry.text();
+            tip = Tip { seq, hash: Hash::of(&text), time: Timestamp::from_rfc3339(&entry.time).unwrap() };
+            (seq, text, tip.hash.as_bytes().to_vec())
+        });
+        rows.collect()
+    }
+
+    fn mk_head(rows: &[Row], seq: u64) -> Head {
+        let (_, text, _) = rows.iter().find(|row| row.0 == seq).unwrap();
+        Head {
+            ledger: "l".to_owned(),
+            seq,
+            hash: Hash::of(text).to_string(),
+            time: "2026-11-20T00:00:00Z".to_owned(),
+            key: String::new(),
+            signature: String::new(),
+        }
+    }
+
+    fn check(rows: &[Row], head: Option<Head>) -> Result<Tip, Fault> {
+        let mut chain = Chain::after(Tip::EMPTY, head);
+        for (seq, text, hash) in rows {
+            chain.follow(*seq, text, hash)?;
+        }
+        chain.end()
+    }
+
+    /// Row 3 says something else; `hashes` says whether the hash beside it, and all that follows, is made anew.
+    fn alter(rows: &mut [Row], own_hash: bool, all_after: bool) {
+        rows[2].1 = rows[2].1.replace(r#""n":"3""#, r#""n":"4""#);
+        if own_hash {
+            rows[2].2 = Hash::of(&rows[2].1).as_bytes().to_vec();
+        }
+        for at in 3..if all_after { rows.len() } else { 0 } {
+            let mut entry = Entry::parse(&rows[at].1).unwrap();
+            entry.previous = Hash::of(&rows[at - 1].1).to_string();
+            rows[at].1 = entry.text();
+            rows[at].2 = Hash::of(&rows[at].1).as_bytes().to_vec();
+        }
+    }
+
+    #[test]
+    fn an_untouched_chain_is_good() {
+        let rows = mk_rows(9);
+        assert_eq!(check(&rows, Some(mk_head(&rows, 7))).unwrap().seq, 9);
+        assert_eq!(check(&[], None), Ok(Tip::EMPTY));
+    }
+
+    #[test]
+    fn an_altered_row_is_named() {
+        let mut rows = mk_rows(9);
+        alter(&mut rows, false, false);
+        assert_eq!(check(&rows, None), Err(Problem::Text.at(3)));
+        alter(&mut rows, true, false);
+        assert_eq!(check(&rows, None), Err(Problem::Rewritten.at(3)));
+    }
+
+    #[test]
+    fn a_chain_that_was_made_anew_is_found_by_the_head() {
+        let mut rows = mk_rows(9);
+        let head = mk_head(&rows, 7);
+        alter(&mut rows, true, true);
+        assert!(check(&rows, None).is_ok());
+        assert_eq!(check(&rows, Some(head.clone())), Err(Problem::NotTheHead(head.time).at(7)));
+    }
+
+    #[test]
+    fn missing_moved_and_cut_rows_are_named() {
+        let mut rows = mk_rows(9);
+        rows.remove(3);
+        assert_eq!(check(&rows, None), Err(Problem::Missing { before: 3, found: 5 }.at(4)));
+        let mut rows = mk_rows(9);
+        let (third, fifth) = (rows[2].clone(), rows[4].clone());
+        (rows[2].1, rows[2].2) = (fifth.1, fifth.2);
+        (rows[4].1, rows[4].2) = (third.1, third.2);
+        assert_eq!(check(&rows, None), Err(Problem::Number(5).at(3)));
+        let mut rows = mk_rows(9);
+        let head = mk_head(&rows, 7);
+        rows.truncate(5);
+        assert!(check(&rows, None).is_ok());
+        assert_eq!(check(&rows, Some(head)), Err(Problem::Cut { end: 5, head: 7 }.at(6)));
+    }
+
+    #[test]
+    fn time_does_not_go_back() {
+        let mut rows = mk_rows(2);
+        let mut entry = Entry::parse(&rows[1].1).unwrap();
+        entry.time = "2026-11-18T11:06:40Z".to_owned();
+        rows[1].1 = entry.text();
+        rows[1].2 = Hash::of(&rows[1].1).as_bytes().to_vec();
+        assert_eq!(check(&rows, None), Err(Problem::Time(entry.time).at(2)));
+    }
+}

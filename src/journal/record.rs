@@ -1,0 +1,282 @@
+//! What is recorded: one kind of entry per kind of decision. `docs/ledger-format.md` has the details of each.
+
+use std::collections::BTreeMap;
+
+use data_encoding::BASE64;
+
+use crate::timestamp::Timestamp;
+
+/// The state of an authority in its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthorityStep {
+    /// Its key exists; it is published and signs nothing yet.
+    Prepared,
+    /// It signs.
+    Activated,
+    /// Another one signs; its certificates are still good.
+    Retired,
+    /// Its anchor and its key are gone.
+    Removed,
+}
+
+impl AuthorityStep {
+    /// As entries write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prepared => "prepared",
+            Self::Activated => "activated",
+            Self::Retired => "retired",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// The decision to sign: everything that a certificate will say, before there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    /// The UID of the CSR.
+    pub uid: String,
+    /// The name of the CSR.
+    pub request: String,
+    /// The AddOnSigner, or `gateway-serving`.
+    pub signer: String,
+    /// The version of its specification that was applied (`metadata.generation`).
+    pub generation: i64,
+    /// `spec.signerName`.
+    pub signer_name: String,
+    /// `spec.username`.
+    pub requester: String,
+    /// Whose certificate: empty for the gateway's own.
+    pub cluster: String,
+    /// Of which addon: empty for the gateway's own.
+    pub addon: String,
+    /// Of which agent: empty for the gateway's own.
+    pub agent: String,
+    /// The id of the authority that signs.
+    pub issuer: String,
+    /// 32 lower-case hexadecimal digits.
+    pub serial: String,
+    /// The first second of the certificate.
+    pub not_before: Timestamp,
+    /// Its last second.
+    pub not_after: Timestamp,
+    /// When it was decided.
+    pub prepared: Timestamp,
+    /// SHA-256 over the bytes that will be signed, in hexadecimal.
+    pub tbs: String,
+    /// The request as it was sent.
+    pub csr: String,
+}
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// The first entry of a ledger.
+    Opened {
+        /// 32 random hexadecimal digits: which ledger this is.
+        ledger: String,
+    },
+    /// This process writes from now on, under the entry's epoch.
+    Leader,
+    /// Heads are signed with this key from now on.
+    HeadKey {
+        /// SubjectPublicKeyInfo in base64.
+        key: String,
+    },
+    /// A certificate is about to be signed.
+    Intent(Box<Intent>),
+    /// It was signed and checked.
+    Signed {
+        /// The UID of the CSR.
+        uid: String,
+        /// The serial number of the intent.
+        serial: String,
+        /// DER.
+        certificate: Vec<u8>,
+    },
+    /// An intent comes to nothing: it was never signed for anybody.
+    Abandoned {
+        /// The UID of the CSR.
+        uid: String,
+        /// The serial number of the intent.
+        serial: String,
+        /// One sentence.
+        reason: String,
+    },
+    /// A certificate was signed and could not be handed over.
+    Unpublished {
+        /// The UID of the CSR.
+        uid: String,
+        /// Its serial number.
+        serial: String,
+        /// One sentence.
+        reason: String,
+    },
+    /// A step of a line of authorities.
+    Authority {
+        /// The AddOnSigner, or `gateway-serving`.
+        line: String,
+        /// The authority.
+        id: String,
+        /// What happened to it.
+        step: AuthorityStep,
+        /// Its certificate, DER.
+        certificate: Vec<u8>,
+    },
+    /// The anchors of a line were given to those who trust them.
+    Anchors {
+        /// The AddOnSigner, or `gateway-serving`.
+        line: String,
+        /// The ids of the authorities, separated by spaces.
+        authorities: String,
+        /// The ConfigMap that has them.
+        config_map: String,
+    },
+    /// An AddOnSigner was made, changed or deleted.
+    Signer {
+        /// Its name.
+        signer: String,
+        /// `metadata.generation`.
+        generation: i64,
+        /// Its specification as JSON before; empty when it is new.
+        before: String,
+        /// Its specification as JSON after; empty when it was deleted.
+        after: String,
+    },
+    /// An addon of a cluster lost or got back the right to its certificates.
+    Standing {
+        /// The cluster.
+        cluster: String,
+        /// The addon.
+        addon: String,
+        /// `suspended`, `resumed`, `detached`, `attached`.
+        change: String,
+    },
+    /// Entries were moved to a file; the first that stays is the one after `through`.
+    Archived {
+        /// The last entry in the file.
+        through: u64,
+        /// Its hash in hexadecimal.
+        hash: String,
+    },
+}
+
+impl Record {
+    /// The entry's kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Opened { .. } => "opened",
+            Self::Leader => "leader",
+            Self::HeadKey { .. } => "head-key",
+            Self::Intent(_) => "intent",
+            Self::Signed { .. } => "signed",
+            Self::Abandoned { .. } => "abandoned",
+            Self::Unpublished { .. } => "unpublished",
+            Self::Authority { .. } => "authority",
+            Self::Anchors { .. } => "anchors",
+            Self::Signer { .. } => "signer",
+            Self::Standing { .. } => "standing",
+            Self::Archived { .. } => "archived",
+        }
+    }
+
+    /// The UID of the CSR that it is about.
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Intent(intent) => Some(&intent.uid),
+            Self::Signed { uid, .. } | Self::Abandoned { uid, .. } | Self::Unpublished { uid, .. } => Some(uid),
+            _ => None,
+        }
+    }
+
+    /// What is recorded only when it changes: a topic, whose state it is, and the state.
+    pub fn topic(&self) -> Option<(&'static str, String, String)> {
+        match self {
+            Self::Opened { ledger } => Some(("ledger", String::new(), ledger.clone())),
+            Self::HeadKey { key } => Some(("head-key", String::new(), key.clone())),
+            Self::Authority { line, id, step, .. } => {
+                Some(("authority", format!("{line}/{id}"), step.name().to_owned()))
+            }
+            Self::Anchors { line, authorities, .. } => Some(("anchors", line.clone(), authorities.clone())),
+            Self::Signer { signer, after, .. } => Some(("signer", signer.clone(), after.clone())),
+            Self::Standing { cluster, addon, change } => {
+                Some(("standing", format!("{cluster}/{addon}"), change.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// A configuration is recorded beside the one that it replaces.
+    #[must_use]
+    pub fn with_before(self, before: String) -> Self {
+        match self {
+            Self::Signer { signer, generation, after, .. } => Self::Signer { signer, generation, before, after },
+            other => other,
+        }
+    }
+
+    /// The entry's details.
+    pub fn details(&self) -> BTreeMap<String, String> {
+        let pairs = match self {
+            Self::Opened { ledger } => {
+                vec![("format", "1".to_owned()), ("ledger", ledger.clone()), ("version", version())]
+            }
+            Self::Leader => vec![("version", version())],
+            Self::HeadKey { key } => vec![("key", key.clone())],
+            Self::Intent(intent) => intent.details(),
+            Self::Signed { uid, serial, certificate } => {
+                vec![("certificate", BASE64.encode(certificate)), ("serial", serial.clone()), ("uid", uid.clone())]
+            }
+            Self::Abandoned { uid, serial, reason } | Self::Unpublished { uid, serial, reason } => {
+                vec![("reason", reason.clone()), ("serial", serial.clone()), ("uid", uid.clone())]
+            }
+            Self::Authority { line, id, step, certificate } => vec![
+                ("certificate", BASE64.encode(certificate)),
+                ("id", id.clone()),
+                ("line", line.clone()),
+                ("step", step.name().to_owned()),
+            ],
+            Self::Anchors { line, authorities, config_map } => {
+                vec![("authorities", authorities.clone()), ("config-map", config_map.clone()), ("line", line.clone())]
+            }
+            Self::Signer { signer, generation, before, after } => vec![
+                ("after", after.clone()),
+                ("before", before.clone()),
+                ("generation", generation.to_string()),
+                ("signer", signer.clone()),
+            ],
+            Self::Standing { cluster, addon, change } => {
+                vec![("addon", addon.clone()), ("change", change.clone()), ("cluster", cluster.clone())]
+            }
+            Self::Archived { through, hash } => vec![("hash", hash.clone()), ("through", through.to_string())],
+        };
+        pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+impl Intent {
+    fn details(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("addon", self.addon.clone()),
+            ("agent", self.agent.clone()),
+            ("cluster", self.cluster.clone()),
+            ("csr", self.csr.clone()),
+            ("generation", self.generation.to_string()),
+            ("issuer", self.issuer.clone()),
+            ("not-after", self.not_after.to_string()),
+            ("not-before", self.not_before.to_string()),
+            ("prepared", self.prepared.to_string()),
+            ("request", self.request.clone()),
+            ("requester", self.requester.clone()),
+            ("serial", self.serial.clone()),
+            ("signer", self.signer.clone()),
+            ("signer-name", self.signer_name.clone()),
+            ("tbs", self.tbs.clone()),
+            ("uid", self.uid.clone()),
+        ]
+    }
+}

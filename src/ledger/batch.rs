@@ -1,0 +1,387 @@
+//! What one transaction writes: the entries of everything that waits, chained in order, and the index that follows from them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use data_encoding::BASE64;
+
+use super::connection::{Cells, Connection, Value};
+use crate::journal::entry::{Entry, Hash, Tip};
+use crate::journal::record::{Intent, Record};
+use crate::timestamp::Timestamp;
+
+/// A use of a certificate at the gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The certificate's serial number, 32 lower-case hexadecimal digits.
+    pub serial: String,
+    /// When.
+    pub at: Timestamp,
+    /// The address that it came from.
+    pub from: String,
+}
+
+/// One thing to write.
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    /// Unless the request has an intent already.
+    Intend(Box<Intent>),
+    /// An entry, whatever was recorded before.
+    Append { record: Record, actor: String },
+    /// An entry, unless it says what is known already ([`Record::topic`]).
+    Change { record: Record, actor: String },
+    /// Certificates that were handed over.
+    Published { serials: Vec<String>, at: Timestamp },
+    /// Certificates that were used.
+    Seen(Vec<Seen>),
+    /// Nothing: what is known of a topic ([`Record::topic`]).
+    Latest { topic: &'static str },
+}
+
+/// What a request has come to before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Existing {
+    /// It was decided to sign, and not signed.
+    Intent {
+        /// The authority that was to sign.
+        issuer: String,
+        /// The serial number.
+        serial: String,
+        /// When it was decided.
+        prepared: Timestamp,
+        /// SHA-256 over the bytes to be signed, in hexadecimal.
+        tbs: String,
+    },
+    /// It has its certificate.
+    Signed {
+        /// The authority that signed.
+        issuer: String,
+        /// The serial number.
+        serial: String,
+        /// DER.
+        certificate: Vec<u8>,
+    },
+}
+
+/// What became of a command.
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    Done,
+    Existing(Existing),
+    Latest(BTreeMap<String, String>),
+}
+
+/// Who writes, and when.
+#[derive(Debug, Clone)]
+pub(crate) struct Author {
+    pub(crate) replica: String,
+    pub(crate) epoch: u64,
+    pub(crate) now: Timestamp,
+}
+
+/// Why nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BatchError {
+    #[error(transparent)]
+    Store(#[from] sqlx::Error),
+    #[error("the epoch {theirs} of {replica} is later")]
+    Fenced { theirs: u64, replica: String },
+    #[error("{0}")]
+    Inconsistent(String),
+}
+
+/// Rows of one statement.
+const ROWS: usize = 128;
+
+/// Raises the fence to our epoch, or confirms it; the row is locked until the transaction ends.
+pub(crate) async fn fence(connection: &mut Connection, author: &Author) -> Result<(), BatchError> {
+    let sql = "UPDATE fence SET epoch = $1, replica = $2 \
+               WHERE id = 1 AND (epoch < $1 OR (epoch = $1 AND replica IN ($2, '')))";
+    let ours = vec![author.epoch.into(), author.replica.as_str().into()];
+    if connection.execute(sql.to_owned(), ours).await? == 1 {
+        return Ok(());
+    }
+    let rows = connection.rows("SELECT epoch, replica FROM fence WHERE id = 1".to_owned(), Vec::new()).await?;
+    match rows.first() {
+        Some(row) => Err(BatchError::Fenced { theirs: row.count(0), replica: row.text(1) }),
+        None => Err(BatchError::Inconsistent("the row of the fence is missing".to_owned())),
+    }
+}
+
+/// Writes what `commands` ask for into the open transaction. Returns the new tip and what became of each.
+pub(crate) async fn apply(
+    connection: &mut Connection,
+    author: &Author,
+    tip: Tip,
+    commands: &[Command],
+) -> Result<(Tip, Vec<Outcome>), BatchError> {
+    let known = existing(connection, commands).await?;
+    let latest = latest(connection, commands).await?;
+    let mut draft = Draft::new(author, tip);
+    let mut outcomes = Vec::with_capacity(commands.len());
+    for command in commands {
+        outcomes.push(draft.add(command, &known, &latest));
+    }
+    let tip = draft.tip;
+    draft.write(connection).await?;
+    Ok((tip, outcomes))
+}
+
+/// Rows to be written.
+struct Draft<'a> {
+    author: &'a Author,
+    tip: Tip,
+    entries: Vec<Value>,
+    intents: Vec<Value>,
+    signed: Vec<Value>,
+    /// (state, serial) of certificates that come to an end of their own.
+    ended: Vec<(&'static str, String)>,
+    latest: Vec<(&'static str, String, String, u64)>,
+    published: Vec<(Timestamp, String)>,
+    seen: Vec<Seen>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(author: &'a Author, tip: Tip) -> Self {
+        let (entries, intents, signed) = (Vec::new(), Vec::new(), Vec::new());
+        let (ended, latest, published, seen) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { author, tip, entries, intents, signed, ended, latest, published, seen }
+    }
+
+    fn add(&mut self, command: &Command, known: &HashMap<String, Existing>, latest: &Latest) -> Outcome {
+        match command {
+            Command::Intend(intent) => {
+                if let Some(existing) = known.get(&intent.uid) {
+                    return Outcome::Existing(existing.clone());
+                }
+                self.append(&Record::Intent(intent.clone()), &intent.requester);
+            }
+            Command::Append { record, actor } => self.append(record, actor),
+            Command::Change { record, actor } => self.change(record, actor, latest),
+            Command::Published { serials, at } => {
+                self.published.extend(serials.iter().map(|serial| (*at, serial.clone())));
+            }
+            Command::Seen(seen) => self.seen.extend(seen.iter().cloned()),
+            Command::Latest { topic } => {
+                let of_topic = latest.iter().filter(|((of, _), _)| of == topic);
+                return Outcome::Latest(of_topic.map(|((_, name), value)| (name.clone(), value.clone())).collect());
+            }
+        }
+        Outcome::Done
+    }
+
+    fn change(&mut self, record: &Record, actor: &str, latest: &Latest) {
+        let Some((topic, name, value)) = record.topic() else { return self.append(record, actor) };
+        // What this batch has written before counts as well.
+        let own = self.latest.iter().rev().find(|row| row.0 == topic && row.1 == name).map(|row| row.2.clone());
+        let before = own.or_else(|| latest.get(&(topic, name.clone())).cloned());
+        if before.as_deref().unwrap_or_default() == value {
+            return;
+        }
+        let record = record.clone().with_before(before.unwrap_or_default());
+        self.append(&record, actor);
+        self.latest.push((topic, name, value, self.tip.seq));
+    }
+
+    /// Chains one more entry. Time does not go back, whatever the clock does.
+    fn append(&mut self, record: &Record, actor: &str) {
+        let seq = self.tip.seq + 1;
+        let time = self.author.now.max(self.tip.time);
+        let entry = Entry {
+            seq,
+            previous: self.tip.hash.to_string(),
+            time: time.to_string(),
+            kind: record.kind().to_owned(),
+            epoch: self.author.epoch,
+            replica: self.author.replica.clone(),
+            actor: actor.to_owned(),
+            details: record.details(),
+        };
+        let text = entry.text();
+        let hash = Hash::of(&text);
+        self.tip = Tip { seq, hash, time };
+        self.entries.extend([seq.into(), Value::Text(text), Value::Bytes(hash.as_bytes().to_vec())]);
+        self.index(record);
+    }
+
+    fn index(&mut self, record: &Record) {
+        let seq = self.tip.seq;
+        match record {
+            Record::Intent(intent) => self.intents.extend(intent_row(seq, intent)),
+            Record::Signed { serial, .. } => self.signed.extend([serial.as_str().into(), seq.into()]),
+            Record::Abandoned { serial, .. } => self.ended.push(("abandoned", serial.clone())),
+            Record::Unpublished { serial, .. } => self.ended.push(("unpublished", serial.clone())),
+            _ => {}
+        }
+    }
+
+    async fn write(self, connection: &mut Connection) -> Result<(), BatchError> {
+        insert(connection, "INSERT INTO entries (seq, entry, hash) VALUES ", 3, self.entries).await?;
+        let intents = "INSERT INTO certificates (seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
+                       not_before, not_after, state) VALUES ";
+        insert(connection, intents, INTENT_COLUMNS, self.intents).await?;
+        mark_signed(connection, self.signed).await?;
+        for (state, serial) in self.ended {
+            let sql = "UPDATE certificates SET state = $1 WHERE serial = $2 AND state IN ('intent', 'signed')";
+            connection.execute(sql.to_owned(), vec![state.into(), serial.into()]).await?;
+        }
+        for (topic, name, value, seq) in self.latest {
+            let sql = "INSERT INTO latest (topic, name, value, seq) VALUES ($1, $2, $3, $4) \
+                       ON CONFLICT (topic, name) DO UPDATE SET value = excluded.value, seq = excluded.seq";
+            connection.execute(sql.to_owned(), vec![topic.into(), name.into(), value.into(), seq.into()]).await?;
+        }
+        mark_published(connection, self.published).await?;
+        mark_seen(connection, self.seen).await
+    }
+}
+
+const INTENT_COLUMNS: usize = 12;
+
+fn intent_row(seq: u64, intent: &Intent) -> [Value; INTENT_COLUMNS] {
+    let text = |text: &String| Value::Text(text.clone());
+    [
+        seq.into(),
+        text(&intent.uid),
+        text(&intent.request),
+        text(&intent.signer),
+        text(&intent.cluster),
+        text(&intent.addon),
+        text(&intent.agent),
+        text(&intent.issuer),
+        text(&intent.serial),
+        intent.not_before.unix().into(),
+        intent.not_after.unix().into(),
+        "intent".into(),
+    ]
+}
+
+/// `($1, $2), ($3, $4)` for `rows` rows of `columns`.
+fn tuples(columns: usize, rows: usize) -> String {
+    let row = |row: usize| {
+        let names: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        format!("({})", names.join(", "))
+    };
+    (0..rows).map(row).collect::<Vec<_>>().join(", ")
+}
+
+async fn insert(
+    connection: &mut Connection,
+    into: &str,
+    columns: usize,
+    mut values: Vec<Value>,
+) -> Result<(), BatchError> {
+    while !values.is_empty() {
+        let rest = values.split_off(values.len().min(ROWS * columns));
+        let sql = format!("{into}{}", tuples(columns, values.len() / columns));
+        connection.execute(sql, values).await?;
+        values = rest;
+    }
+    Ok(())
+}
+
+async fn mark_signed(connection: &mut Connection, mut signed: Vec<Value>) -> Result<(), BatchError> {
+    while !signed.is_empty() {
+        let rest = signed.split_off(signed.len().min(ROWS * 2));
+        let rows = signed.len() / 2;
+        let sql = format!(
+            "UPDATE certificates SET state = 'signed', signed_seq = v.column2 FROM (VALUES {}) AS v \
+             WHERE certificates.serial = v.column1 AND certificates.state = 'intent'",
+            tuples(2, rows)
+        );
+        let changed = connection.execute(sql, signed).await?;
+        if usize::try_from(changed).ok() != Some(rows) {
+            return Err(BatchError::Inconsistent("a certificate was signed without an intent".to_owned()));
+        }
+        signed = rest;
+    }
+    Ok(())
+}
+
+async fn mark_published(connection: &mut Connection, published: Vec<(Timestamp, String)>) -> Result<(), BatchError> {
+    for rows in published.chunks(ROWS) {
+        let values: Vec<Value> =
+            rows.iter().flat_map(|(at, serial)| [serial.as_str().into(), at.unix().into()]).collect();
+        let sql = format!(
+            "UPDATE certificates SET state = 'published', published_at = v.column2 FROM (VALUES {}) AS v \
+             WHERE certificates.serial = v.column1 AND certificates.state = 'signed'",
+            tuples(2, rows.len())
+        );
+        connection.execute(sql, values).await?;
+    }
+    Ok(())
+}
+
+/// A certificate that the ledger does not know is none of its business: it may be archived.
+async fn mark_seen(connection: &mut Connection, seen: Vec<Seen>) -> Result<(), BatchError> {
+    for rows in seen.chunks(ROWS) {
+        let values = rows.iter();
+        let values: Vec<Value> = values
+            .flat_map(|seen| [seen.serial.as_str().into(), seen.at.unix().into(), seen.from.as_str().into()])
+            .collect();
+        let sql = format!(
+            "UPDATE certificates SET last_seen = v.column2, last_seen_from = v.column3 FROM (VALUES {}) AS v \
+             WHERE certificates.serial = v.column1 AND COALESCE(certificates.last_seen, 0) <= v.column2",
+            tuples(3, rows.len())
+        );
+        connection.execute(sql, values).await?;
+    }
+    Ok(())
+}
+
+/// What the requests of these intents have come to before, by UID.
+async fn existing(connection: &mut Connection, commands: &[Command]) -> Result<HashMap<String, Existing>, BatchError> {
+    let uids: HashSet<&str> = commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Intend(intent) => Some(intent.uid.as_str()),
+            _ => None,
+        })
+        .collect();
+    if uids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql = format!(
+        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry FROM certificates c \
+         JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
+         WHERE c.uid IN {} AND c.state <> 'abandoned'",
+        tuples(uids.len(), 1)
+    );
+    let rows = connection.rows(sql, uids.into_iter().map(Value::from).collect()).await?;
+    rows.iter().map(|row| Ok((row.text(0), read_existing(row)?))).collect()
+}
+
+fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
+    let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
+    let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
+    let (serial, issuer) = (row.text(1), row.text(2));
+    if row.text(3) != "intent" {
+        let certificate = BASE64.decode(entry.detail("certificate").as_bytes());
+        return match certificate {
+            Ok(certificate) if !certificate.is_empty() => Ok(Existing::Signed { issuer, serial, certificate }),
+            _ => Err(damaged("has no certificate")),
+        };
+    }
+    let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
+    Ok(Existing::Intent { issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
+}
+
+type Latest = BTreeMap<(&'static str, String), String>;
+
+async fn latest(connection: &mut Connection, commands: &[Command]) -> Result<Latest, BatchError> {
+    let mut latest = Latest::new();
+    for command in commands {
+        let (topic, rows) = match command {
+            Command::Change { record, .. } => {
+                let Some((topic, name, _)) = record.topic() else { continue };
+                let sql = "SELECT name, value FROM latest WHERE topic = $1 AND name = $2";
+                (topic, connection.rows(sql.to_owned(), vec![topic.into(), name.into()]).await?)
+            }
+            Command::Latest { topic } => {
+                let sql = "SELECT name, value FROM latest WHERE topic = $1";
+                (*topic, connection.rows(sql.to_owned(), vec![(*topic).into()]).await?)
+            }
+            _ => continue,
+        };
+        latest.extend(rows.iter().map(|row| ((topic, row.text(0)), row.text(1))));
+    }
+    Ok(latest)
+}

@@ -1,0 +1,220 @@
+//! One connection to either store. Both take the same SQL; what differs is here and in [`super::schema`].
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Row, TypeInfo, ValueRef};
+
+use super::{LedgerError, Location};
+
+/// How long one process waits for another that writes to the same file (the archive).
+const BUSY: Duration = Duration::from_secs(5);
+/// How long PostgreSQL may take to answer a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Statements differ by how many rows they have.
+const STATEMENTS: usize = 512;
+
+/// A connection.
+pub(crate) enum Connection {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+/// Runs the same expression on whichever connection it is.
+macro_rules! on {
+    ($connection:expr, $inner:ident => $body:expr) => {
+        match $connection {
+            Connection::Sqlite($inner) => $body,
+            Connection::Postgres($inner) => $body,
+        }
+    };
+}
+
+/// A value of a statement, or of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Int(i64),
+    Text(String),
+    Bytes(Vec<u8>),
+    /// NULL of a column of texts.
+    Null,
+}
+
+/// A statement with its values bound in order.
+macro_rules! bound {
+    ($sql:expr, $values:expr) => {{
+        let mut query = sqlx::query(AssertSqlSafe($sql));
+        for value in $values {
+            query = match value {
+                Value::Int(number) => query.bind(number),
+                Value::Text(text) => query.bind(text),
+                Value::Bytes(bytes) => query.bind(bytes),
+                Value::Null => query.bind(None::<String>),
+            };
+        }
+        query
+    }};
+}
+
+/// Every column of a row, by its type.
+macro_rules! cells {
+    ($row:expr) => {{
+        let row = $row;
+        let cell = |at: usize| -> Result<Value, sqlx::Error> {
+            let value = row.try_get_raw(at)?;
+            if value.is_null() {
+                return Ok(Value::Null);
+            }
+            Ok(match value.type_info().name() {
+                "TEXT" => Value::Text(row.try_get(at)?),
+                "BLOB" | "BYTEA" => Value::Bytes(row.try_get(at)?),
+                _ => Value::Int(row.try_get(at)?),
+            })
+        };
+        (0..row.len()).map(cell).collect::<Result<Vec<_>, _>>().map(Cells)
+    }};
+}
+
+/// A row.
+#[derive(Debug, Clone)]
+pub(crate) struct Cells(Vec<Value>);
+
+impl Cells {
+    /// A text; empty for NULL.
+    pub(crate) fn text(&self, at: usize) -> String {
+        match self.0.get(at) {
+            Some(Value::Text(text)) => text.clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// A number; `None` for NULL.
+    pub(crate) fn int(&self, at: usize) -> Option<i64> {
+        match self.0.get(at) {
+            Some(Value::Int(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// A sequence number or an epoch; 0 for NULL.
+    pub(crate) fn count(&self, at: usize) -> u64 {
+        self.int(at).and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+    }
+
+    /// Bytes; empty for NULL.
+    pub(crate) fn bytes(&self, at: usize) -> &[u8] {
+        match self.0.get(at) {
+            Some(Value::Bytes(bytes)) => bytes,
+            _ => &[],
+        }
+    }
+}
+
+impl From<u64> for Value {
+    /// Sequence numbers and epochs stay far below 2^63.
+    fn from(number: u64) -> Self {
+        Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// Boxed, because the compiler cannot see that sqlx's generic futures are `Send` for every lifetime.
+pub(crate) type Answer<'c, T> = BoxFuture<'c, Result<T, sqlx::Error>>;
+
+impl Connection {
+    /// Opens a ledger to write.
+    pub(crate) async fn open(location: &Location) -> Result<Self, LedgerError> {
+        let opened = match location {
+            Location::Sqlite(path) => {
+                let options = sqlite(path)
+                    .journal_mode(SqliteJournalMode::Wal)
+                    .synchronous(SqliteSynchronous::Full)
+                    .pragma("cache_size", "-65536"); // KiB
+                options.connect().await.map(Self::Sqlite)
+            }
+            Location::Postgres(options) => Self::postgres(options, &[("synchronous_commit", "on")]).await,
+        };
+        opened.map_err(|error| super::error::classify(location, &error))
+    }
+
+    /// Opens a ledger to read.
+    pub(crate) async fn open_to_read(location: &Location) -> Result<Self, LedgerError> {
+        let opened = match location {
+            Location::Sqlite(path) => sqlite(path).read_only(true).connect().await.map(Self::Sqlite),
+            Location::Postgres(options) => Self::postgres(options, &[("default_transaction_read_only", "on")]).await,
+        };
+        opened.map_err(|error| super::error::classify(location, &error))
+    }
+
+    async fn postgres(options: &PgConnectOptions, settings: &[(&str, &str)]) -> Result<Self, sqlx::Error> {
+        let options = options.clone().statement_cache_capacity(STATEMENTS).options(settings.iter().copied());
+        match tokio::time::timeout(CONNECT, options.connect()).await {
+            Ok(connected) => connected.map(Self::Postgres),
+            Err(_) => Err(sqlx::Error::PoolTimedOut),
+        }
+    }
+
+    /// Runs one statement; returns how many rows it changed.
+    pub(crate) fn execute(&mut self, sql: String, values: Vec<Value>) -> Answer<'_, u64> {
+        let executed = async move { on!(self, inner => Ok(bound!(sql, values).execute(inner).await?.rows_affected())) };
+        executed.boxed()
+    }
+
+    /// The rows of one statement.
+    pub(crate) fn rows(&mut self, sql: String, values: Vec<Value>) -> Answer<'_, Vec<Cells>> {
+        let read = async move {
+            on!(self, inner => {
+                let rows = bound!(sql, values).fetch_all(inner).await?;
+                rows.iter().map(|row| cells!(row)).collect()
+            })
+        };
+        read.boxed()
+    }
+
+    /// BEGIN, COMMIT and the like, without a prepared statement.
+    pub(crate) fn command(&mut self, sql: &'static str) -> Answer<'_, ()> {
+        async move { on!(self, inner => sqlx::raw_sql(sql).execute(inner).await.map(drop)) }.boxed()
+    }
+
+    /// Begins a transaction that will write: on SQLite the lock is taken now, not at its first write.
+    pub(crate) async fn begin(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(_) => self.command("BEGIN IMMEDIATE").await,
+            Self::Postgres(_) => self.command("BEGIN").await,
+        }
+    }
+
+    /// Ends the connection properly, so that SQLite folds its journal in.
+    pub(crate) async fn close(self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(inner) => inner.close().await,
+            Self::Postgres(inner) => inner.close().await,
+        }
+    }
+}
+
+fn sqlite(path: &Path) -> SqliteConnectOptions {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(false).busy_timeout(BUSY);
+    options.statement_cache_capacity(STATEMENTS).disable_statement_logging()
+}

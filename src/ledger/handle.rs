@@ -1,0 +1,100 @@
+//! What the rest of the process has of the ledger: questions to its writer.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::LedgerError;
+use super::batch::{Command, Existing, Outcome, Seen};
+use super::writer::{Health, Job};
+use crate::journal::record::{Intent, Record};
+use crate::timestamp::Timestamp;
+
+/// What became of an intent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Intended {
+    /// It is durable: the certificate may be signed.
+    Recorded,
+    /// The request has come to something before.
+    Existing(Existing),
+}
+
+/// The ledger, as those see it who write to it. Each answer means that it is durable.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    jobs: mpsc::Sender<Job>,
+    health: watch::Receiver<Health>,
+}
+
+impl Ledger {
+    pub(super) fn new(jobs: mpsc::Sender<Job>, health: watch::Receiver<Health>) -> Self {
+        Self { jobs, health }
+    }
+
+    /// Whether it can be written to.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+
+    /// Records that a certificate is about to be signed, unless its request has one or was about to have one.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; nothing may be signed then.
+    pub async fn intend(&self, intent: Intent) -> Result<Intended, LedgerError> {
+        match self.ask(Command::Intend(Box::new(intent))).await? {
+            Outcome::Existing(existing) => Ok(Intended::Existing(existing)),
+            Outcome::Done | Outcome::Latest(_) => Ok(Intended::Recorded),
+        }
+    }
+
+    /// Records a decision.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; the decision may not take effect then.
+    pub async fn append(&self, record: Record, actor: &str) -> Result<(), LedgerError> {
+        self.ask(Command::Append { record, actor: actor.to_owned() }).await.map(drop)
+    }
+
+    /// Records a state, if it is not the one that is known.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn change(&self, record: Record, actor: &str) -> Result<(), LedgerError> {
+        self.ask(Command::Change { record, actor: actor.to_owned() }).await.map(drop)
+    }
+
+    /// What was recorded last of each name of a topic ([`Record::topic`]).
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn latest(&self, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
+        match self.ask(Command::Latest { topic }).await? {
+            Outcome::Latest(latest) => Ok(latest),
+            Outcome::Done | Outcome::Existing(_) => Ok(BTreeMap::new()),
+        }
+    }
+
+    /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the request.
+    pub async fn published(&self, serial: String, at: Timestamp) {
+        self.tell(Command::Published { serials: vec![serial], at }).await;
+    }
+
+    /// Notes which certificates were used. Nobody waits for it, and a minute of it may be lost.
+    pub async fn seen(&self, seen: Vec<Seen>) {
+        if !seen.is_empty() {
+            self.tell(Command::Seen(seen)).await;
+        }
+    }
+
+    async fn ask(&self, command: Command) -> Result<Outcome, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        self.jobs.send(Job { command, reply: Some(reply) }).await.map_err(|_| LedgerError::Stopped)?;
+        answer.await.map_err(|_| LedgerError::Stopped)?
+    }
+
+    async fn tell(&self, command: Command) {
+        if self.jobs.send(Job { command, reply: None }).await.is_err() {
+            tracing::debug!("A note came after the end of the ledger's writer");
+        }
+    }
+}

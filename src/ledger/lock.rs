@@ -1,0 +1,51 @@
+//! One writer per SQLite file: a lock beside it that says who has it, and that the system drops with the process.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::LedgerError;
+
+/// Held as long as it lives.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    _file: File,
+}
+
+/// Takes the lock of `database`, or says who has it.
+pub(crate) fn take(database: &Path, holder: &str) -> Result<FileLock, LedgerError> {
+    let failed = |error: std::io::Error| LedgerError::File { path: database.to_owned(), cause: error.to_string() };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false) // it says who has it
+        .mode(0o600)
+        .open(lock_path(database))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder).map_err(failed)?;
+            return Err(LedgerError::Held { path: database.to_owned(), holder: holder.trim().to_owned() });
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+    writeln!(file, "{holder} (process {})", std::process::id()).map_err(failed)?;
+    Ok(FileLock { _file: file })
+}
+
+fn lock_path(database: &Path) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push(".lock");
+    PathBuf::from(path)
+}
+
+/// Makes the file of a new database readable by its owner alone; SQLite gives its journals the same mode.
+pub(crate) fn create_private(database: &Path) -> Result<(), LedgerError> {
+    let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(database);
+    made.map(drop).map_err(|error| LedgerError::File { path: database.to_owned(), cause: error.to_string() })
+}

@@ -1,0 +1,91 @@
+//! The schema: embedded, forward only, brought up to date at start under a lock.
+
+use sqlx::migrate::{MigrateError, Migrator};
+
+use super::connection::Connection;
+use super::error::classify;
+use super::{LedgerError, Location, lock};
+
+static SQLITE: Migrator = sqlx::migrate!("src/ledger/migrations/sqlite");
+static POSTGRES: Migrator = sqlx::migrate!("src/ledger/migrations/postgres");
+
+/// `PRAGMA application_id` of our files: "ASgn".
+const APPLICATION_ID: i64 = 0x4153_676e;
+
+/// Opens a ledger to write: made if it is not there, brought to this program's schema if it is older.
+///
+/// The caller holds the lock of a file; PostgreSQL has one of its own for migrations.
+pub(crate) async fn open(location: &Location) -> Result<Connection, LedgerError> {
+    if let Location::Sqlite(path) = location {
+        lock::create_private(path)?;
+    }
+    let mut connection = Connection::open(location).await?;
+    refuse_foreign(location, &mut connection).await?;
+    migrate(location, &mut connection).await?;
+    Ok(connection)
+}
+
+/// Opens a ledger to read; one that is older or newer than this program is refused.
+pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, LedgerError> {
+    let mut connection = Connection::open_to_read(location).await?;
+    refuse_foreign(location, &mut connection).await?;
+    let sql = "SELECT CAST(MAX(version) AS BIGINT) FROM _sqlx_migrations".to_owned();
+    let found = match connection.rows(sql, Vec::new()).await {
+        Ok(rows) => rows.first().and_then(|row| row.int(0)).unwrap_or(0),
+        Err(sqlx::Error::Database(_)) => 0, // no such table
+        Err(error) => return Err(classify(location, &error)),
+    };
+    let ours = SQLITE.iter().map(|migration| migration.version).max().unwrap_or(0);
+    match found {
+        found if found == ours => Ok(connection),
+        0 => Err(LedgerError::Foreign { ledger: location.to_string(), cause: "it is empty".to_owned() }),
+        found if found > ours => Err(LedgerError::Newer { ledger: location.to_string(), found }),
+        _ => Err(LedgerError::Older { ledger: location.to_string(), found }),
+    }
+}
+
+/// A database with tables that are not ours is left alone.
+async fn refuse_foreign(location: &Location, connection: &mut Connection) -> Result<(), LedgerError> {
+    let failed = |error: sqlx::Error| classify(location, &error);
+    let foreign = |cause: &str| LedgerError::Foreign { ledger: location.to_string(), cause: cause.to_owned() };
+    let tables = match connection {
+        Connection::Sqlite(_) => "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+        Connection::Postgres(_) => "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema()",
+    };
+    let tables = connection.rows(tables.to_owned(), Vec::new()).await.map_err(failed)?;
+    if tables.is_empty() {
+        return Ok(());
+    }
+    if !tables.iter().any(|row| row.text(0) == "_sqlx_migrations") {
+        return Err(foreign("it is a database with tables of another program"));
+    }
+    if let Connection::Sqlite(_) = connection {
+        let rows = connection.rows("PRAGMA application_id".to_owned(), Vec::new()).await.map_err(failed)?;
+        if rows.first().and_then(|row| row.int(0)) != Some(APPLICATION_ID) {
+            return Err(foreign("it is a SQLite database of another program"));
+        }
+    } else if !tables.iter().any(|row| row.text(0) == "fence") {
+        return Err(foreign("it is a database with tables of another program"));
+    }
+    Ok(())
+}
+
+async fn migrate(location: &Location, connection: &mut Connection) -> Result<(), LedgerError> {
+    let migrated = match connection {
+        Connection::Sqlite(inner) => {
+            let mark = sqlx::AssertSqlSafe(format!("PRAGMA application_id = {APPLICATION_ID}"));
+            sqlx::raw_sql(mark).execute(&mut *inner).await.map_err(|error| classify(location, &error))?;
+            SQLITE.run_direct(None, inner, false).await
+        }
+        Connection::Postgres(inner) => POSTGRES.run_direct(None, inner, false).await,
+    };
+    let ledger = location.to_string();
+    migrated.map_err(|error| match error {
+        MigrateError::VersionMissing(found) => LedgerError::Newer { ledger, found },
+        MigrateError::VersionMismatch(version) => {
+            LedgerError::Foreign { ledger, cause: format!("its schema {version} is not the one of this program") }
+        }
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => classify(location, &error),
+        other => LedgerError::Unavailable { ledger, cause: other.to_string() },
+    })
+}

@@ -1,0 +1,405 @@
+//! The one task that writes. What waits while a transaction is being made durable goes into the next one together; what comes
+//! alone is written at once.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use super::batch::{self, Author, BatchError, Command, Outcome};
+use super::connection::Connection;
+use super::error::classify;
+use super::handle::Ledger;
+use super::lock::{self, FileLock};
+use super::{LedgerError, Location, schema};
+use crate::clock::Clock;
+use crate::journal::entry::{Entry, Hash, Tip};
+use crate::journal::record::Record;
+use crate::timestamp::Timestamp;
+
+/// Commands in one transaction at most.
+const BATCH: usize = 256;
+/// Commands that wait at most; more make their askers wait.
+const QUEUE: usize = 1024;
+/// How long a store may take over a transaction.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How soon a store that did not answer is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a note that nobody waits for waits for company.
+const NOTES: Duration = Duration::from_millis(500);
+/// A clock that is this far behind the last entry is worth a warning.
+const CLOCK_STEP: Duration = Duration::from_secs(60);
+
+/// Whether the ledger can be written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It is being opened.
+    Starting,
+    /// The last transaction is durable.
+    Up {
+        /// Which ledger it is.
+        ledger: String,
+        /// Its last entry.
+        tip: Tip,
+    },
+    /// The last attempt failed; what came before is kept.
+    Down(LedgerError),
+}
+
+/// Who writes, and where.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// The ledger.
+    pub location: Location,
+    /// This process.
+    pub replica: String,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// One thing to write, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) command: Command,
+    /// `None` of a note that nobody waits for.
+    pub(crate) reply: Option<oneshot::Sender<Result<Outcome, LedgerError>>>,
+}
+
+/// The writing task, before it runs.
+pub struct Writer {
+    options: WriterOptions,
+    /// The transition count of the Lease that this process holds.
+    epoch: u64,
+    jobs: mpsc::Receiver<Job>,
+    health: watch::Sender<Health>,
+    store: Option<Store>,
+    /// Kept as long as the writer: the file is ours whether it answers or not.
+    lock: Option<FileLock>,
+    retry_at: Instant,
+}
+
+/// An open ledger.
+struct Store {
+    connection: Connection,
+    ledger: String,
+    tip: Tip,
+}
+
+/// How a transaction ended.
+enum Commit {
+    Durable(Tip, Vec<Outcome>),
+    /// Nothing was written.
+    Failed(BatchError),
+    /// COMMIT was sent and not answered: it may have happened.
+    Unknown {
+        would_be: Tip,
+        outcomes: Vec<Outcome>,
+        cause: LedgerError,
+    },
+}
+
+impl Writer {
+    /// A writer and its handle. Nothing is opened before it runs.
+    pub fn new(options: WriterOptions) -> (Self, Ledger) {
+        let (sender, jobs) = mpsc::channel(QUEUE);
+        let (health, watched) = watch::channel(Health::Starting);
+        let writer = Self { options, epoch: 0, jobs, health, store: None, lock: None, retry_at: Instant::now() };
+        (writer, Ledger::new(sender, watched))
+    }
+
+    /// Where it writes.
+    pub fn location(&self) -> Location {
+        self.options.location.clone()
+    }
+
+    /// Writes as the leader of `epoch` until every handle is gone. A ledger that knows a later epoch refuses.
+    ///
+    /// # Errors
+    /// What does not pass by itself: a file of another program, a later schema, another holder, a later epoch.
+    pub async fn run(mut self, epoch: u64) -> Result<(), LedgerError> {
+        self.epoch = epoch;
+        let mut waiting: Vec<Job> = Vec::new();
+        loop {
+            if self.store.is_none() && Instant::now() >= self.retry_at {
+                self.open().await?;
+            }
+            let Some(more) = self.gather(&mut waiting).await else { break };
+            if !more && waiting.is_empty() {
+                continue;
+            }
+            let batch = take_batch(&mut waiting);
+            self.write(batch).await?;
+        }
+        self.close().await;
+        Ok(())
+    }
+
+    /// Waits for something to do: `None` when nobody can ask any more, `Some(false)` when it is time to open the store again.
+    async fn gather(&mut self, waiting: &mut Vec<Job>) -> Option<bool> {
+        let mut deadline = Instant::now() + NOTES;
+        while waiting.iter().all(|job| job.reply.is_none()) {
+            let idle = waiting.is_empty();
+            if self.store.is_none() {
+                deadline = deadline.min(self.retry_at);
+            }
+            tokio::select! {
+                job = self.jobs.recv() => match job {
+                    Some(job) => {
+                        if idle { deadline = Instant::now() + NOTES; }
+                        waiting.push(job);
+                    }
+                    None if idle => return None,
+                    None => break,
+                },
+                () = sleep_until(deadline), if !idle || self.store.is_none() => return Some(!idle),
+            }
+        }
+        while waiting.len() < BATCH {
+            match self.jobs.try_recv() {
+                Ok(job) => waiting.push(job),
+                Err(_) => break,
+            }
+        }
+        Some(true)
+    }
+
+    async fn open(&mut self) -> Result<(), LedgerError> {
+        match self.try_open().await {
+            Ok(store) => {
+                info!(ledger = %self.options.location, entries = store.tip.seq, epoch = self.epoch, "Opened the ledger");
+                self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip: store.tip });
+                self.store = Some(store);
+                Ok(())
+            }
+            Err(error) if error.is_passing() => {
+                self.fail(error);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn fail(&mut self, error: LedgerError) {
+        self.store = None;
+        self.retry_at = Instant::now() + RETRY;
+        let down = Health::Down(error);
+        self.health.send_if_modified(|health| {
+            let news = *health != down;
+            if let (true, Health::Down(error)) = (news, &down) {
+                warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
+            }
+            *health = down;
+            news
+        });
+    }
+
+    async fn try_open(&mut self) -> Result<Store, LedgerError> {
+        let location = self.options.location.clone();
+        if let (Location::Sqlite(path), None) = (&location, &self.lock) {
+            self.lock = Some(lock::take(path, &self.options.replica)?);
+        }
+        let opened = timeout(PATIENCE, async {
+            let mut connection = schema::open(&location).await?;
+            let store = self.take_over(&mut connection).await;
+            let (ledger, tip) = store.map_err(|error| self.explain(error))?;
+            Ok(Store { connection, ledger, tip })
+        });
+        opened.await.unwrap_or_else(|_| Err(classify(&location, &sqlx::Error::PoolTimedOut)))
+    }
+
+    /// Raises the fence, and says in the chain that this process writes from here on.
+    async fn take_over(&self, connection: &mut Connection) -> Result<(String, Tip), BatchError> {
+        connection.begin().await?;
+        let author = self.author();
+        let before = connection.rows("SELECT epoch, replica FROM fence WHERE id = 1".to_owned(), Vec::new()).await?;
+        batch::fence(connection, &author).await?;
+        let tip = read_tip(connection).await?;
+        warn_of_the_clock(author.now, tip);
+        let mut commands = Vec::new();
+        if tip == Tip::EMPTY {
+            commands.push(Record::Opened { ledger: new_id()? });
+        }
+        let continued =
+            before.first().is_some_and(|row| (row.count(0), row.text(1)) == (author.epoch, author.replica.clone()));
+        if !continued || tip == Tip::EMPTY {
+            commands.push(Record::Leader);
+        }
+        let commands: Vec<_> =
+            commands.into_iter().map(|record| Command::Change { record, actor: String::new() }).collect();
+        let (tip, _) = batch::apply(connection, &author, tip, &commands).await?;
+        let ledger = read_id(connection).await?;
+        connection.command("COMMIT").await?;
+        Ok((ledger, tip))
+    }
+
+    fn author(&self) -> Author {
+        Author { replica: self.options.replica.clone(), epoch: self.epoch, now: self.options.clock.now() }
+    }
+
+    /// Writes one batch and answers those who wait, whatever it takes to know how it ended.
+    async fn write(&mut self, jobs: Vec<Job>) -> Result<(), LedgerError> {
+        let author = self.author();
+        let Some(store) = &mut self.store else {
+            let error = match &*self.health.borrow() {
+                Health::Down(error) => error.clone(),
+                Health::Starting | Health::Up { .. } => LedgerError::Stopped,
+            };
+            answer_all(jobs, &error);
+            return Ok(());
+        };
+        let commands: Vec<_> = jobs.iter().map(|job| job.command.clone()).collect();
+        let before = store.tip;
+        warn_of_the_clock(author.now, before);
+        match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
+            Commit::Durable(tip, outcomes) => {
+                store.tip = tip;
+                self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip });
+                answer_each(jobs, outcomes);
+                Ok(())
+            }
+            Commit::Failed(error) => {
+                let error = self.explain(error);
+                answer_all(jobs, &error);
+                if error.is_passing() { Ok(self.fail(error)) } else { Err(error) }
+            }
+            Commit::Unknown { would_be, outcomes, cause } => {
+                if self.was_committed(before, would_be, cause.clone()).await? {
+                    answer_each(jobs, outcomes);
+                } else {
+                    answer_all(jobs, &cause);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The answer to COMMIT was lost: the ledger itself is asked until it says whether it happened.
+    async fn was_committed(&mut self, before: Tip, would_be: Tip, cause: LedgerError) -> Result<bool, LedgerError> {
+        self.fail(cause);
+        while self.store.is_none() {
+            sleep_until(self.retry_at).await;
+            self.open().await?;
+        }
+        let found = self.store.as_ref().map_or(Tip::EMPTY, |store| store.tip);
+        info!(before = before.seq, would_be = would_be.seq, found = found.seq, "Found out how the transaction ended");
+        // Opening it again as the same leader adds no entry, so that the tip is one of two.
+        match found {
+            found if found == would_be => Ok(true),
+            found if found == before => Ok(false),
+            _ => Err(LedgerError::Damaged {
+                ledger: self.options.location.to_string(),
+                cause: format!("another process wrote row {} of it", found.seq),
+            }),
+        }
+    }
+
+    fn explain(&self, error: BatchError) -> LedgerError {
+        let ledger = self.options.location.to_string();
+        match error {
+            BatchError::Store(error) => classify(&self.options.location, &error),
+            BatchError::Fenced { theirs, replica } => LedgerError::Fenced { ours: self.epoch, theirs, replica },
+            BatchError::Inconsistent(cause) => LedgerError::Damaged { ledger, cause },
+        }
+    }
+
+    async fn close(&mut self) {
+        if let Some(store) = self.store.take()
+            && let Err(error) = store.connection.close().await
+        {
+            warn!(%error, "Closing the ledger; everything in it is durable");
+        }
+    }
+}
+
+/// Entries keep the time of the last one until the clock has passed it (`batch::apply`).
+fn warn_of_the_clock(now: Timestamp, tip: Tip) {
+    if now.until(tip.time) > CLOCK_STEP {
+        warn!(clock = %now, last = %tip.time, "The clock is behind the last entry of the ledger");
+    }
+}
+
+/// The next commands to write together. An intent does not share a transaction with what was recorded of the same request
+/// before it, because it must see that.
+fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
+    let mut uids = HashSet::new();
+    let together = waiting.iter().take_while(|job| match &job.command {
+        Command::Intend(intent) => uids.insert(intent.uid.clone()),
+        Command::Append { record, .. } => {
+            uids.extend(record.uid().map(str::to_owned));
+            true
+        }
+        _ => true,
+    });
+    let together = together.count();
+    waiting.drain(..together).collect()
+}
+
+fn answer_each(jobs: Vec<Job>, outcomes: Vec<Outcome>) {
+    for (job, outcome) in jobs.into_iter().zip(outcomes) {
+        // Who asked may have gone; what was written stays.
+        let _ = job.reply.map(|reply| reply.send(Ok(outcome)));
+    }
+}
+
+fn answer_all(jobs: Vec<Job>, error: &LedgerError) {
+    for job in jobs {
+        // Who asked may have gone.
+        let _ = job.reply.map(|reply| reply.send(Err(error.clone())));
+    }
+}
+
+async fn commit(
+    connection: &mut Connection,
+    author: &Author,
+    tip: Tip,
+    commands: &[Command],
+    location: &Location,
+) -> Commit {
+    let late = || BatchError::Store(sqlx::Error::PoolTimedOut);
+    let written = timeout(PATIENCE, async {
+        connection.begin().await?;
+        batch::fence(connection, author).await?;
+        batch::apply(connection, author, tip, commands).await
+    });
+    let (tip, outcomes) = match written.await.unwrap_or_else(|_| Err(late())) {
+        Ok(written) => written,
+        Err(error) => return Commit::Failed(error),
+    };
+    match timeout(PATIENCE, connection.command("COMMIT")).await {
+        Ok(Ok(())) => Commit::Durable(tip, outcomes),
+        Ok(Err(error)) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &error) },
+        Err(_) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &sqlx::Error::PoolTimedOut) },
+    }
+}
+
+async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchError> {
+    let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq DESC LIMIT 1";
+    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
+    let Some(row) = rows.first() else { return Ok(Tip::EMPTY) };
+    let (seq, text) = (row.count(0), row.text(1));
+    let hash = Hash::of(&text);
+    let entry = Entry::parse(&text).ok().filter(|entry| entry.seq == seq && row.bytes(2) == hash.as_bytes());
+    match entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)) {
+        Some(time) => Ok(Tip { seq, hash, time }),
+        None => Err(BatchError::Inconsistent(format!("its last row, {seq}, is not what was written there"))),
+    }
+}
+
+/// The ledger's id, from the first entry, or from the topic that outlives it in an archive.
+async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
+    let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
+    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
+    match rows.first() {
+        Some(row) => Ok(row.text(0)),
+        None => Err(BatchError::Inconsistent("it has no id".to_owned())),
+    }
+}
+
+fn new_id() -> Result<String, BatchError> {
+    let mut id = [0; 16];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
+        .map_err(|_| BatchError::Inconsistent("the system has no random bytes".to_owned()))?;
+    Ok(crate::hex::encode(&id))
+}

@@ -1,0 +1,80 @@
+//! The ledger on real stores: SQLite always, PostgreSQL where it is named.
+
+mod checker;
+mod disk;
+mod format;
+mod kit;
+mod opening;
+mod outage;
+mod rows;
+mod tampering;
+mod writing;
+
+use std::path::Path;
+
+use addon_signer::clock::Clock;
+use addon_signer::journal::record::{Intent, Record};
+use addon_signer::ledger::{Health, Ledger, LedgerError, Location, Writer, WriterOptions};
+use addon_signer::timestamp::Timestamp;
+use tokio::task::JoinHandle;
+
+/// An open ledger and its writer.
+pub(crate) struct Open {
+    pub(crate) ledger: Ledger,
+    pub(crate) writer: JoinHandle<Result<(), LedgerError>>,
+}
+
+impl Open {
+    /// Lets the writer end, and waits until it has closed the store.
+    pub(crate) async fn close(self) {
+        drop(self.ledger);
+        self.writer.await.unwrap().unwrap();
+    }
+}
+
+pub(crate) fn sqlite(dir: &Path) -> Location {
+    format!("sqlite://{}/ledger.db", dir.display()).parse().unwrap()
+}
+
+pub(crate) fn options(location: &Location, replica: &str, epoch: u64) -> (WriterOptions, u64) {
+    (WriterOptions { location: location.clone(), replica: replica.to_owned(), clock: Clock::default() }, epoch)
+}
+
+/// A writer that runs; whether it could open the ledger is another question.
+pub(crate) fn start((options, epoch): (WriterOptions, u64)) -> Open {
+    let (writer, ledger) = Writer::new(options);
+    Open { ledger, writer: tokio::spawn(writer.run(epoch)) }
+}
+
+/// A writer that has opened the ledger.
+pub(crate) async fn open(options: (WriterOptions, u64)) -> Open {
+    let open = start(options);
+    let mut health = open.ledger.health();
+    health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
+    open
+}
+
+pub(crate) fn mk_intent(n: u64) -> Intent {
+    Intent {
+        uid: format!("uid-{n}"),
+        request: format!("csr-{n}"),
+        signer: "telemetry".to_owned(),
+        generation: 1,
+        signer_name: "example.com/telemetry".to_owned(),
+        requester: "system:open-cluster-management:cluster1:agent1".to_owned(),
+        cluster: format!("cluster{}", n % 7),
+        addon: "telemetry".to_owned(),
+        agent: "telemetry".to_owned(),
+        issuer: "0123456789abcdef".to_owned(),
+        serial: format!("{n:032x}"),
+        not_before: Timestamp::from_unix(1_795_000_000),
+        not_after: Timestamp::from_unix(1_795_086_400),
+        prepared: Timestamp::from_unix(1_795_000_300),
+        tbs: "00".repeat(32),
+        csr: "-----BEGIN CERTIFICATE REQUEST-----\n".to_owned(),
+    }
+}
+
+pub(crate) fn mk_signed(n: u64) -> Record {
+    Record::Signed { uid: format!("uid-{n}"), serial: format!("{n:032x}"), certificate: n.to_be_bytes().to_vec() }
+}

@@ -1,0 +1,80 @@
+//! What is written, what is answered, and who may write.
+
+use addon_signer::ledger::{Existing, Health, Intended, LedgerError, Location};
+use addon_signer::timestamp::Timestamp;
+
+use super::{mk_intent, mk_signed, open, options, sqlite, start};
+
+#[tokio::test]
+async fn a_request_has_one_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    one_certificate(&sqlite(dir.path())).await;
+}
+
+async fn one_certificate(location: &Location) {
+    let hub = open(options(location, "hub-a", 1)).await;
+    assert_eq!(hub.ledger.intend(mk_intent(1)).await, Ok(Intended::Recorded));
+    let again = Intended::Existing(Existing::Intent {
+        issuer: "0123456789abcdef".to_owned(),
+        serial: format!("{:032x}", 1),
+        prepared: Timestamp::from_unix(1_795_000_300),
+        tbs: "00".repeat(32),
+    });
+    let mut second = mk_intent(1);
+    second.serial = format!("{:032x}", 99);
+    assert_eq!(hub.ledger.intend(second.clone()).await, Ok(again));
+    hub.ledger.append(mk_signed(1), "").await.unwrap();
+    hub.close().await;
+    // Another process, later.
+    let hub = open(options(location, "hub-b", 2)).await;
+    let signed = Existing::Signed {
+        issuer: "0123456789abcdef".to_owned(),
+        serial: format!("{:032x}", 1),
+        certificate: 1_u64.to_be_bytes().to_vec(),
+    };
+    assert_eq!(hub.ledger.intend(second).await, Ok(Intended::Existing(signed)));
+    hub.close().await;
+}
+
+#[tokio::test]
+async fn requests_at_once_share_transactions_and_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = sqlite(dir.path());
+    let hub = open(options(&location, "hub-a", 1)).await;
+    let work = (0..500_u64).map(|n| {
+        let ledger = hub.ledger.clone();
+        tokio::spawn(async move {
+            assert_eq!(ledger.intend(mk_intent(n)).await, Ok(Intended::Recorded));
+            ledger.append(mk_signed(n), "").await.unwrap();
+        })
+    });
+    for done in work.collect::<Vec<_>>() {
+        done.await.unwrap();
+    }
+    hub.close().await;
+}
+
+#[tokio::test]
+async fn an_earlier_epoch_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = sqlite(dir.path());
+    open(options(&location, "hub-b", 7)).await.close().await;
+    let error = start(options(&location, "hub-a", 6)).writer.await.unwrap().unwrap_err();
+    assert_eq!(error, LedgerError::Fenced { ours: 6, theirs: 7, replica: "hub-b".to_owned() });
+}
+
+#[tokio::test]
+async fn a_second_hub_on_one_file_is_told_who_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = sqlite(dir.path());
+    let first = open(options(&location, "hub-a", 1)).await;
+    let second = start(options(&location, "hub-b", 2));
+    let mut health = second.ledger.health();
+    let down = health.wait_for(|health| *health != Health::Starting).await.unwrap().clone();
+    let Health::Down(error) = down else { panic!("{down:?}") };
+    assert!(error.to_string().contains("in use by hub-a (process "), "{error}");
+    first.close().await;
+    // It takes over when the first has gone.
+    health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
+    second.close().await;
+}

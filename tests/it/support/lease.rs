@@ -1,0 +1,90 @@
+//! The Lease of the hubs of a test. One that was killed does not give it back, and no test should have to wait until it has
+//! expired: the next hub of the test finds it free.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use addon_signer::hub::lease::{Announcer, Holder, LEASE_NAME, Leading, LeaseSettings, channel, identity};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::TestHub;
+
+/// Who was killed while it held a Lease, in this run of the tests.
+static KILLED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// A hub's hold on its Lease.
+pub(crate) struct Holding {
+    pub(crate) stop: CancellationToken,
+    pub(crate) task: Option<JoinHandle<()>>,
+    identity: String,
+    /// Of a hub that only believes that it leads.
+    believes: Option<Announcer>,
+}
+
+impl Holding {
+    /// Takes the Lease as `client`, or believes at once that it has it.
+    pub(crate) async fn start(hub: &TestHub, client: Client, duration: Option<Duration>) -> (Self, Leading) {
+        let (stop, identity) = (CancellationToken::new(), identity("hub").unwrap());
+        let Some(duration) = duration else {
+            let (announcer, leading) = channel();
+            let holding = Self { stop, task: None, identity, believes: Some(announcer) };
+            holding.believe(Some(1));
+            return (holding, leading);
+        };
+        bury(&leases(&hub.admin().await)).await;
+        let namespace = "addon-signer".to_owned();
+        let settings = LeaseSettings { namespace, identity: identity.clone(), duration, floor: 0 };
+        let (holder, leading) = Holder::new(client, Clock::default(), settings);
+        let task = Some(tokio::spawn(holder.run(stop.clone())));
+        (Self { stop, task, identity, believes: None }, leading)
+    }
+
+    /// Says to a hub without a Lease in which epoch it leads, or that the time of the last one is over.
+    pub(crate) fn believe(&self, epoch: Option<u32>) {
+        let until = Instant::now() + epoch.map_or(Duration::ZERO, |_| Duration::from_secs(3_600));
+        self.believes.as_ref().unwrap().lead(epoch.unwrap_or(1), until);
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+            KILLED.lock().unwrap_or_else(PoisonError::into_inner).insert(self.identity.clone());
+        }
+    }
+}
+
+pub(crate) fn leases(client: &Client) -> Api<Lease> {
+    Api::namespaced(client.clone(), "addon-signer")
+}
+
+/// Changes the Lease with no regard to its holder; `None` where there is none.
+pub(crate) async fn change(leases: &Api<Lease>, change: impl Fn(&mut LeaseSpec)) -> Option<Lease> {
+    loop {
+        let mut lease = leases.get_opt(LEASE_NAME).await.unwrap()?;
+        change(lease.spec.get_or_insert_default());
+        match leases.replace(LEASE_NAME, &PostParams::default(), &lease).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            written => return Some(written.unwrap()),
+        }
+    }
+}
+
+/// What its expiry would do: nobody has to wait for a hub that was killed.
+async fn bury(leases: &Api<Lease>) {
+    change(leases, |spec| {
+        let killed = KILLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if spec.holder_identity.as_ref().is_some_and(|holder| killed.contains(holder)) {
+            spec.holder_identity = Some(String::new());
+        }
+    })
+    .await;
+}
