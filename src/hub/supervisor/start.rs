@@ -37,7 +37,7 @@ impl Supervisor {
             leading: self.links.leading.clone(),
             state: self.serving.clone(),
             board: self.board.clone(),
-            record: LineRecord::new(self.links.ledger.clone(), "gateway-serving"),
+            record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
             unrecorded: None,
             reservations,
         };

@@ -24,7 +24,7 @@ impl Running {
 
     pub(super) fn start_as(url: &str, replica: &str, epoch: u64) -> Self {
         let options = options(&url.parse().unwrap(), replica, epoch);
-        let clock = options.clock.clone();
+        let clock = options.0.clock.clone();
         let Open { ledger, writer } = start(options);
         Self { ledger, clock, writer }
     }

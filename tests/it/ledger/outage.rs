@@ -105,7 +105,11 @@ async fn intent_whose_commit_was_not_answered_is_found() {
 
 fn existing(number: u64) -> Intended {
     let certificate = number.to_be_bytes().to_vec();
-    Intended::Existing(Existing::Signed { serial: format!("{number:032x}"), certificate })
+    Intended::Existing(Existing::Signed {
+        issuer: "0123456789abcdef".to_owned(),
+        serial: format!("{number:032x}"),
+        certificate,
+    })
 }
 
 #[tokio::test]
