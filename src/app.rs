@@ -10,6 +10,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use futures::{FutureExt, TryFutureExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -180,10 +181,7 @@ impl HubProcess {
 
         let (audit, seen) = (Audit::new(self.clock.clone()), Arc::<Seen>::default());
         let (sums, stopped) = (audit.clone(), stop.clone());
-        tasks.spawn(async move {
-            sums.keep(stopped).await;
-            Ok(())
-        });
+        tasks.spawn(sums.keep(stopped).map(Ok));
 
         let links = HubLinks {
             client: self.client.clone(),
@@ -208,16 +206,9 @@ impl HubProcess {
 
         if let Some(inventory) = self.inventory {
             let (client, clock, resources) = (self.client.clone(), self.clock.clone(), self.resources);
-            let inputs = inventory::Inputs {
-                client,
-                trust: trusted.clone(),
-                serving: offered,
-                clock,
-                audit: audit.clone(),
-                resources,
-            };
-            let inventory_stop = stop.clone();
-            tasks.spawn(async move { Ok(inventory.run(inputs, inventory_stop).await?) });
+            let (trust, audit) = (trusted.clone(), audit.clone());
+            let inputs = inventory::Inputs { client, trust, serving: offered, clock, audit, resources };
+            tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
         }
 
         let stopped = stop.clone();

@@ -9,12 +9,14 @@ use addon_signer::inventory::API_SERVICE;
 
 use super::kit::{Stage, nobody, pair, tell_front_proxy};
 use crate::support::hub::PATIENCE;
+use crate::support::log::capture_audit;
 use crate::support::pki::TestCa;
 use crate::support::{TestHub, wait_until};
 use crate::whole::serving_anchors;
 
 #[tokio::test]
 async fn only_the_api_servers_front_proxy_gets_a_handshake() {
+    let (log, _, _guard) = capture_audit();
     let hub = TestHub::start().await;
     let stage = Stage::start(&hub).await;
     let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
@@ -24,6 +26,11 @@ async fn only_the_api_servers_front_proxy_gets_a_handshake() {
     let (code, status) = stage.ask(&front_proxy, "alice", "/certificates/0a1c").await.unwrap();
     assert_eq!((code, &status["kind"], &status["reason"]), (404, &json!("Status"), &json!("NotFound")));
     assert_eq!(stage.ask(&front_proxy, "", "/certificates").await.unwrap().0, 401);
+    let told: Vec<_> = log.json().into_iter().filter(|line| line["event"] == "inventory").collect();
+    let told: Vec<_> = told.iter().map(|line| (&line["user"], &line["request"], &line["status"])).collect();
+    assert_eq!(told[0], (&json!("alice"), &json!("/certificates"), &json!(200)));
+    assert_eq!(told[1].2, &json!(404));
+    assert_eq!(told[2], (&json!(""), &json!("/certificates"), &json!(401)));
 
     let agent = pair(&TestCa::named("addon-signer client CA telemetry"), "front-proxy-client");
     let user = pair(&TestCa::new(), "front-proxy-client"); // of a CA of the same name
