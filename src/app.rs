@@ -10,6 +10,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use futures::{FutureExt, TryFutureExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -28,6 +29,8 @@ use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
 use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
+use crate::inventory::{self, Inventory};
+use crate::ledger::{Health, Location, Writer, WriterOptions};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
@@ -57,8 +60,21 @@ pub struct HubOptions {
     pub rate: Rate,
     /// What this process is called: the pod's name. Others see it as the holder of the Lease.
     pub replica: String,
+    /// Where decisions are recorded.
+    pub ledger: Location,
     /// How long the Lease counts without being renewed, in whole seconds.
     pub lease_duration: Duration,
+    /// Where the inventory is served; `None` for nowhere.
+    pub inventory: Option<InventoryOptions>,
+}
+
+/// How Kubernetes' API server reaches the inventory.
+#[derive(Debug, Clone)]
+pub struct InventoryOptions {
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// The Service, in the hub's namespace, that the APIService names.
+    pub service: String,
 }
 
 /// The hub's process, whose sockets are bound: an address in use is known before anything runs.
@@ -68,6 +84,8 @@ pub struct HubProcess {
     clock: Clock,
     account: String,
     gateway: Gateway,
+    inventory: Option<Inventory>,
+    resources: Router,
     metrics_listener: TcpListener,
     metrics_address: SocketAddr,
 }
@@ -80,13 +98,29 @@ impl HubProcess {
     pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
         let config = GatewayConfig { listen: options.gateway_listen, limits: Limits::default() };
         let gateway = Gateway::bind(config).await?;
+        let inventory = match &options.inventory {
+            Some(inventory) => Some(Inventory::bind(inventory.listen).await?),
+            None => None,
+        };
         let listening =
             || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
         let account = account(&client).await?;
         check_rights(&client, &account, &options.namespace).await?;
-        Ok(Self { client, options, clock, account, gateway, metrics_listener, metrics_address })
+        let resources = Router::new();
+        Ok(Self { client, options, clock, account, gateway, inventory, resources, metrics_listener, metrics_address })
+    }
+
+    /// What the inventory answers with, see [`crate::inventory::Inputs::resources`].
+    pub fn with_inventory(mut self, resources: Router) -> Self {
+        self.resources = resources;
+        self
+    }
+
+    /// Where the inventory listens, if it is served.
+    pub fn inventory_address(&self) -> Option<SocketAddr> {
+        self.inventory.as_ref().map(Inventory::local_addr)
     }
 
     /// Where the gateway listens.
@@ -105,23 +139,25 @@ impl HubProcess {
     /// # Errors
     /// Which task ended, and why.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let identity = lease::identity(&self.options.replica)?;
         let lease = LeaseSettings {
             namespace: self.options.namespace.clone(),
-            identity: lease::identity(&self.options.replica)?,
+            identity: identity.clone(),
             duration: self.options.lease_duration,
-            floor: 0,
+            // A Lease that was deleted begins again at 1, and the ledger has seen more.
+            floor: u32::try_from(self.options.ledger.last_epoch().await).unwrap_or(u32::MAX),
         };
         let (holder, leading) = Holder::new(self.client.clone(), self.clock.clone(), lease);
         let (give_back, mut holding) = (stop.child_token(), JoinSet::new());
         holding.spawn(holder.run(give_back.clone()));
-        let result = self.run_tasks(leading, stop).await;
+        let result = self.run_tasks(leading, identity, stop).await;
         give_back.cancel();
         // Its end while it was needed is a loss of the Lease, which the hub has reported.
         while holding.join_next().await.is_some() {}
         result
     }
 
-    async fn run_tasks(self, leading: Leading, stop: CancellationToken) -> anyhow::Result<()> {
+    async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
         let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
@@ -129,10 +165,13 @@ impl HubProcess {
         let _kept = trust.clone();
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let (serving_sender, serving) = watch::channel(None);
-        let names = serving_names(&self.options.gateway_names);
+        let names = serving_names(&self.options);
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
+        let (location, clock) = (self.options.ledger.clone(), self.clock.clone());
+        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock });
         let probe = Probe {
+            ledger: ledger.health(),
             metrics: metrics.clone(),
             registry: registry.clone(),
             serving: serving.clone(),
@@ -142,10 +181,7 @@ impl HubProcess {
 
         let (audit, seen) = (Audit::new(self.clock.clone()), Arc::<Seen>::default());
         let (sums, stopped) = (audit.clone(), stop.clone());
-        tasks.spawn(async move {
-            sums.keep(stopped).await;
-            Ok(())
-        });
+        tasks.spawn(sums.keep(stopped).map(Ok));
 
         let links = HubLinks {
             client: self.client.clone(),
@@ -156,15 +192,24 @@ impl HubProcess {
             leading,
             metrics,
             audit: audit.clone(),
+            ledger,
             seen: seen.clone(),
         };
         let settings = settings(&self.options, self.account, &names);
-        tasks.spawn(async move { Ok(hub::run(links, settings).await?) });
+        tasks.spawn(async move { Ok(hub::run(links, settings, writer).await?) });
 
+        let offered = serving.clone();
         let (clock, audits) = (self.clock.clone(), audit.clone());
         let inputs = Inputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
+
+        if let Some(inventory) = self.inventory {
+            let (client, clock, resources) = (self.client.clone(), self.clock.clone(), self.resources);
+            let (trust, audit) = (trusted.clone(), audit.clone());
+            let inputs = inventory::Inputs { client, trust, serving: offered, clock, audit, resources };
+            tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
+        }
 
         let stopped = stop.clone();
         let keeper = keep_serving_certificate(self.client, names, self.clock, trusted, serving_sender, stop.clone());
@@ -218,9 +263,14 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
     }
 }
 
-fn serving_names(names: &[String]) -> ServingNames {
+/// Those of the gateway, and with an inventory the one by which the API server knows a Service (kube-aggregator,
+/// `BuildTransportConfig`).
+fn serving_names(options: &HubOptions) -> ServingNames {
     let mut serving = ServingNames::default();
-    for name in names {
+    if let Some(inventory) = &options.inventory {
+        serving.dns.insert(format!("{}.{}.svc", inventory.service, options.namespace));
+    }
+    for name in &options.gateway_names {
         match name.parse::<IpAddr>() {
             Ok(address) => serving.ips.insert(address),
             Err(_) => serving.dns.insert(name.clone()),
@@ -269,6 +319,7 @@ struct Probe {
     registry: SharedRegistry,
     serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
     leading: Leading,
+    ledger: watch::Receiver<Health>,
 }
 
 impl Probe {
@@ -290,7 +341,12 @@ impl Probe {
         if self.serving.borrow().is_none() {
             return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate yet\n".into());
         }
-        (StatusCode::OK, "ok\n".into())
+        match &*self.ledger.borrow() {
+            Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
+            Health::Starting => (StatusCode::OK, "ok; the ledger is being opened\n".into()),
+            // Ready all the same: the gateway serves on, and Kubernetes would take it away.
+            Health::Down(error) => (StatusCode::OK, format!("ok; nothing is signed now: {error}\n").into()),
+        }
     }
 
     fn text(&self) -> impl IntoResponse + use<> {

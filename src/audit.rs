@@ -25,8 +25,8 @@ pub use lines::{Lines, lines};
 /// The tracing target of all decisions.
 pub const TARGET: &str = "audit";
 
-/// A handful shows what is going on; the sum says how much. With some sixty causes, and without a certificate some twenty, that
-/// is less than 100 kB per minute of text from strangers.
+/// A handful shows what is going on; the sum says how much. Without a certificate one can bring about some 14 causes: less than
+/// 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
 /// How often sums that are due are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -187,6 +187,13 @@ impl Audit {
                 time, event, remote, cluster, addon, agent, signer, issuer, serial, method, path, cause, detail
             );
         }
+    }
+
+    /// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the answer.
+    /// Not throttled: only users with the right to read come so far.
+    pub(crate) fn inventory(&self, user: &str, request: &str, status: u16) {
+        let (time, user, request) = (self.now(), bounded(user), bounded(request));
+        info!(target: TARGET, time, event = "inventory", user, request, status);
     }
 
     /// Writes the sums that are due, once a second until `stop`.

@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! program   main  cli  app  demo                        parse, wire, run; the only users of anyhow
-//! shell     hub   gateway   agent   embedded            talk, wait, log; hub and gateway never import each other
-//! cross     api  audit  telemetry  clock  output        Kubernetes' types, decisions, metrics, the one reader of the time
+//! shell     hub  gateway  inventory  agent  embedded    talk, wait, log; none of them imports another
+//! cross     api  audit  telemetry  listener             Kubernetes' types, decisions, metrics, accepting TLS,
+//!           clock  output                               the one reader of the time
 //! core      identity  csr  policy  ca  registry  trust  values in, values out: no kube, tokio, clock, dice, log, file
 //!           rate  throttle  sighting  timestamp  private_key  public_key  asn1  general_names  pem  hex
 //! ```
@@ -26,11 +27,12 @@
 //! | [`timestamp`], [`clock`] | seconds since 1970; the one place that reads them |
 //! | `asn1`, `general_names`, `pem`, `hex` | encodings |
 //! | [`api`] | AddOnSigner and its CRD, its way into the core's types, the slices of OCM's types that we use |
-//! | [`hub`] | one task per line of authorities, one per signer name, two watches; `supervisor` starts and stops them |
+//! | [`hub`] | one task per line of authorities, one per signer name, two watches; `supervisor` starts and stops them; `lease` says whether this hub leads |
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
+//! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
 //! | [`agent`] | the managed cluster's side: judge what is stored, enrol, prove, store |
 //! | [`embedded`] | a stand-in for a Kubernetes API server, for the demo and the fast tests |
-//! | [`telemetry`], [`audit`], `output` | metrics, decisions of consequence as lines of JSON, what commands print |
+//! | [`telemetry`], [`audit`], `listener`, `output` | metrics, decisions of consequence as lines of JSON, accept loop and TLS of every listener, what commands print |
 //! | [`app`], [`cli`], [`demo`] | one process from hub and gateway; the command line; the whole story on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
@@ -53,7 +55,8 @@
 //! - I6 An anchor stays until nobody depends on it: `an_old_anchor_stays_until_its_last_leaf_has_expired`,
 //!   `an_old_authority_goes_when_its_last_leaf_has_expired_key_and_anchor`.
 //! - I7 State is persisted before it is acted on; a failed write stops the step:
-//!   `a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line`, `a_line_is_never_written_over_a_newer_one`.
+//!   `a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line`, `a_line_is_never_written_over_a_newer_one`,
+//!   `a_leader_that_was_frozen_does_not_act_when_it_wakes_up`.
 //! - I8 An unreadable or deleted registration denies: `registrations_without_standing_are_refused`,
 //!   `nothing_has_standing_before_both_lists_are_complete`, `a_detached_cluster_is_refused_by_its_next_request`.
 //! - I9 Key bytes are in no log, error or Debug, and ours are wiped: `debug_of_a_key_shows_no_key`,
@@ -84,8 +87,10 @@ pub(crate) mod general_names;
 pub(crate) mod hex;
 pub mod hub;
 pub mod identity;
+pub mod inventory;
 pub mod journal;
 pub mod ledger;
+pub(crate) mod listener;
 pub(crate) mod output;
 pub(crate) mod pem;
 pub mod policy;

@@ -49,6 +49,13 @@ impl RateLimiter {
         self.full_at.insert(identity.clone(), earliest.plus(self.rate.interval));
         Ok(())
     }
+
+    /// Gives one back that came to nothing.
+    pub fn give_back(&mut self, identity: &PeerIdentity) {
+        if let Some(full_at) = self.full_at.get_mut(identity) {
+            *full_at = full_at.minus(self.rate.interval);
+        }
+    }
 }
 
 #[cfg(test)]

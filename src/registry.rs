@@ -100,7 +100,7 @@ impl Standing {
     }
 
     /// Without standing before and after, nothing changed, whatever the reasons are.
-    fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
+    pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
         match (before, after) {
             (Err(NotRegistered::AddOnSuspended), Ok(())) => Some(Self::Resumed),
             (Err(_), Ok(())) => Some(Self::Registered),

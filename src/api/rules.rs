@@ -37,6 +37,8 @@ pub struct AuthorityPlan {
 /// An AddOnSigner that can be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignerConfig {
+    /// `metadata.generation` of the object: which version of the rules this is. 0 until it is known.
+    pub generation: i64,
     /// What may be signed.
     pub rules: SignerRules,
     /// Whether the hub approves by itself.
@@ -78,7 +80,7 @@ impl SignerConfig {
         let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
         let approves = spec.approval == Approval::Automatic;
         let registers = spec.registration == RegistrationMode::Managed;
-        Ok(Self { rules, approves, registers, authority, routes })
+        Ok(Self { generation: 0, rules, approves, registers, authority, routes })
     }
 }
 

@@ -69,6 +69,16 @@ impl Serial {
         rng.fill(&mut bytes).map_err(|_| KeyError::Random)?;
         Ok(Self(bytes))
     }
+
+    /// Reads what its `Display` wrote. `None` for any other text.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 16];
+        if text.len() != 32 {
+            return None;
+        }
+        data_encoding::HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).ok()?;
+        Some(Self(bytes))
+    }
 }
 
 impl fmt::Display for Serial {
@@ -89,6 +99,7 @@ pub struct Issuer {
 pub struct Prepared {
     tbs: Vec<u8>,
     approved: Approved,
+    issuer: String,
     serial: Serial,
     not_before: Timestamp,
     not_after: Timestamp,
@@ -102,6 +113,18 @@ impl Prepared {
     /// The serial number of the certificate that will be signed.
     pub fn serial(&self) -> Serial {
         self.serial
+    }
+    /// The id of the authority that will sign.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+    /// The first second of the certificate that will be signed.
+    pub fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+    /// SHA-256 over the bytes that will be signed, in hexadecimal: who prepares the same again gets the same.
+    pub fn digest(&self) -> String {
+        crate::hex::encode(ring::digest::digest(&ring::digest::SHA256, &self.tbs).as_ref())
     }
 }
 
@@ -119,6 +142,27 @@ pub struct Issued {
 }
 
 impl Issued {
+    /// A certificate that was signed before for the same request, read back from a record. Whoever uses it verifies it against the
+    /// published bundle first.
+    ///
+    /// # Errors
+    /// [`IssueError::NotAsIntended`] when it is not of this request's key and subject, or not of that serial number.
+    pub fn recorded(der: Vec<u8>, issuer: &str, serial: Serial, approved: &Approved) -> Result<Self, IssueError> {
+        let differs = IssueError::NotAsIntended;
+        let (rest, leaf) = X509Certificate::from_der(&der).map_err(|_| differs("encoding"))?;
+        let checks = [
+            (rest.is_empty(), "length"),
+            (leaf.subject().as_raw() == approved.subject_der(), "subject"),
+            (leaf.public_key().raw == approved.public_key_der(), "public key"),
+            (is_serial(&leaf, serial), "serial number"),
+        ];
+        if let Some((_, what)) = checks.into_iter().find(|(holds, _)| !holds) {
+            return Err(differs(what));
+        }
+        let not_after = Timestamp::from_unix(leaf.validity().not_after.timestamp());
+        Ok(Self { certificate: CertificateDer::from(der), serial, issuer: issuer.to_owned(), not_after })
+    }
+
     /// One PEM block with a final newline: what `status.certificate` holds.
     pub fn pem(&self) -> String {
         crate::pem::encode("CERTIFICATE", &self.certificate)
@@ -166,7 +210,8 @@ impl Issuer {
             algorithm: self.key.algorithm(),
         };
         let tbs = tbs::encode(&approved, &frame)?;
-        Ok(Prepared { tbs, approved, serial, not_before, not_after })
+        let issuer = self.authority.id().to_owned();
+        Ok(Prepared { tbs, approved, issuer, serial, not_before, not_after })
     }
 
     /// Signs, reads the result back, compares it with the intent and verifies it against the bundle that is published.
@@ -194,8 +239,7 @@ impl Issuer {
             Profile::Serving { .. } => Purpose::Server,
         };
         published.verify(&certificate, purpose, now)?;
-        let issuer = self.authority.id().to_owned();
-        Ok(Issued { certificate, serial: prepared.serial, issuer, not_after: prepared.not_after })
+        Ok(Issued { certificate, serial: prepared.serial, issuer: prepared.issuer, not_after: prepared.not_after })
     }
 }
 
@@ -203,14 +247,12 @@ impl Issuer {
 fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), IssueError> {
     let differs = IssueError::NotAsIntended;
     let (rest, leaf) = X509Certificate::from_der(der).map_err(|_| differs("encoding"))?;
-    let (serial, intended) = (leaf.raw_serial().iter(), intent.serial.0.iter());
-    let same_serial = serial.skip_while(|byte| **byte == 0).eq(intended.skip_while(|byte| **byte == 0));
     let checks = [
         (rest.is_empty(), "length"),
         (leaf.issuer().as_raw() == issuer.subject_der(), "issuer"),
         (leaf.subject().as_raw() == intent.approved.subject_der(), "subject"),
         (leaf.public_key().raw == intent.approved.public_key_der(), "public key"),
-        (same_serial, "serial number"),
+        (is_serial(&leaf, intent.serial), "serial number"),
         (leaf.validity().not_before.timestamp() == intent.not_before.unix(), "start"),
         (leaf.validity().not_after.timestamp() == intent.not_after.unix(), "end"),
         (leaf.validity().not_after.timestamp() <= issuer.not_after().unix(), "end, which is after its CA's"),
@@ -221,6 +263,12 @@ fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), Issu
         Some((_, what)) => Err(differs(what)),
         None => Ok(()),
     }
+}
+
+/// Without the zeros in front, which DER adds or drops (X.690 section 8.3.2).
+fn is_serial(leaf: &X509Certificate<'_>, serial: Serial) -> bool {
+    let (found, wanted) = (leaf.raw_serial().iter(), serial.0.iter());
+    found.skip_while(|byte| **byte == 0).eq(wanted.skip_while(|byte| **byte == 0))
 }
 
 fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {

@@ -94,7 +94,12 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
         }
     }
     stage.stop.cancel();
-    result
+    // The hub is the only task that heeds it: it drains, and writes what its audit log has counted.
+    match tokio::time::timeout(PATIENCE, stage.tasks.join_next()).await {
+        Ok(Some(ended)) => result.and(ended.context("a task failed")?),
+        Ok(None) => result,
+        Err(_) => result.and(Err(anyhow::anyhow!("the hub did not stop within {PATIENCE:?}"))),
+    }
 }
 
 async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
@@ -121,7 +126,9 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
+        inventory: None,
         replica: "demo".to_owned(),
+        ledger: format!("sqlite://{}/ledger.db", directory.display()).parse()?,
         lease_duration: lease::DEFAULT_DURATION,
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;

@@ -49,7 +49,7 @@ pub(super) fn check_fields(resource: &Resource, object: &Value) -> Result<(), Ap
     })
 }
 
-/// The name, the size of the annotations, and the size of a Secret or ConfigMap.
+/// The name, the size of the annotations, the size of a Secret or ConfigMap, the numbers of a Lease.
 pub(super) fn check_metadata(resource: &'static Resource, name: &str, object: &Value) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     // "We don't care what you call your certificate requests": only what the URL cannot carry.
@@ -74,7 +74,22 @@ pub(super) fn check_metadata(resource: &'static Resource, name: &str, object: &V
     if matches!(resource.plural, "secrets" | "configmaps") && data_size(object) > DATA_LIMIT {
         causes.push(Cause::too_long("data", "may not be more than 1048576 bytes"));
     }
+    if resource.kind == "Lease" {
+        causes.extend(lease_causes(object));
+    }
     ApiError::unless_valid(resource, name, causes)
+}
+
+/// `ValidateLeaseSpec` of Kubernetes, for the fields that an elected leader writes.
+fn lease_causes(object: &Value) -> impl Iterator<Item = Cause> {
+    let rules = [
+        ("spec.leaseDurationSeconds", 1, "must be greater than 0"),
+        ("spec.leaseTransitions", 0, "must be greater than or equal to 0"),
+    ];
+    rules.into_iter().filter_map(|(field, least, words)| {
+        let number = objects::get(object, field)?.as_i64()?;
+        (number < least).then(|| Cause::invalid(field, number, words))
+    })
 }
 
 /// Bytes in `data`, as stored: base64 in a Secret counts three bytes for four characters.

@@ -157,8 +157,8 @@ impl Call<'_> {
         checks::check_type(self.target.resource, &mut body)?;
         let body = events::to_stored(self.target.resource, body);
         let write = self.in_write(false)?;
-        let updated = self.hub.write(|store| writes::update(store, &write, name, true, |_| Ok(body)))?;
-        Ok(self.show(200, &updated))
+        let (created, stored) = self.hub.write(|store| writes::replace(store, &write, name, body))?;
+        Ok(self.show(if created { 201 } else { 200 }, &stored))
     }
 
     fn patch(&self, name: &str, content_type: &str, body: &[u8]) -> Result<Response<Body>, ApiError> {

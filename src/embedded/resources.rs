@@ -33,6 +33,9 @@ pub(super) struct Resource {
     /// Served from a CustomResourceDefinition in a real cluster: no strategic merge, `PUT` needs a
     /// resourceVersion, `/status` keeps metadata, `metadata.generation` counts changes of the spec.
     pub(super) custom: bool,
+    /// `PUT` creates what does not exist, and needs a resourceVersion where it does (Kubernetes' strategy of
+    /// Leases: `AllowCreateOnUpdate`, not `AllowUnconditionalUpdate`).
+    pub(super) upsert: bool,
     /// Answers questions and stores nothing: only `create`.
     pub(super) review: bool,
     /// Field selectors beside `metadata.name` and `metadata.namespace`.
@@ -52,6 +55,7 @@ const BUILT_IN: Resource = Resource {
     short: &[],
     subresources: &[],
     custom: false,
+    upsert: false,
     review: false,
     fields: &[],
     columns: &[AGE],
@@ -159,6 +163,7 @@ pub(super) static RESOURCES: &[Resource] = &[
         plural: "leases",
         singular: "lease",
         kind: "Lease",
+        upsert: true,
         columns: &[("Holder", Cell::Path("spec.holderIdentity")), AGE],
         ..BUILT_IN
     },
@@ -170,6 +175,16 @@ pub(super) static RESOURCES: &[Resource] = &[
         namespaced: false,
         short: &["crd", "crds"],
         subresources: &["status"],
+        ..BUILT_IN
+    },
+    Resource {
+        group: "apiregistration.k8s.io",
+        plural: "apiservices",
+        singular: "apiservice",
+        kind: "APIService",
+        namespaced: false,
+        subresources: &["status"],
+        columns: &[("Available", Cell::Condition("Available")), AGE],
         ..BUILT_IN
     },
     Resource {

@@ -178,6 +178,20 @@ fn fill_secret(object: &mut Value) {
     }
 }
 
+/// `PUT`: replaces an object, or creates it where its resource allows that. Returns whether it was created.
+pub(super) fn replace(store: &mut Store, w: &Write<'_>, name: &str, object: Value) -> Result<(bool, Value), ApiError> {
+    if !w.resource.upsert || store.get(&w.key(name)).is_some() {
+        return Ok((false, update(store, w, name, true, |_| Ok(object))?));
+    }
+    check_identity(w, name, &object)?;
+    let uid = text(&object, "metadata.uid");
+    if !uid.is_empty() {
+        let words = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+        return Err(ApiError::conflict(w.resource, name, words));
+    }
+    Ok((true, create(store, w, object)?))
+}
+
 /// Replaces an object by what `change` makes of it, and returns it as stored. A change that changes
 /// nothing is no write: the resourceVersion stays, as in the real server.
 ///
@@ -240,7 +254,7 @@ fn check_version(w: &Write<'_>, name: &str, new: &Value, old: &Value, replace: b
     }
     let version = text(new, "metadata.resourceVersion");
     if version.is_empty() {
-        if w.resource.custom && replace {
+        if (w.resource.custom || w.resource.upsert) && replace {
             let cause = Cause::invalid("metadata.resourceVersion", 0, "must be specified for an update");
             return ApiError::unless_valid(w.resource, name, vec![cause]);
         }

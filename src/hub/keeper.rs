@@ -5,24 +5,27 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
-use ring::rand::SystemRandom;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{error, info, warn};
+
+mod steps;
 
 use crate::api::rules::AuthorityPlan;
 use crate::api::words;
 use crate::audit::Audit;
-use crate::ca::authority::{Authority, AuthorityError};
+use crate::ca::authority::AuthorityError;
 use crate::ca::bundle::Bundle;
 use crate::ca::line::{Evidence, Line, Step};
 use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
+use crate::hub::chronicle::LineRecord;
 use crate::hub::gate::Gate;
 use crate::hub::lease::Leading;
 use crate::hub::serving_report;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
-use crate::private_key::{KeyError, PrivateKey};
+use crate::ledger::LedgerError;
+use crate::private_key::KeyError;
 use crate::timestamp::Timestamp;
 
 /// How often a line is looked at when nothing happens: time passes, and evidence with it.
@@ -117,6 +120,9 @@ pub enum KeeperError {
     /// Another hub may lead.
     #[error("whether this hub still leads is not known")]
     NotLeading,
+    /// A step that was taken could not be recorded; it has no effect before it is.
+    #[error("a step of the authorities could not be recorded: {0}")]
+    Ledger(#[from] LedgerError),
     /// The Secret could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -154,6 +160,10 @@ pub struct Keeper {
     pub state: watch::Sender<LineState>,
     /// Told about every change of the state.
     pub board: Board,
+    /// Where its steps are recorded.
+    pub(crate) record: LineRecord,
+    /// Who asked for a step that is not recorded yet; empty when its time had come. `None` when nothing waits.
+    pub unrecorded: Option<String>,
     /// Reservations of signers.
     pub reservations: mpsc::Receiver<Reserve>,
 }
@@ -191,6 +201,10 @@ impl Keeper {
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
                 info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
+            }
+            Err(KeeperError::Ledger(error)) => {
+                warn!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
+                RETRY
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {
                 warn!(%error, secret = self.names.secret, "Keeping the authorities; trying again");
@@ -260,93 +274,6 @@ impl Keeper {
     /// Asked right before every write of the line.
     fn leads(&self) -> Result<(), KeeperError> {
         self.leading.epoch().map(|_| ()).ok_or(KeeperError::NotLeading)
-    }
-
-    async fn begin(&self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
-        let (authority, pkcs8) = self.make(plan, now)?;
-        let id = authority.id().to_owned();
-        let line = Line::default().begin(authority, now);
-        self.leads()?;
-        let stored = self.store.create(&self.names, &line, &pkcs8).await?;
-        self.audit.authority(&self.names.authority, &id, "created");
-        Ok(stored)
-    }
-
-    fn make(&self, plan: &LinePlan, now: Timestamp) -> Result<(Authority, zeroize::Zeroizing<Vec<u8>>), KeeperError> {
-        let rng = SystemRandom::new();
-        let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
-        let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
-        Ok((authority, pkcs8))
-    }
-
-    /// Persists one step, and publishes what it changed before the next step is looked at.
-    async fn take(
-        &self,
-        stored: StoredLine,
-        step: Step,
-        plan: &LinePlan,
-        requested: Option<&str>,
-        now: Timestamp,
-    ) -> Result<StoredLine, KeeperError> {
-        let line = stored.line.clone();
-        let (line, new_key) = match &step {
-            Step::Prepare => {
-                let (authority, pkcs8) = self.make(plan, now)?;
-                (line.prepare(authority, requested, now), Some(pkcs8))
-            }
-            Step::Activate => (line.activate(now), None),
-            Step::Finish(id) => (line.finish(id), None),
-            Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
-        };
-        let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
-        self.leads()?;
-        let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
-        let verb = match &step {
-            Step::Prepare => "prepared",
-            Step::Activate => "activated",
-            _ => "retired",
-        };
-        let id = match &step {
-            Step::Finish(id) => id.as_str(),
-            Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
-            _ => stored.line.active().map_or("", |active| active.authority.id()),
-        };
-        self.audit.authority(&self.names.authority, id, verb);
-        Ok(stored)
-    }
-
-    /// Publishes the line and hands it to the signers. A Next on the serving line is then given the time it has to wait for.
-    async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), KeeperError> {
-        let bundle = stored.line.bundle()?;
-        let waiting = match step {
-            Step::Wait(waiting) => Some(waiting),
-            _ => None,
-        };
-        let report = match self.gate {
-            Gate::Leaves(_) => Some(serving_report::render(&stored.line, waiting.clone())?),
-            Gate::Gateway { .. } => None,
-        };
-        self.leads()?;
-        self.store.publish(&self.names, &bundle, report).await?;
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
-        self.hold_next().await
-    }
-
-    /// After the bundle with the new anchor is what every new certificate comes with, the last certificate of before is known.
-    async fn hold_next(&mut self) -> Result<(), KeeperError> {
-        let Gate::Leaves(board) = &self.gate else { return Ok(()) };
-        let ready = self.state.borrow().ready().cloned();
-        let Some(ready) = ready else { return Ok(()) };
-        if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
-            return Ok(());
-        }
-        // Not known yet: the next round asks again.
-        let Ok(last) = board.last_leaf() else { return Ok(()) };
-        let until = last.unwrap_or_else(|| self.clock.now());
-        let line = ready.line().clone().hold_next_until(until);
-        self.leads()?;
-        self.store.replace(&self.names, &ready.stored, &line, None).await?;
-        Ok(()) // the watch of the Secret brings the next round
     }
 
     async fn reserve(&self, reserve: Reserve) {

@@ -4,7 +4,9 @@
 pub mod answers;
 mod backoff;
 pub mod board;
+mod chronicle;
 pub mod gate;
+mod heads;
 pub mod keeper;
 pub mod lease;
 pub mod permission;
@@ -29,6 +31,7 @@ use tokio::task::JoinSet;
 use crate::api::rules::AuthorityPlan;
 use crate::audit::Audit;
 use crate::clock::Clock;
+use crate::ledger::{Ledger, LedgerError, Writer};
 use crate::policy::ServingRules;
 use crate::public_key::KeyKind;
 use crate::rate::Rate;
@@ -36,6 +39,8 @@ use crate::registry::SharedRegistry;
 use crate::sighting::Seen;
 use crate::telemetry::Metrics;
 use crate::trust::Trust;
+use chronicle::Notes;
+use heads::Heads;
 use lease::{Leading, Loss};
 use registration::Signers;
 use registry::{Recorded, RegistryError};
@@ -83,6 +88,8 @@ pub struct HubLinks {
     pub metrics: Metrics,
     /// Where decisions are told.
     pub audit: Audit,
+    /// Where decisions are recorded.
+    pub ledger: Ledger,
     /// Which certificates the gateway sees in use.
     pub seen: Arc<Seen>,
 }
@@ -96,6 +103,9 @@ pub enum HubError {
     /// Another hub may lead now.
     #[error("{0}; this hub ends, so that two never act at once, and waits for its turn when it is started again")]
     LeaseLost(#[from] Loss),
+    /// What is not recorded is not done.
+    #[error("the hub cannot record what it does: {0}")]
+    Ledger(#[from] LedgerError),
     /// A task that runs as long as the hub ended.
     #[error("the hub's task {0} ended")]
     TaskEnded(String),
@@ -109,31 +119,65 @@ pub enum HubError {
 ///
 /// # Errors
 /// [`HubError`] says which task ended and why.
-pub async fn run(links: HubLinks, settings: HubSettings) -> Result<(), HubError> {
+pub async fn run(links: HubLinks, settings: HubSettings, writer: Writer) -> Result<(), HubError> {
     let mut leading = links.leading.clone();
     let addon_api = registry::discover(&links.client).await?;
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
     let (signers, served) = watch::channel(Signers::default());
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
-    let recorded = Recorded { registry: links.registry.clone(), audit: links.audit.clone() };
+    let notes = Notes::default();
+    let recorded = Recorded { registry: links.registry.clone(), audit: links.audit.clone(), notes: notes.clone() };
     let (client, clusters) = (links.client.clone(), recorded.clone());
     tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
     let all_again = Arc::new(Notify::new());
     let (client, missed) = (links.client.clone(), all_again.clone());
     tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, seen, missed).await?) });
-    tokio::select! {
+    let epoch = tokio::select! {
         Some(ended) = tasks.join_next() => return ended?,
-        leads = leading.acquired() => leads?,
+        leads = leading.acquired() => u64::from(leads?),
     };
+    record(&mut tasks, &links, &settings, (writer, epoch), notes.clone());
     let writer = registration::Writer::new(&links, addon_api);
     tasks.spawn(async move {
         writer.keep(addons, all_again, served).await;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
-    let supervisor = Supervisor::new(links, settings, addon_api, signers);
+    let supervisor = Supervisor::new(links, settings, addon_api, signers, notes);
     tasks.spawn(supervisor.run());
     tokio::select! {
         Some(ended) = tasks.join_next() => ended?,
         loss = leading.lost() => Err(loss.into()),
     }
+}
+
+/// The ledger's writer, and what feeds it beside the signers.
+fn record(
+    tasks: &mut JoinSet<Result<(), HubError>>,
+    links: &HubLinks,
+    settings: &HubSettings,
+    (writer, epoch): (Writer, u64),
+    notes: Notes,
+) {
+    let ended = |what: &str| Err(HubError::TaskEnded(what.to_owned()));
+    let location = writer.location();
+    tasks.spawn(async move {
+        writer.run(epoch).await?;
+        ended("writer of the ledger")
+    });
+    let (ledger, registry) = (links.ledger.clone(), links.registry.clone());
+    tasks.spawn(async move {
+        notes.keep(ledger, registry).await;
+        ended("record of changes")
+    });
+    let ledger = (links.ledger.clone(), location);
+    let heads = Heads::new(&links.client, &settings.namespace, links.clock.clone(), ledger, links.leading.clone());
+    tasks.spawn(async move {
+        heads.keep().await;
+        ended("heads of the ledger")
+    });
+    let (ledger, seen, clock) = (links.ledger.clone(), links.seen.clone(), links.clock.clone());
+    tasks.spawn(async move {
+        chronicle::keep_seen(ledger, seen, clock).await;
+        ended("record of use")
+    });
 }

@@ -17,22 +17,28 @@ use tracing::{info, warn};
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
 use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
+use crate::hub::chronicle::Notes;
 use crate::identity::{AddOnName, ClusterName};
 use crate::registry::{AddOnFacts, ClusterFacts, Registry, SharedRegistry, StandingChange};
 
 /// The registry, and where changes of standing are told.
 #[derive(Clone)]
-pub struct Recorded {
+pub(super) struct Recorded {
     /// Who has standing.
     pub registry: SharedRegistry,
     /// Where decisions are told.
     pub audit: Audit,
+    /// Where they are recorded.
+    pub notes: Notes,
 }
 
 impl Recorded {
     fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
         // Told after the lock is given back: requests wait for it.
-        self.registry.write(change).iter().for_each(|change| self.audit.standing(change));
+        for change in self.registry.write(change) {
+            self.audit.standing(&change);
+            self.notes.standing(&change);
+        }
     }
 }
 
@@ -93,7 +99,7 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
+pub(super) async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
     let mut events =
         watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed = HashMap::new();
@@ -123,7 +129,7 @@ pub async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), Re
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub async fn watch_addons(
+pub(super) async fn watch_addons(
     client: Client,
     api: AddOnApi,
     registry: Recorded,

@@ -3,7 +3,7 @@
 //! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the object
 //! that was decided on; a conflict means deciding again on the fresh object.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -13,30 +13,30 @@ use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use ring::rand::SystemRandom;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
+
+mod issuing;
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
-use crate::audit::{Audit, Grant};
-use crate::ca::bundle::{Bundle, Purpose};
-use crate::ca::issuer::{IssueError, Issued, Serial};
+use crate::audit::Audit;
+use crate::ca::issuer::{IssueError, Serial};
 use crate::clock::Clock;
 use crate::hub::answers::{Answers, Verdict};
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::keeper::{LineState, ReadyLine, Reserve};
+use crate::hub::keeper::{LineState, Reserve};
 use crate::hub::lease::Leading;
 use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
 use crate::hub::registry;
 use crate::hub::unconfirmed::{Unconfirmed, WATCH_BEHIND};
-use crate::identity::PeerIdentity;
-use crate::policy::{self, Approved, Profile, Refusal, ServingRules};
+use crate::journal::record::Record;
+use crate::ledger::{Ledger, LedgerError};
+use crate::policy::{self, Approved, Refusal, ServingRules};
 use crate::private_key::KeyError;
 use crate::rate::RateLimiter;
 use crate::registry::{Registry, SharedRegistry};
 use crate::telemetry::Metrics;
-use crate::timestamp::Timestamp;
 use crate::trust::Trust;
 
 /// Requests in work at once per signer: what keeps one API server busy without queueing in it.
@@ -81,6 +81,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Where decisions are told.
     pub audit: Audit,
+    /// Where decisions are recorded.
+    pub ledger: Ledger,
 }
 
 /// One signer at work.
@@ -113,6 +115,12 @@ pub enum SignerError {
     /// No random numbers.
     #[error(transparent)]
     Random(#[from] KeyError),
+    /// What is not durable is not signed, and not given away.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The ledger's row of this request cannot be used.
+    #[error("the ledger has a row of this request whose {0} cannot be read")]
+    Record(&'static str),
 }
 
 /// Runs one signer until its watch ends.
@@ -219,104 +227,21 @@ impl Signer {
         Ok(Some(registry::look_up(client, api, &identity.cluster, &identity.addon).await?))
     }
 
-    async fn issue(
+    /// One request never gets two certificates (invariant I13): one whose certificate came too late is refused, and may be made anew.
+    async fn give_up(
         &self,
         csr: &CertificateSigningRequest,
-        approved: Approved,
         approve: bool,
-        now: Timestamp,
+        serial: Serial,
     ) -> Result<Requeue, SignerError> {
-        let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
-        let profile = approved.profile().clone();
-        let issued = match self.recall(csr, &signing, now) {
-            Some(issued) => issued,
-            None => match self.sign(approved, &signing, now).await? {
-                Outcome::Signed(issued) => {
-                    self.unconfirmed.remember(csr, &issued, now);
-                    issued
-                }
-                Outcome::Limited(pause) => return self.say_limited(csr, pause).await,
-                Outcome::NotYet => return Ok(Requeue::requeue(SOON)),
-            },
-        };
-        // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
-        // waits for this certificate (invariant I5).
-        let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
-        if !self.leads() {
-            return Ok(Requeue::requeue(SOON));
-        }
-        let answers = self.answers();
-        let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
-        answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
-        self.unconfirmed.mark_published(csr);
-        self.report(csr, &profile, &issued);
-        Ok(Requeue::await_change())
-    }
-
-    /// Everything that signing needs, or `None` while any of it is not there yet.
-    fn signing(&self) -> Option<Signing> {
-        let ready = self.line.borrow().ready().cloned()?;
-        self.trust_bundle()?;
-        let published = match &self.kind {
-            // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant I5).
-            Kind::Client { name, .. } => {
-                let applied = self.shared.applied.borrow().clone();
-                applied.signers.iter().find(|signer| signer.name == *name)?.client_anchors.clone()
-            }
-            Kind::Serving(_) => ready.bundle.clone(),
-        };
-        let trusted = published.authorities().contains(ready.stored.issuer.authority());
-        trusted.then_some(Signing { ready, published })
-    }
-
-    /// The anchors of the gateway, which stay good when its line can no longer sign.
-    fn trust_bundle(&self) -> Option<String> {
-        self.serving.borrow().last().map(|ready| ready.bundle.pem())
-    }
-
-    async fn sign(&self, approved: Approved, signing: &Signing, now: Timestamp) -> Result<Outcome, SignerError> {
-        let issuer = &signing.ready.stored.issuer;
-        let profile = approved.profile().clone();
-        let rng = SystemRandom::new();
-        let prepared = issuer.prepare(approved, Serial::random(&rng)?, now)?;
-        // Persisted before it is signed: an anchor is dropped only when no leaf of it can live any more (invariant I6).
-        if !self.reserved(&signing.ready, prepared.not_after()).await {
-            return Ok(Outcome::NotYet);
-        }
-        // Last, so that a request that waits for the hub does not use up what its identity may have.
-        if let Profile::Client { identity, .. } = &profile
-            && let Err(pause) = self.take_token(identity, now)
-        {
-            return Ok(Outcome::Limited(pause));
-        }
-        if !self.leads() {
-            return Ok(Outcome::NotYet);
-        }
-        Ok(Outcome::Signed(issuer.sign(prepared, &signing.published, now, &rng)?))
-    }
-
-    async fn reserved(&self, ready: &ReadyLine, until: Timestamp) -> bool {
-        if ready.line().reserve(until).is_none() {
-            return true;
-        }
-        let Some(active) = ready.line().active() else { return false };
-        let (done, persisted) = oneshot::channel();
-        let reserve = Reserve { authority: active.authority.id().to_owned(), until, done };
-        self.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false)
-    }
-
-    fn take_token(&self, identity: &PeerIdentity, now: Timestamp) -> Result<(), Duration> {
-        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, now)
-    }
-
-    /// The certificate that was signed for this request before, if the answer to its publication was lost and it still verifies.
-    fn recall(&self, csr: &CertificateSigningRequest, signing: &Signing, now: Timestamp) -> Option<Issued> {
-        let issued = self.unconfirmed.recall(csr)?;
-        let purpose = match self.kind {
-            Kind::Client { .. } => Purpose::Client,
-            Kind::Serving(_) => Purpose::Server,
-        };
-        signing.published.verify(&issued.certificate, purpose, now).is_ok().then_some(issued)
+        let sentence = "The certificate that was signed for this request is not accepted any more: it could not be handed \
+                        over in time. Make a new request.";
+        let verdict = if approve { Verdict::Denied } else { Verdict::Failed };
+        self.answers().refuse(csr, verdict, "CertificateOutdated", sentence).await?;
+        let uid = csr.metadata.uid.clone().unwrap_or_default();
+        let reason = "It was not accepted any more when it could be handed over.".to_owned();
+        self.shared.ledger.append(Record::Unpublished { uid, serial: serial.to_string(), reason }, "").await?;
+        Ok(Requeue::requeue(self.shared.retention))
     }
 
     async fn say_limited(&self, csr: &CertificateSigningRequest, pause: Duration) -> Result<Requeue, SignerError> {
@@ -352,23 +277,6 @@ impl Signer {
         Ok(Requeue::await_change())
     }
 
-    fn report(&self, csr: &CertificateSigningRequest, profile: &Profile, issued: &Issued) {
-        let identity = match profile {
-            Profile::Client { identity, .. } => Some(identity),
-            Profile::Serving { .. } => None,
-        };
-        self.shared.audit.granted(&Grant {
-            signer: &self.name(),
-            csr: &csr.name_any(),
-            requester: csr.spec.username.as_deref().unwrap_or_default(),
-            identity,
-            issuer: &issued.issuer,
-            serial: &issued.serial.to_string(),
-            not_after: &issued.not_after.to_string(),
-        });
-        self.shared.metrics.issued(&self.name());
-    }
-
     fn answers(&self) -> Answers {
         Answers::new(self.shared.client.clone())
     }
@@ -379,16 +287,4 @@ impl Signer {
             Kind::Serving(_) => "gateway-serving".to_owned(),
         }
     }
-}
-
-/// What signing needs.
-struct Signing {
-    ready: Arc<ReadyLine>,
-    published: Bundle,
-}
-
-enum Outcome {
-    Signed(Issued),
-    Limited(Duration),
-    NotYet,
 }

@@ -71,6 +71,11 @@ impl LineNames {
             labels: labels("serving", None),
         }
     }
+
+    /// The line as `ca status` names it: its AddOnSigner, or `(serving)`.
+    pub fn line(&self) -> &str {
+        self.labels.get(LABEL_SIGNER).map_or("(serving)", String::as_str)
+    }
 }
 
 fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {

@@ -1,7 +1,7 @@
 //! Starts and stops what each AddOnSigner needs, and observes the end of every task (invariant I12).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -15,25 +15,22 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 mod objects;
+mod start;
 
-use super::{HubError, HubLinks, HubSettings, SERVING_PLAN};
+use super::{HubError, HubLinks, HubSettings};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::api::words;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
-use crate::hub::gate::Gate;
-use crate::hub::keeper::{Keeper, LinePlan, LineState};
+use crate::hub::chronicle::Notes;
+use crate::hub::keeper::{LinePlan, LineState};
 use crate::hub::permission;
 use crate::hub::registration::Signers;
-use crate::hub::signer::{self, Kind, Shared, Signer};
+use crate::hub::signer::Shared;
 use crate::hub::status::{self, Validity};
-use crate::hub::store::{ANNOTATION_ROTATE, LineNames, Store};
-use crate::hub::task::until_stopped;
-use crate::hub::unconfirmed::Unconfirmed;
-use crate::policy::GATEWAY_SERVING_SIGNER;
-use crate::rate::RateLimiter;
+use crate::hub::store::{ANNOTATION_ROTATE, Store};
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
@@ -74,6 +71,7 @@ pub(super) struct Supervisor {
     deleted: BTreeSet<String>,
     tasks: JoinSet<(String, bool)>,
     changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
+    notes: Notes,
 }
 
 impl Supervisor {
@@ -82,6 +80,7 @@ impl Supervisor {
         settings: HubSettings,
         addon_api: AddOnApi,
         signers: watch::Sender<Signers>,
+        notes: Notes,
     ) -> Self {
         let client = links.client.clone();
         let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
@@ -96,6 +95,7 @@ impl Supervisor {
             recorder: Recorder::new(client.clone(), reporter),
             metrics: links.metrics.clone(),
             audit: links.audit.clone(),
+            ledger: links.ledger.clone(),
         };
         Self {
             shared,
@@ -110,6 +110,7 @@ impl Supervisor {
             deleted: BTreeSet::new(),
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
+            notes,
             links,
             settings,
         }
@@ -149,54 +150,6 @@ impl Supervisor {
         }
     }
 
-    /// The gateway's serving line and its signer, which every process has.
-    fn start_serving(&mut self) {
-        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false };
-        let (reserve, reservations) = mpsc::channel(64);
-        let (plan_sender, plan) = watch::channel(plan);
-        self.board.set_serving(self.serving.subscribe());
-        let keeper = Keeper {
-            names: LineNames::serving(),
-            store: self.store.clone(),
-            clock: self.links.clock.clone(),
-            audit: self.links.audit.clone(),
-            plan,
-            gate: Gate::Leaves(self.board.clone()),
-            leading: self.links.leading.clone(),
-            state: self.serving.clone(),
-            board: self.board.clone(),
-            reservations,
-        };
-        self.tasks.spawn(async move {
-            keeper.run().await;
-            drop(plan_sender); // the plan of the serving line never changes
-            ("authorities of the gateway".to_owned(), false)
-        });
-        let kind = Kind::Serving(self.settings.serving.clone());
-        let signer = self.signer(kind, self.serving.subscribe(), reserve);
-        self.tasks.spawn(async move {
-            signer::run(signer, GATEWAY_SERVING_SIGNER.to_owned()).await;
-            ("signer of the gateway".to_owned(), false)
-        });
-    }
-
-    fn signer(
-        &self,
-        kind: Kind,
-        line: watch::Receiver<LineState>,
-        reserve: mpsc::Sender<crate::hub::keeper::Reserve>,
-    ) -> Signer {
-        Signer {
-            kind,
-            shared: self.shared.clone(),
-            line,
-            reserve,
-            serving: self.serving.subscribe(),
-            limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
-            unconfirmed: Unconfirmed::default(),
-        }
-    }
-
     /// Brings what runs in line with the objects.
     async fn settle(&mut self) {
         // One of the same name that was created anew is another signer, perhaps of another signer name.
@@ -225,6 +178,7 @@ impl Supervisor {
         }
         let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
         let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
+        self.notes.serve(served.values().flat_map(|config| config.rules.addons.iter().cloned()).collect());
         self.deleted.retain(|signer_name| served.values().all(|config| config.rules.signer_name != *signer_name));
         let signers = Signers { served: Arc::new(served), deleted: Arc::new(self.deleted.clone()) };
         self.signers.send_if_modified(|known| {
@@ -249,8 +203,9 @@ impl Supervisor {
             let sentence = format!("metadata.name has more than {NAME_MAX} characters, which a label cannot hold.");
             return Err(("InvalidName", sentence));
         }
-        SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
-            .map_err(|error| ("InvalidSpec", format!("{error}.")))
+        let config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
+            .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
+        Ok(SignerConfig { generation: object.metadata.generation.unwrap_or_default(), ..config })
     }
 
     fn apply(&mut self, name: &str, object: AddOnSigner, read: Result<SignerConfig, (&'static str, String)>) {
@@ -283,61 +238,6 @@ impl Supervisor {
             }
             (None, Err(_)) => {}
         }
-    }
-
-    fn start(&mut self, name: &str, object: AddOnSigner, config: Arc<SignerConfig>, plan: LinePlan) {
-        let (reserve, reservations) = mpsc::channel(64);
-        let served = Served {
-            object,
-            line: watch::channel(LineState::Starting).0,
-            plan: watch::channel(plan).0,
-            config: watch::channel(config.clone()).0,
-            reserve,
-            validity: Ok(()),
-            permission: Err((NOT_ASKED, "The hub has not asked yet whether it may sign.".to_owned())),
-            keeping: CancellationToken::new(),
-            signing: CancellationToken::new(),
-        };
-        let keeper = Keeper {
-            names: LineNames::client(name),
-            store: self.store.clone(),
-            clock: self.links.clock.clone(),
-            audit: self.links.audit.clone(),
-            plan: served.plan.subscribe(),
-            gate: Gate::Gateway { signer: name.to_owned(), applied: self.links.applied.clone() },
-            leading: self.links.leading.clone(),
-            state: served.line.clone(),
-            board: self.board.clone(),
-            reservations,
-        };
-        self.board.set_signer(name, config, served.line.subscribe());
-        self.spawn_until(served.keeping.clone(), format!("authorities of {name}"), keeper.run());
-        self.spawn_until(served.keeping.clone(), format!("status of {name}"), self.announce(name, &served));
-        self.served.insert(name.to_owned(), served);
-        self.start_signing(name);
-    }
-
-    fn start_signing(&mut self, name: &str) {
-        let Some(served) = self.served.get_mut(name) else { return };
-        served.signing = CancellationToken::new();
-        let stop = served.signing.clone();
-        let kind = Kind::Client { name: name.to_owned(), config: served.config.subscribe() };
-        let (line, reserve) = (served.line.subscribe(), served.reserve.clone());
-        let signer_name = served.object.spec.signer_name.clone();
-        let signer = self.signer(kind, line, reserve);
-        info!(signer = name, signer_name, "Serving an AddOnSigner");
-        self.spawn_until(stop, format!("signer {name}"), signer::run(signer, signer_name));
-    }
-
-    /// Tells the supervisor about every change of the line, so that the status follows it.
-    fn announce(&self, name: &str, served: &Served) -> impl Future<Output = ()> + Send + 'static {
-        let (mut line, changed, name) = (served.line.subscribe(), self.changed.0.clone(), name.to_owned());
-        async move { while line.changed().await.is_ok() && changed.send(name.clone()).await.is_ok() {} }
-    }
-
-    /// The task reports whether it was stopped; one that ends by itself ends the hub.
-    fn spawn_until(&mut self, stop: CancellationToken, name: String, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(until_stopped(stop, name, task));
     }
 
     async fn check_permissions(&mut self) {

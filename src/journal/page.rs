@@ -17,6 +17,8 @@ pub struct Link {
     pub(crate) previous: Hash,
     /// The time of the first row.
     pub(crate) time: Timestamp,
+    /// The epochs of the first row and of the last.
+    pub(crate) epochs: (u64, u64),
     /// The last row.
     pub(crate) tip: Tip,
 }
@@ -44,14 +46,14 @@ pub fn check<'t>(
         match &mut link {
             None => {
                 let previous = Hash::from_hex(entry.previous.as_bytes())?;
-                link = Some(Link { first, previous, time: entry.time, tip });
+                link = Some(Link { first, previous, time: entry.time, epochs: (entry.epoch, entry.epoch), tip });
             }
             Some(link) => {
                 HEXLOWER.encode_mut(link.tip.hash.as_bytes(), &mut hex);
-                if entry.previous.as_bytes() != hex || entry.time < link.tip.time {
+                if entry.previous.as_bytes() != hex || entry.time < link.tip.time || entry.epoch < link.epochs.1 {
                     return None;
                 }
-                link.tip = tip;
+                (link.tip, link.epochs.1) = (tip, entry.epoch);
             }
         }
     }

@@ -180,6 +180,15 @@ impl Record {
         }
     }
 
+    /// The UID of the CSR that it is about.
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Intent(intent) => Some(&intent.uid),
+            Self::Signed { uid, .. } | Self::Abandoned { uid, .. } | Self::Unpublished { uid, .. } => Some(uid),
+            _ => None,
+        }
+    }
+
     /// What is recorded only when it changes: a topic, whose state it is, and the state.
     pub fn topic(&self) -> Option<(&'static str, String, String)> {
         match self {

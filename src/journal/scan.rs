@@ -19,6 +19,8 @@ pub struct Scanned<'t> {
     pub time: Timestamp,
     /// What kind of decision it is.
     pub kind: &'t str,
+    /// The epoch under which it was written.
+    pub epoch: u64,
     details: [(&'t str, &'t str); DETAILS],
     count: usize,
 }
@@ -36,13 +38,13 @@ impl<'t> Scanned<'t> {
         rest.expect(",\"kind\":\"")?;
         let kind = rest.string()?;
         rest.expect(",\"epoch\":")?;
-        rest.number()?;
+        let epoch = rest.number()?;
         rest.expect(",\"replica\":\"")?;
         rest.string()?;
         rest.expect(",\"actor\":\"")?;
         rest.string()?;
         rest.expect(",\"details\":{")?;
-        let mut entry = Self { seq, previous, time, kind, details: [("", ""); DETAILS], count: 0 };
+        let mut entry = Self { seq, previous, time, kind, epoch, details: [("", ""); DETAILS], count: 0 };
         entry.read_details(&mut rest)?;
         rest.expect("}")?;
         (rest.at == text.len()).then_some(entry)
@@ -195,7 +197,7 @@ mod tests {
         fn reads_what_is_written(entry in entries()) {
             let text = entry.text();
             let read = Scanned::read(&text).unwrap();
-            prop_assert_eq!((read.seq, read.time.to_string()), (entry.seq, entry.time.clone()));
+            prop_assert_eq!((read.seq, read.time.to_string(), read.epoch), (entry.seq, entry.time.clone(), entry.epoch));
             for (name, value) in &entry.details {
                 prop_assert_eq!(read.plain(name), is_plain(value).then_some(value.as_str()));
             }
@@ -211,7 +213,7 @@ mod tests {
             }
             if let Some(read) = Scanned::read(&text) {
                 let parsed = Entry::parse(&text).unwrap();
-                prop_assert_eq!((read.seq, read.time.to_string()), (parsed.seq, parsed.time));
+                prop_assert_eq!((read.seq, read.time.to_string(), read.epoch), (parsed.seq, parsed.time, parsed.epoch));
             }
         }
 

@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Published { serials: Vec<String>, at: Timestamp },
     /// Certificates that were used.
     Seen(Vec<Seen>),
+    /// Nothing: what is known of a topic ([`Record::topic`]).
+    Latest { topic: &'static str },
 }
 
 /// What a request has come to before.
@@ -51,6 +53,8 @@ pub enum Existing {
     },
     /// It has its certificate.
     Signed {
+        /// The authority that signed.
+        issuer: String,
         /// The serial number.
         serial: String,
         /// DER.
@@ -63,6 +67,7 @@ pub enum Existing {
 pub(crate) enum Outcome {
     Done,
     Existing(Existing),
+    Latest(BTreeMap<String, String>),
 }
 
 /// Who writes, and when.
@@ -156,6 +161,10 @@ impl<'a> Draft<'a> {
                 self.published.extend(serials.iter().map(|serial| (*at, serial.clone())));
             }
             Command::Seen(seen) => self.seen.extend(seen.iter().cloned()),
+            Command::Latest { topic } => {
+                let of_topic = latest.iter().filter(|((of, _), _)| of == topic);
+                return Outcome::Latest(of_topic.map(|((_, name), value)| (name.clone(), value.clone())).collect());
+            }
         }
         Outcome::Done
     }
@@ -348,7 +357,7 @@ fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
     if row.text(3) != "intent" {
         let certificate = BASE64.decode(entry.detail("certificate").as_bytes());
         return match certificate {
-            Ok(certificate) if !certificate.is_empty() => Ok(Existing::Signed { serial, certificate }),
+            Ok(certificate) if !certificate.is_empty() => Ok(Existing::Signed { issuer, serial, certificate }),
             _ => Err(damaged("has no certificate")),
         };
     }
@@ -361,13 +370,19 @@ type Latest = BTreeMap<(&'static str, String), String>;
 async fn latest(connection: &mut Connection, commands: &[Command]) -> Result<Latest, BatchError> {
     let mut latest = Latest::new();
     for command in commands {
-        let Command::Change { record, .. } = command else { continue };
-        let Some((topic, name, _)) = record.topic() else { continue };
-        let sql = "SELECT value FROM latest WHERE topic = $1 AND name = $2";
-        let rows = connection.rows(sql.to_owned(), vec![topic.into(), name.as_str().into()]).await?;
-        if let Some(row) = rows.first() {
-            latest.insert((topic, name), row.text(0));
-        }
+        let (topic, rows) = match command {
+            Command::Change { record, .. } => {
+                let Some((topic, name, _)) = record.topic() else { continue };
+                let sql = "SELECT name, value FROM latest WHERE topic = $1 AND name = $2";
+                (topic, connection.rows(sql.to_owned(), vec![topic.into(), name.into()]).await?)
+            }
+            Command::Latest { topic } => {
+                let sql = "SELECT name, value FROM latest WHERE topic = $1";
+                (*topic, connection.rows(sql.to_owned(), vec![(*topic).into()]).await?)
+            }
+            _ => continue,
+        };
+        latest.extend(rows.iter().map(|row| ((topic, row.text(0)), row.text(1))));
     }
     Ok(latest)
 }

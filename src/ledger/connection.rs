@@ -15,6 +15,9 @@ use super::{LedgerError, Location};
 const BUSY: Duration = Duration::from_secs(5);
 /// How long PostgreSQL may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// A commit is durable when it is answered. A transaction whose client the network has lost holds the row of the fence, and
+/// nothing but time ends it; ours are never idle in between.
+const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
 /// Statements differ by how many rows they have.
 const STATEMENTS: usize = 512;
 
@@ -158,7 +161,7 @@ impl Connection {
                     .pragma("cache_size", "-65536"); // KiB
                 options.connect().await.map(Self::Sqlite)
             }
-            Location::Postgres(options) => Self::postgres(options, &[("synchronous_commit", "on")]).await,
+            Location::Postgres(options) => Self::postgres(options, &WRITER).await,
         };
         opened.map_err(|error| super::error::classify(location, &error))
     }

@@ -1,5 +1,7 @@
 //! What the rest of the process has of the ledger: questions to its writer.
 
+use std::collections::BTreeMap;
+
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::LedgerError;
@@ -40,8 +42,8 @@ impl Ledger {
     /// [`LedgerError`]; nothing may be signed then.
     pub async fn intend(&self, intent: Intent) -> Result<Intended, LedgerError> {
         match self.ask(Command::Intend(Box::new(intent))).await? {
-            Outcome::Done => Ok(Intended::Recorded),
             Outcome::Existing(existing) => Ok(Intended::Existing(existing)),
+            Outcome::Done | Outcome::Latest(_) => Ok(Intended::Recorded),
         }
     }
 
@@ -59,6 +61,17 @@ impl Ledger {
     /// [`LedgerError`].
     pub async fn change(&self, record: Record, actor: &str) -> Result<(), LedgerError> {
         self.ask(Command::Change { record, actor: actor.to_owned() }).await.map(drop)
+    }
+
+    /// What was recorded last of each name of a topic ([`Record::topic`]).
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn latest(&self, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
+        match self.ask(Command::Latest { topic }).await? {
+            Outcome::Latest(latest) => Ok(latest),
+            Outcome::Done | Outcome::Existing(_) => Ok(BTreeMap::new()),
+        }
     }
 
     /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the request.

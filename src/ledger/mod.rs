@@ -7,6 +7,7 @@ pub mod answer;
 mod batch;
 mod connection;
 mod error;
+mod evidence;
 mod file;
 mod handle;
 mod location;
@@ -109,6 +110,6 @@ pub enum LedgerError {
 impl LedgerError {
     /// Whether trying again can help; otherwise somebody has to do something.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Held { .. })
     }
 }

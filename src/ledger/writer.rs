@@ -8,6 +8,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+mod transaction;
+
+use transaction::{Commit, commit, new_id, read_id, read_tip};
+
 use super::batch::{self, Author, BatchError, Command, Outcome};
 use super::connection::Connection;
 use super::error::classify;
@@ -15,7 +19,7 @@ use super::handle::Ledger;
 use super::lock::{self, FileLock};
 use super::{LedgerError, Location, schema};
 use crate::clock::Clock;
-use crate::journal::entry::{Entry, Hash, Tip};
+use crate::journal::entry::Tip;
 use crate::journal::record::Record;
 use crate::timestamp::Timestamp;
 
@@ -55,8 +59,6 @@ pub struct WriterOptions {
     pub location: Location,
     /// This process.
     pub replica: String,
-    /// The transition count of the Lease that it holds.
-    pub epoch: u64,
     /// The time.
     pub clock: Clock,
 }
@@ -72,6 +74,8 @@ pub(crate) struct Job {
 /// The writing task, before it runs.
 pub struct Writer {
     options: WriterOptions,
+    /// The transition count of the Lease that this process holds.
+    epoch: u64,
     jobs: mpsc::Receiver<Job>,
     health: watch::Sender<Health>,
     store: Option<Store>,
@@ -87,33 +91,26 @@ struct Store {
     tip: Tip,
 }
 
-/// How a transaction ended.
-enum Commit {
-    Durable(Tip, Vec<Outcome>),
-    /// Nothing was written.
-    Failed(BatchError),
-    /// COMMIT was sent and not answered: it may have happened.
-    Unknown {
-        would_be: Tip,
-        outcomes: Vec<Outcome>,
-        cause: LedgerError,
-    },
-}
-
 impl Writer {
     /// A writer and its handle. Nothing is opened before it runs.
     pub fn new(options: WriterOptions) -> (Self, Ledger) {
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (health, watched) = watch::channel(Health::Starting);
-        let writer = Self { options, jobs, health, store: None, lock: None, retry_at: Instant::now() };
+        let writer = Self { options, epoch: 0, jobs, health, store: None, lock: None, retry_at: Instant::now() };
         (writer, Ledger::new(sender, watched))
     }
 
-    /// Writes until every handle is gone.
+    /// Where it writes.
+    pub fn location(&self) -> Location {
+        self.options.location.clone()
+    }
+
+    /// Writes as the leader of `epoch` until every handle is gone. A ledger that knows a later epoch refuses.
     ///
     /// # Errors
     /// What does not pass by itself: a file of another program, a later schema, another holder, a later epoch.
-    pub async fn run(mut self) -> Result<(), LedgerError> {
+    pub async fn run(mut self, epoch: u64) -> Result<(), LedgerError> {
+        self.epoch = epoch;
         let mut waiting: Vec<Job> = Vec::new();
         loop {
             if self.store.is_none() && Instant::now() >= self.retry_at {
@@ -162,7 +159,7 @@ impl Writer {
     async fn open(&mut self) -> Result<(), LedgerError> {
         match self.try_open().await {
             Ok(store) => {
-                info!(ledger = %self.options.location, entries = store.tip.seq, epoch = self.options.epoch, "Opened the ledger");
+                info!(ledger = %self.options.location, entries = store.tip.seq, epoch = self.epoch, "Opened the ledger");
                 self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip: store.tip });
                 self.store = Some(store);
                 Ok(())
@@ -176,10 +173,17 @@ impl Writer {
     }
 
     fn fail(&mut self, error: LedgerError) {
-        warn!(%error, "Writing to the ledger; nothing is signed until it works again");
         self.store = None;
         self.retry_at = Instant::now() + RETRY;
-        self.health.send_replace(Health::Down(error));
+        let down = Health::Down(error);
+        self.health.send_if_modified(|health| {
+            let news = *health != down;
+            if let (true, Health::Down(error)) = (news, &down) {
+                warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
+            }
+            *health = down;
+            news
+        });
     }
 
     async fn try_open(&mut self) -> Result<Store, LedgerError> {
@@ -222,12 +226,12 @@ impl Writer {
     }
 
     fn author(&self) -> Author {
-        let WriterOptions { replica, epoch, clock, .. } = &self.options;
-        Author { replica: replica.clone(), epoch: *epoch, now: clock.now() }
+        Author { replica: self.options.replica.clone(), epoch: self.epoch, now: self.options.clock.now() }
     }
 
     /// Writes one batch and answers those who wait, whatever it takes to know how it ended.
     async fn write(&mut self, jobs: Vec<Job>) -> Result<(), LedgerError> {
+        let author = self.author();
         let Some(store) = &mut self.store else {
             let error = match &*self.health.borrow() {
                 Health::Down(error) => error.clone(),
@@ -237,8 +241,6 @@ impl Writer {
             return Ok(());
         };
         let commands: Vec<_> = jobs.iter().map(|job| job.command.clone()).collect();
-        let WriterOptions { replica, epoch, clock, .. } = &self.options;
-        let author = Author { replica: replica.clone(), epoch: *epoch, now: clock.now() };
         let before = store.tip;
         warn_of_the_clock(author.now, before);
         match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
@@ -251,7 +253,11 @@ impl Writer {
             Commit::Failed(error) => {
                 let error = self.explain(error);
                 answer_all(jobs, &error);
-                if error.is_passing() { Ok(self.fail(error)) } else { Err(error) }
+                if !error.is_passing() {
+                    return Err(error);
+                }
+                self.fail(error);
+                Ok(())
             }
             Commit::Unknown { would_be, outcomes, cause } => {
                 if self.was_committed(before, would_be, cause.clone()).await? {
@@ -288,7 +294,7 @@ impl Writer {
         let ledger = self.options.location.to_string();
         match error {
             BatchError::Store(error) => classify(&self.options.location, &error),
-            BatchError::Fenced { theirs, replica } => LedgerError::Fenced { ours: self.options.epoch, theirs, replica },
+            BatchError::Fenced { theirs, replica } => LedgerError::Fenced { ours: self.epoch, theirs, replica },
             BatchError::Inconsistent(cause) => LedgerError::Damaged { ledger, cause },
         }
     }
@@ -309,16 +315,20 @@ fn warn_of_the_clock(now: Timestamp, tip: Tip) {
     }
 }
 
-/// The next commands to write together: two intents for one request do not share a transaction, because the second must see the first.
+/// The next commands to write together. An intent does not share a transaction with what was recorded of the same request
+/// before it, because it must see that.
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
-    let (mut batch, mut later) = (Vec::new(), Vec::new());
-    for job in waiting.drain(..) {
-        let again = matches!(&job.command, Command::Intend(intent) if !uids.insert(intent.uid.clone()));
-        if again { later.push(job) } else { batch.push(job) }
-    }
-    *waiting = later;
-    batch
+    let together = waiting.iter().take_while(|job| match &job.command {
+        Command::Intend(intent) => uids.insert(intent.uid.clone()),
+        Command::Append { record, .. } => {
+            uids.extend(record.uid().map(str::to_owned));
+            true
+        }
+        _ => true,
+    });
+    let together = together.count();
+    waiting.drain(..together).collect()
 }
 
 fn answer_each(jobs: Vec<Job>, outcomes: Vec<Outcome>) {
@@ -333,58 +343,4 @@ fn answer_all(jobs: Vec<Job>, error: &LedgerError) {
         // Who asked may have gone.
         let _ = job.reply.map(|reply| reply.send(Err(error.clone())));
     }
-}
-
-async fn commit(
-    connection: &mut Connection,
-    author: &Author,
-    tip: Tip,
-    commands: &[Command],
-    location: &Location,
-) -> Commit {
-    let late = || BatchError::Store(sqlx::Error::PoolTimedOut);
-    let written = timeout(PATIENCE, async {
-        connection.begin().await?;
-        batch::fence(connection, author).await?;
-        batch::apply(connection, author, tip, commands).await
-    });
-    let (tip, outcomes) = match written.await.unwrap_or_else(|_| Err(late())) {
-        Ok(written) => written,
-        Err(error) => return Commit::Failed(error),
-    };
-    match timeout(PATIENCE, connection.command("COMMIT")).await {
-        Ok(Ok(())) => Commit::Durable(tip, outcomes),
-        Ok(Err(error)) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &error) },
-        Err(_) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &sqlx::Error::PoolTimedOut) },
-    }
-}
-
-async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchError> {
-    let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq DESC LIMIT 1";
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
-    let Some(row) = rows.first() else { return Ok(Tip::EMPTY) };
-    let (seq, text) = (row.count(0), row.text(1));
-    let hash = Hash::of(&text);
-    let entry = Entry::parse(&text).ok().filter(|entry| entry.seq == seq && row.bytes(2) == hash.as_bytes());
-    match entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)) {
-        Some(time) => Ok(Tip { seq, hash, time }),
-        None => Err(BatchError::Inconsistent(format!("its last row, {seq}, is not what was written there"))),
-    }
-}
-
-/// The ledger's id, from the first entry, or from the topic that outlives it in an archive.
-async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
-    let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
-    match rows.first() {
-        Some(row) => Ok(row.text(0)),
-        None => Err(BatchError::Inconsistent("it has no id".to_owned())),
-    }
-}
-
-fn new_id() -> Result<String, BatchError> {
-    let mut id = [0; 16];
-    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
-        .map_err(|_| BatchError::Inconsistent("the system has no random bytes".to_owned()))?;
-    Ok(crate::hex::encode(&id))
 }

@@ -158,6 +158,7 @@ async fn wrong_usage_exits_with_two() {
         &["hub"],
         &["hub", "--gateway-name", "x", "--gateway-listen", "nowhere"],
         &["hub", "--gateway-name", "x", "--refused-retention", "soon"],
+        &["hub", "--gateway-name", "x", "--lease-duration", "0s"],
         &["ca", "rotate"],
         &["ca", "rotate", "telemetry", "--serving"],
         &["agent", "--cluster", "Bad_Name"],
@@ -190,11 +191,35 @@ async fn the_hub_ends_cleanly_on_sigterm() {
         "--gateway-name=127.0.0.1",
         "--gateway-listen=127.0.0.1:0",
         "--metrics-listen=127.0.0.1:0",
+        &format!("--ledger=sqlite://{}/ledger.db", home.path().display()),
     ]);
-    let child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     crate::whole::serving_anchors(&hub.admin().await).await;
     let pid = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
     let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{stderr}");
+    // Decisions go to standard output and nothing else does; the log for people has none of them.
+    let decisions: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(decisions.iter().any(|line| line["event"] == "authority" && line["line"] == "(serving)"), "{stdout}");
+    assert!(stderr.contains(" INFO ") && !stderr.contains("\"authority\""), "{stderr}");
+    let lease = crate::support::lease::leases(&hub.admin().await).get("addon-signer").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""), "the next hub need not wait");
+}
+
+#[tokio::test]
+async fn the_audit_log_goes_where_it_is_told_or_nothing_starts() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("audit.log");
+    let demo = run(home.path(), &["demo", "--audit-log", file.to_str().unwrap()]).await;
+    assert_eq!(demo.code, 0, "{}", demo.stderr);
+    let lines: Vec<Value> =
+        std::fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).count();
+    assert!(of("granted") >= 7 && of("standing") == 1 && of("refused") == 1, "{lines:?}");
+    assert!(of("admitted") <= 30 + 30 && of("suppressed") >= 3, "{lines:?}");
+    let nowhere = run(home.path(), &["hub", "--gateway-name", "x", "--audit-log", "/no/such/file"]).await;
+    assert_eq!(nowhere.code, 1);
+    assert!(nowhere.stderr.contains("the audit log /no/such/file cannot be opened"), "{}", nowhere.stderr);
 }

@@ -28,6 +28,8 @@ impl Supervisor {
             }
             Event::InitDone => {
                 self.objects = listed.take().unwrap_or_default();
+                self.objects.values().for_each(|object| self.notes.configured(object));
+                self.notes.listed(self.objects.keys().chain(self.undecodable.keys()).cloned().collect());
                 self.settle().await;
                 self.board.set_listed();
                 return;
@@ -35,7 +37,10 @@ impl Supervisor {
             Event::Apply(object) => {
                 let name = object.name_any();
                 match self.decoded(object).await {
-                    Some(object) => self.objects.insert(name, object),
+                    Some(object) => {
+                        self.notes.configured(&object);
+                        self.objects.insert(name, object)
+                    }
                     None => self.objects.remove(&name),
                 };
             }
@@ -45,6 +50,7 @@ impl Supervisor {
                 self.deleted.extend(registered.filter(|it| it.registers).map(|it| it.rules.signer_name.clone()));
                 self.objects.remove(&name);
                 self.undecodable.remove(&name);
+                self.notes.deleted(&name);
             }
         }
         self.settle().await;

@@ -1,15 +1,21 @@
 //! One hub leads: who waits, who takes over, what an outage and a theft do.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use addon_signer::hub::HubError;
 use addon_signer::hub::lease::{LEASE_NAME, Leadership, Loss};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
 use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use crate::support::lease::{change, leases};
 use crate::support::{TestHub, wait_until};
@@ -102,13 +108,13 @@ async fn an_outage_of_the_api_server_stops_the_steps_and_not_the_epoch() {
 async fn a_hub_that_is_not_sure_signs_nothing() {
     let (hub, admin, running) = mk_ready().await;
     drop(running);
-    // Renewals are refused and everything else works: what is measured is the hub's restraint alone.
+    // Everything works but its belief: what is tested is the hub's restraint alone.
     let running = RunningHub::start_with(&hub, Options { lease: None, ..Options::default() }).await;
     wait_ready(&admin, "telemetry", "True").await;
     issue(&hub, &admin).await;
     running.believe(None);
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    let line: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let line: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let before = line.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
     super::lines::rotate(&admin, "r1").await;
     tokio::time::sleep(MOMENT).await;
@@ -157,4 +163,80 @@ async fn a_hub_whose_lease_was_deleted_ends() {
     let ended = timeout(PATIENCE, running.ended()).await.unwrap().unwrap_err();
     assert!(matches!(ended, HubError::LeaseLost(Loss::Deleted)), "{ended:?}");
     assert!(leases(&admin).get_opt(LEASE_NAME).await.unwrap().is_none(), "it is not made again");
+}
+
+fn mk_lease(name: &str, spec: Value) -> Lease {
+    serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap()
+}
+
+fn code<T: std::fmt::Debug>(result: kube::Result<T>) -> u16 {
+    match result {
+        Err(kube::Error::Api(status)) => status.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the election stands on, the same on both kinds of hubs.
+#[tokio::test]
+async fn api_servers_guard_a_lease_by_its_version() {
+    let hub = TestHub::start().await;
+    let api: Api<Lease> = Api::namespaced(hub.admin().await, "default");
+    let params = PostParams::default();
+    for spec in [json!({ "leaseDurationSeconds": 0 }), json!({ "leaseTransitions": -1 })] {
+        assert_eq!(code(api.create(&params, &mk_lease("bad", spec)).await), 422);
+    }
+    let free = mk_lease("free", json!({ "holderIdentity": "", "leaseTransitions": 7 }));
+    let created = api.replace("free", &params, &free).await.unwrap();
+    assert_eq!(created.spec.as_ref().unwrap().holder_identity.as_deref(), Some(""));
+    assert_eq!(code(api.create(&params, &free).await), 409);
+    assert_eq!(code(api.replace("free", &params, &free).await), 422, "without resourceVersion");
+    let mut ours = created.clone();
+    ours.spec.as_mut().unwrap().holder_identity = Some("us".to_owned());
+    let taken = api.replace("free", &params, &ours).await.unwrap();
+    assert_ne!(taken.metadata.resource_version, created.metadata.resource_version);
+    let mut theirs = created.clone();
+    theirs.spec.as_mut().unwrap().holder_identity = Some("them".to_owned());
+    assert_eq!(code(api.replace("free", &params, &theirs).await), 409, "with an old resourceVersion");
+    api.delete("free", &Default::default()).await.unwrap();
+    assert_eq!(code(api.replace("free", &params, &taken).await), 409, "of a Lease that is gone");
+}
+
+/// A real process that sleeps through its Lease: when it wakes up it does nothing but end.
+#[tokio::test]
+async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
+    let (hub, admin, running) = mk_ready().await;
+    running.stop().await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = home.path().join("kubeconfig");
+    let text = serde_yaml::to_string(&hub.kubeconfig(HUB_USER, &HUB_GROUPS)).unwrap();
+    std::fs::write(&kubeconfig, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
+    command.env_clear().env("HOME", home.path()).arg("hub").arg("--kubeconfig").arg(kubeconfig).args([
+        "--gateway-name=127.0.0.1",
+        "--gateway-listen=127.0.0.1:0",
+        "--metrics-listen=127.0.0.1:0",
+        &format!("--ledger=sqlite://{}/ledger.db", home.path().display()),
+        "--replica=frozen",
+        "--lease-duration=2s",
+    ]);
+    let child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let pid = child.id().unwrap().to_string();
+    wait_until(PATIENCE, "the process to lead", async || {
+        spec(&admin).await.holder_identity.filter(|holder| holder.starts_with("frozen_"))
+    })
+    .await;
+    signal(&pid, "STOP").await;
+    let mut second = start(&hub).await;
+    let epoch = second.leads().await;
+    signal(&pid, "CONT").await;
+    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("holds the Lease addon-signer now; this hub ends"), "{said}");
+    issue(&hub, &admin).await;
+    assert_eq!(second.leading.epoch(), Some(epoch));
+}
+
+async fn signal(pid: &str, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().await.unwrap().success());
 }

@@ -3,6 +3,7 @@
 mod corpus;
 mod lease;
 mod lines;
+mod record;
 mod requests;
 mod signers;
 mod stage;

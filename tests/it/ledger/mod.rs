@@ -1,6 +1,14 @@
 //! The ledger on real stores: SQLite always, PostgreSQL where it is named.
 
+mod checker;
+mod disk;
+mod format;
+mod kit;
+mod opening;
+mod outage;
 mod reading;
+mod rows;
+mod tampering;
 mod verifying;
 mod writing;
 
@@ -10,8 +18,6 @@ use addon_signer::clock::Clock;
 use addon_signer::journal::record::{Intent, Record};
 use addon_signer::ledger::{Health, Ledger, LedgerError, Location, Writer, WriterOptions};
 use addon_signer::timestamp::Timestamp;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use tokio::task::JoinHandle;
 
 /// An open ledger and its writer.
@@ -32,18 +38,18 @@ pub(crate) fn sqlite(dir: &Path) -> Location {
     format!("sqlite://{}/ledger.db", dir.display()).parse().unwrap()
 }
 
-pub(crate) fn options(location: &Location, replica: &str, epoch: u64) -> WriterOptions {
-    WriterOptions { location: location.clone(), replica: replica.to_owned(), epoch, clock: Clock::default() }
+pub(crate) fn options(location: &Location, replica: &str, epoch: u64) -> (WriterOptions, u64) {
+    (WriterOptions { location: location.clone(), replica: replica.to_owned(), clock: Clock::default() }, epoch)
 }
 
 /// A writer that runs; whether it could open the ledger is another question.
-pub(crate) fn start(options: WriterOptions) -> Open {
+pub(crate) fn start((options, epoch): (WriterOptions, u64)) -> Open {
     let (writer, ledger) = Writer::new(options);
-    Open { ledger, writer: tokio::spawn(writer.run()) }
+    Open { ledger, writer: tokio::spawn(writer.run(epoch)) }
 }
 
 /// A writer that has opened the ledger.
-pub(crate) async fn open(options: WriterOptions) -> Open {
+pub(crate) async fn open(options: (WriterOptions, u64)) -> Open {
     let open = start(options);
     let mut health = open.ledger.health();
     health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
@@ -87,41 +93,4 @@ pub(crate) async fn fill(hub: &Open, numbers: std::ops::Range<u64>) {
     for done in work.collect::<Vec<_>>() {
         done.await.unwrap();
     }
-}
-
-/// Somebody with all rights over the store changes it: statements as they are, without the triggers.
-pub(crate) async fn alter(location: &Location, sql: &str) {
-    let sql = AssertSqlSafe(sql.to_owned());
-    match location {
-        Location::Sqlite(path) => {
-            let mut store = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
-            let drop = "DROP TRIGGER IF EXISTS entries_are_not_altered; DROP TRIGGER IF EXISTS entries_are_not_deleted";
-            sqlx::raw_sql(drop).execute(&mut store).await.unwrap();
-            let sql = sql.0.replace("chr(", "char(");
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut store).await.unwrap();
-            store.close().await.unwrap();
-        }
-        Location::Postgres(options) => {
-            let mut store = options.connect().await.unwrap();
-            sqlx::raw_sql("ALTER TABLE entries DISABLE TRIGGER ALL").execute(&mut store).await.unwrap();
-            sqlx::raw_sql(sql).execute(&mut store).await.unwrap();
-            store.close().await.unwrap();
-        }
-    }
-}
-
-/// The number that a statement selects.
-pub(crate) async fn value(location: &Location, sql: &str) -> u64 {
-    let sql = AssertSqlSafe(sql.to_owned());
-    let found: i64 = match location {
-        Location::Sqlite(path) => {
-            let mut store = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
-            sqlx::query_scalar(sql).fetch_one(&mut store).await.unwrap()
-        }
-        Location::Postgres(options) => {
-            let mut store = options.connect().await.unwrap();
-            sqlx::query_scalar(sql).fetch_one(&mut store).await.unwrap()
-        }
-    };
-    found.try_into().unwrap()
 }

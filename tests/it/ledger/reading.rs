@@ -10,6 +10,7 @@ use addon_signer::ledger::{Location, Reader, Seen, answer};
 use addon_signer::timestamp::Timestamp;
 
 use super::{fill, mk_intent, mk_signed, open, options, sqlite};
+use crate::support::store::on_every_store;
 
 /// Within the time of the certificates of `mk_intent`.
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
@@ -30,8 +31,7 @@ async fn numbers(reader: &Reader, filter: Filter) -> Vec<u64> {
 
 #[tokio::test]
 async fn every_filter_lets_through_what_it_says() {
-    let dir = tempfile::tempdir().unwrap();
-    filters(&sqlite(dir.path())).await;
+    on_every_store(async |store| filters(&store.url().parse().unwrap()).await).await;
 }
 
 async fn filters(location: &Location) {
@@ -96,8 +96,7 @@ async fn filters(location: &Location) {
 
 #[tokio::test]
 async fn pages_have_no_gaps_and_no_repeats_while_certificates_are_added() {
-    let dir = tempfile::tempdir().unwrap();
-    pages(&sqlite(dir.path())).await;
+    on_every_store(async |store| pages(&store.url().parse().unwrap()).await).await;
 }
 
 async fn pages(location: &Location) {
@@ -142,8 +141,7 @@ async fn pages(location: &Location) {
 
 #[tokio::test]
 async fn one_certificate_is_found_by_serial_uid_and_name() {
-    let dir = tempfile::tempdir().unwrap();
-    show(&sqlite(dir.path())).await;
+    on_every_store(async |store| show(&store.url().parse().unwrap()).await).await;
 }
 
 async fn show(location: &Location) {

@@ -10,7 +10,9 @@ use addon_signer::timestamp::Timestamp;
 use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 
-use super::{Open, alter, fill, mk_intent, mk_signed, open, options, sqlite};
+use super::rows::{self, run};
+use super::{Open, fill, mk_intent, mk_signed, open, options, sqlite};
+use crate::support::store::{TestStore, on_every_store};
 
 const CERTIFICATES: u64 = 700;
 
@@ -58,8 +60,7 @@ async fn prepare(location: &Location) -> Head {
 
 #[tokio::test]
 async fn an_untouched_ledger_is_good() {
-    let dir = tempfile::tempdir().unwrap();
-    untouched(&sqlite(dir.path())).await;
+    on_every_store(async |store| untouched(&store.url().parse().unwrap()).await).await;
 }
 
 async fn untouched(location: &Location) {
@@ -116,12 +117,12 @@ async fn heads_of_other_ledgers_and_other_keys_prove_nothing() {
 
 #[tokio::test]
 async fn rows_that_were_altered_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    altered_rows(&sqlite(dir.path())).await;
+    on_every_store(async |store| altered_rows(store, &store.url().parse().unwrap()).await).await;
 }
 
-async fn altered_rows(location: &Location) {
+async fn altered_rows(store: &TestStore, location: &Location) {
     prepare(location).await;
+    rows::disarm(store).await;
     for (change, undo, row, what) in [
         (
             "UPDATE entries SET entry = replace(entry, '\"epoch\":1', '\"epoch\":2') WHERE seq = 700",
@@ -136,35 +137,31 @@ async fn altered_rows(location: &Location) {
             "it is missing",
         ),
         (
-            "UPDATE entries SET entry = entry || chr(10) WHERE seq = 700",
-            "UPDATE entries SET entry = replace(entry, chr(10), '') WHERE seq = 700",
+            "UPDATE entries SET entry = entry || '\n' WHERE seq = 700",
+            "UPDATE entries SET entry = replace(entry, '\n', '') WHERE seq = 700",
             700,
             "does not have the hash",
         ),
     ] {
-        alter(location, change).await;
+        run(store, change).await;
         let (found, problem) = fault(location).await;
         assert!(found == row && problem.contains(what), "{change}: {found}: {problem}");
-        alter(location, undo).await;
+        run(store, undo).await;
         check(location, None).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn rows_of_the_index_that_were_altered_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    altered_index(&sqlite(dir.path())).await;
+    on_every_store(async |store| altered_index(store, &store.url().parse().unwrap()).await).await;
 }
 
-async fn altered_index(location: &Location) {
+async fn altered_index(store: &TestStore, location: &Location) {
     prepare(location).await;
+    rows::disarm(store).await;
     let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, signed_seq, ended_seq";
-    let copy = format!("CREATE TABLE certificates_before AS SELECT {columns} FROM certificates");
-    let undo = format!(
-        "DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM certificates_before"
-    );
-    let of = |uid: &str| format!("(SELECT seq FROM certificates_before WHERE uid = 'uid-{uid}')");
-    alter(location, &copy).await;
+    let undo = format!("DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM saved");
+    let of = |uid: &str| format!("(SELECT seq FROM saved WHERE uid = 'uid-{uid}')");
     for (change, uid, what) in [
         ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-300'", "300", "cluster is \"mine\" there"),
         ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-300'", "300", "not-after is "),
@@ -177,26 +174,26 @@ async fn altered_index(location: &Location) {
             "is signed by entry 3, which",
         ),
     ] {
-        alter(location, change).await;
+        run(store, change).await;
         let (found, problem) = fault(location).await;
-        let expected = number(location, &of(uid)).await;
+        let expected = rows::number(store, &of(uid)).await;
         assert!(found == expected && problem.contains(what), "{change}: {found}, not {expected}: {problem}");
-        alter(location, &undo).await;
+        run(store, &undo).await;
     }
     for (change, of_entry, what) in [
         (
             "UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE uid = 'uid-300'",
-            "(SELECT signed_seq FROM certificates_before WHERE uid = 'uid-300')",
+            "(SELECT signed_seq FROM saved WHERE uid = 'uid-300')",
             "is intent by entry 0, and here it is signed",
         ),
         (
             "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-300'",
-            "(SELECT seq FROM certificates_before WHERE uid = 'uid-300')",
+            "(SELECT seq FROM saved WHERE uid = 'uid-300')",
             "is unpublished by entry",
         ),
         (
             "UPDATE certificates SET state = 'signed', ended_seq = NULL WHERE uid = 'uid-5'",
-            "(SELECT ended_seq FROM certificates_before WHERE uid = 'uid-5')",
+            "(SELECT ended_seq FROM saved WHERE uid = 'uid-5')",
             "is signed by entry 0, and here it is unpublished",
         ),
         (
@@ -210,15 +207,11 @@ async fn altered_index(location: &Location) {
             "it has the certificate 00, which no entry decided on",
         ),
     ] {
-        alter(location, change).await;
+        run(store, change).await;
         let (found, problem) = fault(location).await;
-        let expected = number(location, of_entry).await;
+        let expected = rows::number(store, of_entry).await;
         assert!(found == expected && problem.contains(what), "{change}: {found}, not {expected}: {problem}");
-        alter(location, &undo).await;
+        run(store, &undo).await;
     }
     check(location, None).await.unwrap();
-}
-
-async fn number(location: &Location, of: &str) -> u64 {
-    super::value(location, &format!("SELECT CAST({of} AS BIGINT)")).await
 }

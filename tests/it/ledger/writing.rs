@@ -1,6 +1,6 @@
 //! What is written, what is answered, and who may write.
 
-use addon_signer::ledger::{Existing, Intended, LedgerError, Location};
+use addon_signer::ledger::{Existing, Health, Intended, LedgerError, Location};
 use addon_signer::timestamp::Timestamp;
 
 use super::{mk_intent, mk_signed, open, options, sqlite, start};
@@ -27,7 +27,11 @@ async fn one_certificate(location: &Location) {
     hub.close().await;
     // Another process, later.
     let hub = open(options(location, "hub-b", 2)).await;
-    let signed = Existing::Signed { serial: format!("{:032x}", 1), certificate: 1_u64.to_be_bytes().to_vec() };
+    let signed = Existing::Signed {
+        issuer: "0123456789abcdef".to_owned(),
+        serial: format!("{:032x}", 1),
+        certificate: 1_u64.to_be_bytes().to_vec(),
+    };
     assert_eq!(hub.ledger.intend(second).await, Ok(Intended::Existing(signed)));
     hub.close().await;
 }
@@ -64,7 +68,13 @@ async fn a_second_hub_on_one_file_is_told_who_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let location = sqlite(dir.path());
     let first = open(options(&location, "hub-a", 1)).await;
-    let error = start(options(&location, "hub-b", 2)).writer.await.unwrap().unwrap_err();
+    let second = start(options(&location, "hub-b", 2));
+    let mut health = second.ledger.health();
+    let down = health.wait_for(|health| *health != Health::Starting).await.unwrap().clone();
+    let Health::Down(error) = down else { panic!("{down:?}") };
     assert!(error.to_string().contains("in use by hub-a (process "), "{error}");
     first.close().await;
+    // It takes over when the first has gone.
+    health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
+    second.close().await;
 }

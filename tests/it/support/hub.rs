@@ -9,6 +9,7 @@ use addon_signer::audit::Audit;
 use addon_signer::clock::Clock;
 use addon_signer::hub::lease::{self, Leading};
 use addon_signer::hub::{HubError, HubLinks, HubSettings};
+use addon_signer::ledger::{Ledger, Location, Writer, WriterOptions};
 use addon_signer::policy::ServingRules;
 use addon_signer::rate::Rate;
 use addon_signer::registry::SharedRegistry;
@@ -18,6 +19,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -37,9 +39,11 @@ pub(crate) struct RunningHub {
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) leading: Leading,
+    pub(crate) ledger: Ledger,
     holding: Holding,
     task: JoinHandle<Result<(), HubError>>,
     pipe: JoinHandle<()>,
+    _fresh: Option<TempDir>,
 }
 
 /// How a test wants its hub.
@@ -55,6 +59,15 @@ pub(crate) struct Options {
     pub(crate) user: &'static str,
     /// How long its Lease counts; `None` for a hub that believes that it leads, whatever the Lease says.
     pub(crate) lease: Option<Duration>,
+    /// Where it records; `None` for a new SQLite file of its own.
+    pub(crate) ledger: Option<Location>,
+}
+
+/// A ledger that is not there yet, in a directory that goes with the handle.
+pub(crate) fn fresh_ledger() -> (TempDir, Location) {
+    let dir = tempfile::tempdir().unwrap();
+    let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
+    (dir, location)
 }
 
 impl Default for Options {
@@ -75,6 +88,7 @@ impl Default for Options {
             serving,
             user: HUB_USER,
             lease,
+            ledger: None,
         }
     }
 }
@@ -102,6 +116,15 @@ impl RunningHub {
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let (holding, leading) = Holding::start(hub, client.clone(), options.lease).await;
+        let (fresh, location) = match options.ledger {
+            Some(location) => (None, location),
+            None => {
+                let (dir, location) = fresh_ledger();
+                (Some(dir), location)
+            }
+        };
+        let replica = format!("test-{}", std::process::id());
+        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock: clock.clone() });
         let links = HubLinks {
             client,
             clock: clock.clone(),
@@ -111,6 +134,7 @@ impl RunningHub {
             leading: leading.clone(),
             metrics: metrics.clone(),
             audit: Audit::new(clock.clone()),
+            ledger: ledger.clone(),
             seen: Arc::default(),
         };
         let settings = HubSettings {
@@ -120,14 +144,14 @@ impl RunningHub {
             rate: options.rate,
             serving: options.serving,
         };
-        let task = tokio::spawn(addon_signer::hub::run(links, settings));
+        let task = tokio::spawn(addon_signer::hub::run(links, settings, writer));
         let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
         let pipe = tokio::spawn(async move {
             while follow && source.changed().await.is_ok() {
                 target.send_replace(source.borrow_and_update().clone());
             }
         });
-        Self { trust, applied, registry, clock, metrics, leading, holding, task, pipe }
+        Self { trust, applied, registry, clock, metrics, leading, ledger, holding, task, pipe, _fresh: fresh }
     }
 
     /// The gateway puts into effect what it was told.

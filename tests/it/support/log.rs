@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// While there is only one subscriber in the process, tracing asks the first thread that comes to a log line whether anybody
 /// wants it, and that may be another test's thread. With a second one it asks all subscribers.
@@ -17,6 +18,18 @@ static SECOND: LazyLock<Dispatch> =
 /// Lines that were logged.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+/// What is decided, as lines of JSON; and what people would read, at `info`. Until the guard is dropped, and under the same
+/// condition as [`capture`].
+pub(crate) fn capture_audit() -> (Log, Log, DefaultGuard) {
+    LazyLock::force(&SECOND);
+    let (decisions, people) = (Log::default(), Log::default());
+    let readable = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(people.clone());
+    let subscriber = tracing_subscriber::registry()
+        .with(addon_signer::audit::lines(decisions.clone()))
+        .with(readable.with_filter(EnvFilter::new("info,audit=off")));
+    (decisions, people, tracing::subscriber::set_default(subscriber))
+}
 
 /// Captures until the guard is dropped. Only for tests on a single-threaded runtime, whose tasks all run on their thread.
 pub(crate) fn capture(filter: &str) -> (Log, DefaultGuard) {
@@ -32,6 +45,12 @@ pub(crate) fn capture(filter: &str) -> (Log, DefaultGuard) {
 }
 
 impl Log {
+    /// Each line as JSON.
+    pub(crate) fn json(&self) -> Vec<serde_json::Value> {
+        let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.text().lines().map(parse).collect()
+    }
+
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
     }

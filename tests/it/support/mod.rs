@@ -1,16 +1,20 @@
 //! What the integration tests stand on: a hub, OCM's objects on it, OCM's own agent.
 
 pub(crate) mod crds;
+pub(crate) mod cut;
+mod frozen;
 pub(crate) mod hub;
 pub(crate) mod issue;
 pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod ocm;
-mod pki;
+pub(crate) mod pki;
+pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod real;
 pub(crate) mod request;
+pub(crate) mod store;
 pub(crate) mod wait;
 
 use std::net::SocketAddr;

@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{LazyLock, mpsc};
+use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 /// How many lines of a log a failure shows.
@@ -21,10 +23,15 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `program`; its output goes to `<dir>/<program's name>.log`, appended.
     pub(crate) fn start(program: &Path, arguments: &[String], dir: &Path) -> Self {
+        Self::start_as(None, program, arguments, dir)
+    }
+
+    /// The same as another user of this machine.
+    pub(crate) fn start_as(account: Option<&Account>, program: &Path, arguments: &[String], dir: &Path) -> Self {
         let name = program.file_name().unwrap().to_string_lossy().into_owned();
         let log = dir.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log).unwrap();
-        let mut command = command_that_dies_with_us(program);
+        let mut command = command_that_dies_with_us(account, program);
         command
             .args(arguments)
             .current_dir(dir)
@@ -38,6 +45,15 @@ impl Process {
     /// The process id; `setpriv` becomes the program.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Asks the program by `signal` to end; kills it when `patience` has passed.
+    pub(crate) fn end_by(mut self, signal: &str, patience: Duration) {
+        let asked = Command::new("kill").args(["-s", signal, &self.id().to_string()]).status();
+        let deadline = Instant::now() + patience;
+        while asked.is_ok() && self.exited().is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Panics with the end of the log if the program has ended.
@@ -82,12 +98,41 @@ pub(crate) fn free_port() -> u16 {
         .expect("no free port on 127.0.0.1")
 }
 
-/// On Linux the kernel kills the child when we die in whatever way, also by SIGKILL.
-fn command_that_dies_with_us(program: &Path) -> Command {
+/// A user of this machine that programs which refuse to be root can be.
+pub(crate) struct Account {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+impl Account {
+    /// Where the tests are root: the first of those users that exists.
+    pub(crate) fn instead_of_root(names: &[&str]) -> Option<Self> {
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            return None;
+        }
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        let found = names.iter().find_map(|name| users.lines().find_map(|line| Self::parse(line, name)));
+        Some(found.unwrap_or_else(|| panic!("none of the users {names:?} exists")))
+    }
+
+    fn parse(line: &str, name: &str) -> Option<Self> {
+        let mut fields = line.split(':');
+        if fields.next()? != name {
+            return None;
+        }
+        Some(Self { user: fields.nth(1)?.parse().ok()?, group: fields.next()?.parse().ok()? })
+    }
+}
+
+/// On Linux the kernel kills the child when the thread that spawned it ends in whatever way, also by SIGKILL.
+pub(crate) fn command_that_dies_with_us(account: Option<&Account>, program: &Path) -> Command {
     if !cfg!(target_os = "linux") {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
+    if let Some(Account { user, group }) = account {
+        command.args([format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned()]);
+    }
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }

@@ -1,7 +1,8 @@
 //! The whole loop: hub and gateway as one process runs them, agents, calls, rotation, detachment. With our own agent on
 //! both kinds of hubs, with OCM's unmodified agent on a real one.
 
-mod client;
+mod audit;
+pub(crate) mod client;
 mod ocm;
 mod ours;
 mod startup;
@@ -20,11 +21,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, create_signer, deploy};
+use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger};
 use crate::support::{TestHub, wait_until};
 
 /// Hub and gateway, as `addon-signer hub` runs them.
@@ -33,6 +35,7 @@ pub(crate) struct Whole {
     pub(crate) metrics: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
+    _ledger: TempDir,
 }
 
 pub(crate) fn options() -> HubOptions {
@@ -45,7 +48,9 @@ pub(crate) fn options() -> HubOptions {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+        inventory: None,
         replica: "hub".to_owned(),
+        ledger: "sqlite:///named/by/whoever/starts.db".parse().unwrap(),
         lease_duration: DEFAULT_DURATION,
     }
 }
@@ -54,10 +59,16 @@ impl Whole {
     /// Starts with the rights of deploy/ and waits until the gateway has its certificate.
     pub(crate) async fn start(hub: &TestHub, clock: Clock) -> Self {
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
-        let process = HubProcess::prepare(client, options(), clock).await.unwrap();
+        let (dir, ledger) = fresh_ledger();
+        let process = HubProcess::prepare(client, HubOptions { ledger, ..options() }, clock).await.unwrap();
         let (gateway, metrics, stop) = (process.gateway_address(), process.metrics_address(), CancellationToken::new());
         let task = tokio::spawn(process.run(stop.clone()));
-        Self { gateway, metrics, stop, task }
+        Self { gateway, metrics, stop, task, _ledger: dir }
+    }
+
+    /// How the process ended by itself.
+    pub(crate) async fn ended(self) -> anyhow::Result<()> {
+        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap()
     }
 
     /// Ends as on SIGTERM.

@@ -60,7 +60,7 @@ fn issuer(pair: &Pair) -> String {
     leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
 }
 
-async fn enrolled(hub: &TestHub, admin: &Client, dir: &Path, cluster: &str, gateway: SocketAddr) -> Pair {
+pub(super) async fn enrolled(hub: &TestHub, admin: &Client, dir: &Path, cluster: &str, gateway: SocketAddr) -> Pair {
     accept_cluster(admin, cluster).await;
     install_addon(admin, cluster, "telemetry").await;
     let store = Store::directory(dir.join(cluster));

@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use addon_signer::app::{HubOptions, HubProcess};
 use addon_signer::clock::Clock;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::PostParams;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{Whole, options, prepare};
 use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::PATIENCE;
+use crate::support::lease::{change, leases};
 use crate::support::{TestHub, wait_until};
 
 async fn refused(hub: &TestHub, user: &str, options: HubOptions) -> String {
@@ -71,6 +75,41 @@ async fn readiness_and_metrics_are_served() {
     assert!(text.contains("addon_signer_certificates_issued_total{signer=\"gateway-serving\"} 1"), "{text}");
     assert!(text.contains("addon_signer_gateway_requests_total 0"), "{text}");
     tokio::time::timeout(Duration::from_secs(15), whole.stop()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_waits_for_the_lease_says_so_and_ends_when_it_is_stolen() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let leases = leases(&hub.admin().await);
+    leases.create(&PostParams::default(), &held_by("pod-1")).await.unwrap();
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let waiting = wait_until(PATIENCE, "a process that waits", async || {
+        let (_, text) = get(whole.metrics, "/readyz").await;
+        text.contains("held by").then_some(text)
+    })
+    .await;
+    assert!(waiting.starts_with("HTTP/1.0 503"), "{waiting}");
+    assert!(waiting.ends_with("\r\n\r\nwaiting for the Lease addon-signer, held by pod-1\n"), "{waiting}");
+    assert_eq!(get(whole.metrics, "/healthz").await.0, 200);
+
+    change(&leases, |spec| spec.holder_identity = Some(String::new())).await;
+    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+    let taken = leases.get("addon-signer").await.unwrap().spec.unwrap();
+    assert_eq!(taken.lease_transitions, Some(42));
+    assert!(taken.holder_identity.unwrap().starts_with("hub_"));
+
+    change(&leases, |spec| spec.holder_identity = Some("pod-2".to_owned())).await;
+    let error = whole.ended().await.unwrap_err();
+    assert!(format!("{error:#}").contains("pod-2 holds the Lease addon-signer now; this hub ends"), "{error:#}");
+}
+
+fn held_by(holder: &str) -> Lease {
+    let lease = json!({
+        "metadata": { "name": "addon-signer" },
+        "spec": { "holderIdentity": holder, "leaseTransitions": 41, "leaseDurationSeconds": 3600 },
+    });
+    serde_json::from_value(lease).unwrap()
 }
 
 async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {

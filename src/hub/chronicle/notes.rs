@@ -1,0 +1,174 @@
+//! Changes that others made, until they are recorded: the last of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tracing::info;
+
+use crate::api::AddOnSigner;
+use crate::clock::Clock;
+use crate::identity::AddOnName;
+use crate::journal::record::Record;
+use crate::ledger::{Ledger, LedgerError, Seen as Use};
+use crate::registry::{Registry, SharedRegistry, Standing, StandingChange};
+use crate::sighting::Seen;
+
+/// How soon what could not be recorded is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// How often the registry is asked whether it is complete, before what was missed is looked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the certificates in use are written down; each of them at most once a minute.
+const USES: Duration = Duration::from_secs(10);
+
+type Waiting = BTreeMap<(&'static str, String), (Record, String)>;
+
+/// Shared by all who see changes.
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    waiting: Mutex<Waiting>,
+    /// The addons that have a signer; the standing of others is not of interest.
+    addons: Mutex<BTreeSet<AddOnName>>,
+    /// The AddOnSigners of the first complete list.
+    signers: Mutex<Option<BTreeSet<String>>>,
+    more: Notify,
+}
+
+impl Notes {
+    /// A change, and who made it where that is known. Kinds without a topic are not for notes.
+    fn note(&self, record: Record, actor: &str) {
+        if let Some((topic, name, _)) = record.topic() {
+            lock(&self.0.waiting).insert((topic, name), (record, actor.to_owned()));
+            self.0.more.notify_one();
+        }
+    }
+
+    /// The standing of an addon on a cluster changed.
+    pub(crate) fn standing(&self, change: &StandingChange) {
+        let StandingChange { cluster, addon, change, cause: _ } = change;
+        if lock(&self.0.addons).contains(addon) {
+            let (cluster, addon, change) = (cluster.to_string(), addon.to_string(), change.word().to_owned());
+            self.note(Record::Standing { cluster, addon, change }, "");
+        }
+    }
+
+    /// The configuration of an AddOnSigner as it is now; recorded if it is not known.
+    pub(crate) fn configured(&self, object: &AddOnSigner) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let generation = object.metadata.generation.unwrap_or_default();
+        let Ok(after) = serde_json::to_string(&object.spec) else { return }; // a spec that was read can be written
+        self.note(Record::Signer { signer: name, generation, before: String::new(), after }, &last_manager(object));
+    }
+
+    /// An AddOnSigner was deleted.
+    pub(crate) fn deleted(&self, signer: &str) {
+        self.note(gone(signer), "");
+    }
+
+    /// All AddOnSigners there are: others that the ledger knows were deleted while nobody looked.
+    pub(crate) fn listed(&self, signers: BTreeSet<String>) {
+        lock(&self.0.signers).replace(signers);
+        self.0.more.notify_one();
+    }
+
+    /// The addons whose standing is of interest from now on.
+    pub(crate) fn serve(&self, addons: BTreeSet<AddOnName>) {
+        *lock(&self.0.addons) = addons;
+    }
+
+    /// Records what is noted, for as long as the ledger is there.
+    pub(crate) async fn keep(self, ledger: Ledger, registry: SharedRegistry) {
+        if let Err(LedgerError::Stopped) = self.find_missed(&ledger, &registry).await {
+            return;
+        }
+        loop {
+            let listed = lock(&self.0.signers).take();
+            if let Some(signers) = listed
+                && let Err(error) = self.find_deleted(&ledger, &signers).await
+            {
+                info!(%error, "Deleted AddOnSigners wait to be recorded");
+                lock(&self.0.signers).get_or_insert(signers);
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+            let next = lock(&self.0.waiting).pop_first();
+            let Some((key, (record, actor))) = next else {
+                self.0.more.notified().await;
+                continue;
+            };
+            match ledger.change(record.clone(), &actor).await {
+                Ok(()) => {}
+                Err(LedgerError::Stopped) => return,
+                Err(error) => {
+                    info!(%error, "A change waits to be recorded");
+                    lock(&self.0.waiting).entry(key).or_insert((record, actor));
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Standings that were lost or suspended while no hub ran.
+    async fn find_missed(&self, ledger: &Ledger, registry: &SharedRegistry) -> Result<(), LedgerError> {
+        while !registry.read(Registry::is_ready) {
+            tokio::time::sleep(LOOK).await;
+        }
+        let known = loop {
+            match ledger.latest("standing").await {
+                Ok(known) => break known,
+                Err(LedgerError::Stopped) => return Err(LedgerError::Stopped),
+                Err(_) => tokio::time::sleep(RETRY).await, // the writer has said why
+            }
+        };
+        for (name, word) in known {
+            let Some((cluster, addon)) = name.split_once('/') else { continue };
+            let (Ok(of), Ok(which)) = (cluster.parse(), addon.parse()) else { continue };
+            let had = word == Standing::Registered.word() || word == Standing::Resumed.word();
+            let now = registry.read(|registry| registry.check(&of, &which));
+            let before = if had { Ok(()) } else { now };
+            if let Some(change) = Standing::between(before, now) {
+                let (cluster, addon, change) = (cluster.to_owned(), addon.to_owned(), change.word().to_owned());
+                self.note(Record::Standing { cluster, addon, change }, "");
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_deleted(&self, ledger: &Ledger, signers: &BTreeSet<String>) -> Result<(), LedgerError> {
+        let known = ledger.latest("signer").await?;
+        for (name, _) in known.iter().filter(|(name, spec)| !spec.is_empty() && !signers.contains(*name)) {
+            self.deleted(name);
+        }
+        Ok(())
+    }
+}
+
+/// Writes down which certificates are in use; a minute of it may be lost.
+pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
+    loop {
+        tokio::time::sleep(USES).await;
+        let uses = seen.drain(clock.now()).into_iter();
+        let uses = uses.map(|seen| Use { serial: seen.serial, at: seen.at, from: seen.from.to_string() });
+        ledger.seen(uses.collect()).await;
+    }
+}
+
+fn gone(signer: &str) -> Record {
+    Record::Signer { signer: signer.to_owned(), generation: 0, before: String::new(), after: String::new() }
+}
+
+/// Kubernetes does not say which user wrote an object, only by which program: the field manager of the last change.
+fn last_manager(object: &AddOnSigner) -> String {
+    let entries = object.metadata.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
+    let last = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    last.and_then(|entry| entry.manager.clone()).unwrap_or_default()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is one operation, so that a panic elsewhere leaves it whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,199 @@
+//! Signed heads of the ledger: every thousand entries and every few minutes the last one is vouched for, where an auditor and the
+//! next hub find it.
+//!
+//! The key is the ledger's own, in a Secret: a CA's key signs certificates and nothing else, and it is replaced (decision 0006).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use ring::rand::SystemRandom;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{error, info, warn};
+use zeroize::Zeroizing;
+
+use crate::api::words;
+use crate::clock::Clock;
+use crate::hub::lease::Leading;
+use crate::journal::entry::Tip;
+use crate::journal::head::{Head, HeadError};
+use crate::journal::record::Record;
+use crate::ledger::{Health, Ledger, LedgerError, Location};
+use crate::private_key::{KeyError, PrivateKey};
+use crate::public_key::KeyKind;
+
+/// Secret and ConfigMap of the ledger.
+pub(crate) const LEDGER_OBJECT: &str = "addon-signer-ledger";
+/// The key of the newest head in the ConfigMap.
+pub(crate) const HEAD: &str = "head.json";
+/// The key of a head that the ledger does not bear out, kept for whoever looks into it.
+pub(crate) const CONTRADICTED: &str = "contradicted-head.json";
+/// The type of the Secret.
+const SECRET_TYPE: &str = "addon-signer.io/ledger-key";
+const KEY: &str = "ed25519.key";
+/// A head is signed after this many entries,
+const ENTRIES: u64 = 1000;
+/// and this long after an entry that no head vouches for.
+const AGE: Duration = Duration::from_secs(60);
+/// How soon it is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Why no head was published; it is tried again.
+#[derive(Debug, thiserror::Error)]
+enum HeadsError {
+    #[error("the API server did not answer as needed: {}", words(.0))]
+    Api(#[from] kube::Error),
+    #[error("the Secret {LEDGER_OBJECT} has no usable key; restore it, or delete it to begin with another key")]
+    Secret,
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("whether this hub still leads is not known")]
+    NotLeading,
+}
+
+/// Signs and publishes heads.
+pub(crate) struct Heads {
+    secrets: Api<Secret>,
+    config_maps: Api<ConfigMap>,
+    clock: Clock,
+    ledger: Ledger,
+    location: Location,
+    leading: Leading,
+}
+
+impl Heads {
+    /// For the ledger at `location`, in the hub's namespace.
+    pub(crate) fn new(
+        client: &Client,
+        namespace: &str,
+        clock: Clock,
+        (ledger, location): (Ledger, Location),
+        leading: Leading,
+    ) -> Self {
+        let secrets = Api::namespaced(client.clone(), namespace);
+        Self { secrets, config_maps: Api::namespaced(client.clone(), namespace), clock, ledger, location, leading }
+    }
+
+    /// Publishes heads until the ledger's writer ends.
+    pub(crate) async fn keep(self) {
+        let mut health = self.ledger.health();
+        let mut published = 0;
+        let mut checked = false;
+        while let Some(due) = next(&mut health, published).await {
+            let Some((id, tip)) = due else { continue };
+            match self.publish(&id, tip, &mut checked).await {
+                Ok(seq) => published = seq,
+                Err(HeadsError::Ledger(LedgerError::Stopped)) => return,
+                Err(error) => {
+                    warn!(%error, "Publishing the head of the ledger; trying again");
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<u64, HeadsError> {
+        let key = self.key().await?;
+        self.ledger.change(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await?;
+        // With the entry that names the key.
+        let tip = of(&self.ledger.health().borrow(), tip.seq).map_or(tip, |(_, tip)| tip);
+        let head = Head::sign(id, tip, self.clock.now(), &key, &SystemRandom::new())?;
+        let found = self.config_maps.get_opt(LEDGER_OBJECT).await?;
+        let missing = found.is_none();
+        let mut map = found.unwrap_or_else(new_map);
+        let data = map.data.get_or_insert_default();
+        if !*checked && let Some(last) = data.get(HEAD).cloned() {
+            self.compare(&last, id, data).await?;
+        }
+        data.insert(HEAD.to_owned(), head.json());
+        if self.leading.epoch().is_none() {
+            return Err(HeadsError::NotLeading);
+        }
+        if missing {
+            self.config_maps.create(&PostParams::default(), &map).await?;
+        } else {
+            self.config_maps.replace(LEDGER_OBJECT, &PostParams::default(), &map).await?;
+        }
+        *checked = true;
+        Ok(tip.seq)
+    }
+
+    /// The head that was published last must be borne out by the ledger that was opened. If it is not, it is kept as evidence.
+    async fn compare(&self, last: &str, id: &str, data: &mut BTreeMap<String, String>) -> Result<(), HeadsError> {
+        let contradiction = match Head::read(last) {
+            Ok(head) if head.ledger != id => Some("it is of another ledger".to_owned()),
+            Ok(head) => self.location.contradicts(&head).await?,
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = contradiction {
+            error!(
+                why,
+                "The ledger does not bear out the head that was published last: it was replaced, restored or cut"
+            );
+            data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The ledger's key, made on first need. One that cannot be read is never replaced.
+    async fn key(&self) -> Result<PrivateKey, HeadsError> {
+        let rng = SystemRandom::new();
+        if let Some(mut secret) = self.secrets.get_opt(LEDGER_OBJECT).await? {
+            let bytes = secret.data.as_mut().and_then(|data| data.remove(KEY)).map(|bytes| Zeroizing::new(bytes.0));
+            let key = bytes.and_then(|bytes| PrivateKey::from_pkcs8(&bytes, &rng).ok());
+            return key.filter(|key| key.kind() == KeyKind::Ed25519).ok_or(HeadsError::Secret);
+        }
+        let (key, pkcs8) = PrivateKey::generate(KeyKind::Ed25519, &rng)?;
+        if self.leading.epoch().is_none() {
+            return Err(HeadsError::NotLeading);
+        }
+        let secret = Secret {
+            metadata: metadata(),
+            type_: Some(SECRET_TYPE.to_owned()),
+            data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(pkcs8.to_vec()))])),
+            ..Secret::default()
+        };
+        self.secrets.create(&PostParams::default(), &secret).await?;
+        info!(secret = LEDGER_OBJECT, "Made a key that vouches for the ledger");
+        Ok(key)
+    }
+}
+
+/// Waits until a head is due; `None` when the writer has ended, `Some(None)` when the ledger is down at that moment.
+async fn next(health: &mut watch::Receiver<Health>, published: u64) -> Option<Option<(String, Tip)>> {
+    health.wait_for(|health| of(health, published + 1).is_some()).await.ok()?;
+    // The first of a process at once: whoever looks sees that the ledger is vouched for.
+    let deadline = Instant::now() + if published == 0 { Duration::from_secs(1) } else { AGE };
+    let many = async { health.wait_for(|health| of(health, published + ENTRIES).is_some()).await.is_ok() };
+    // Either it is many, or it is time.
+    match timeout_at(deadline, many).await {
+        Ok(false) => None,
+        Ok(true) | Err(_) => Some(of(&health.borrow(), 0)),
+    }
+}
+
+/// The ledger and its tip, if that is at least `seq`.
+fn of(health: &Health, least: u64) -> Option<(String, Tip)> {
+    match health {
+        Health::Up { ledger, tip } if tip.seq >= least => Some((ledger.clone(), *tip)),
+        _ => None,
+    }
+}
+
+fn metadata() -> ObjectMeta {
+    let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned())]);
+    ObjectMeta { name: Some(LEDGER_OBJECT.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
+}
+
+fn new_map() -> ConfigMap {
+    ConfigMap { metadata: metadata(), ..ConfigMap::default() }
+}

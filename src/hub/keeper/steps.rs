@@ -1,0 +1,141 @@
+//! One step of a line: persisted, recorded, and only then of effect (invariants I7 and I13).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::rand::SystemRandom;
+use tracing::info;
+
+use super::{Keeper, KeeperError, LinePlan, LineState, ReadyLine};
+use crate::ca::authority::Authority;
+use crate::ca::line::{Line, Step};
+use crate::hub::gate::Gate;
+use crate::hub::serving_report;
+use crate::hub::store::StoredLine;
+use crate::private_key::PrivateKey;
+use crate::timestamp::Timestamp;
+
+/// How long a line waits for the record of what has had its effect before.
+const CATCH_UP: Duration = Duration::from_millis(500);
+
+impl Keeper {
+    pub(super) async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
+        let (authority, pkcs8) = self.make(plan, now)?;
+        let id = authority.id().to_owned();
+        let line = Line::default().begin(authority, now);
+        self.leads()?;
+        let stored = self.store.create(&self.names, &line, &pkcs8).await?;
+        self.unrecorded = Some(String::new());
+        self.audit.authority(self.names.line(), &id, "created");
+        Ok(stored)
+    }
+
+    fn make(&self, plan: &LinePlan, now: Timestamp) -> Result<(Authority, zeroize::Zeroizing<Vec<u8>>), KeeperError> {
+        let rng = SystemRandom::new();
+        let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
+        let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
+        Ok((authority, pkcs8))
+    }
+
+    /// Persists one step, and publishes what it changed before the next step is looked at.
+    pub(super) async fn take(
+        &mut self,
+        stored: StoredLine,
+        step: Step,
+        plan: &LinePlan,
+        requested: Option<&str>,
+        now: Timestamp,
+    ) -> Result<StoredLine, KeeperError> {
+        let line = stored.line.clone();
+        let (line, new_key) = match &step {
+            Step::Prepare => {
+                let (authority, pkcs8) = self.make(plan, now)?;
+                (line.prepare(authority, requested, now), Some(pkcs8))
+            }
+            Step::Activate => (line.activate(now), None),
+            Step::Finish(id) => (line.finish(id), None),
+            Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
+        };
+        let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
+        self.leads()?;
+        let handled = stored.line.handled_request().map(str::to_owned);
+        let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
+        let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
+        // `ca rotate` writes the time and the user; others write what they like.
+        let asked = asked.split_once(' ').map_or(asked, |(_, user)| user);
+        self.unrecorded.get_or_insert_default().push_str(asked);
+        let verb = match &step {
+            Step::Prepare => "prepared",
+            Step::Activate => "activated",
+            _ => "retired",
+        };
+        let id = match &step {
+            Step::Finish(id) => id.as_str(),
+            Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
+            _ => stored.line.active().map_or("", |active| active.authority.id()),
+        };
+        self.audit.authority(self.names.line(), id, verb);
+        Ok(stored)
+    }
+
+    /// Publishes the line and hands it to the signers. A Next on the serving line is then given the time it has to wait for.
+    pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), KeeperError> {
+        let bundle = stored.line.bundle()?;
+        let waiting = match step {
+            Step::Wait(waiting) => Some(waiting),
+            _ => None,
+        };
+        let report = match self.gate {
+            Gate::Leaves(_) => Some(serving_report::render(&stored.line, waiting.clone())?),
+            Gate::Gateway { .. } => None,
+        };
+        self.leads()?;
+        self.record_steps(&stored.line).await?;
+        self.store.publish(&self.names, &bundle, report).await?;
+        self.record_anchors(&stored.line).await;
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
+        self.hold_next().await
+    }
+
+    /// A step of this process is recorded before it has an effect. What was read as it is has had its effect already: recording it
+    /// must not keep the gateway waiting.
+    async fn record_steps(&mut self, line: &Line) -> Result<(), KeeperError> {
+        if self.record.is_known(line) {
+            self.unrecorded = None;
+            return Ok(());
+        }
+        let actor = self.unrecorded.clone();
+        let recording = self.record.write(line, actor.as_deref().unwrap_or_default());
+        if actor.is_some() {
+            recording.await?;
+            self.unrecorded = None;
+        } else if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            info!(secret = self.names.secret, "The ledger does not answer; the authorities are recorded later");
+        }
+        Ok(())
+    }
+
+    async fn record_anchors(&self, line: &Line) {
+        let recording = self.record.distributed(line, &self.names.config_map);
+        if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            info!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
+        }
+    }
+
+    /// After the bundle with the new anchor is what every new certificate comes with, the last certificate of before is known.
+    async fn hold_next(&mut self) -> Result<(), KeeperError> {
+        let Gate::Leaves(board) = &self.gate else { return Ok(()) };
+        let ready = self.state.borrow().ready().cloned();
+        let Some(ready) = ready else { return Ok(()) };
+        if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
+            return Ok(());
+        }
+        // Not known yet: the next round asks again.
+        let Ok(last) = board.last_leaf() else { return Ok(()) };
+        let until = last.unwrap_or_else(|| self.clock.now());
+        let line = ready.line().clone().hold_next_until(until);
+        self.leads()?;
+        self.store.replace(&self.names, &ready.stored, &line, None).await?;
+        Ok(()) // the watch of the Secret brings the next round
+    }
+}

@@ -1,0 +1,125 @@
+//! What runs for the gateway and for each AddOnSigner: the keeper of its line, its signer, and who tells its status.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::super::SERVING_PLAN;
+use super::{NOT_ASKED, Served, Supervisor};
+use crate::api::AddOnSigner;
+use crate::api::rules::SignerConfig;
+use crate::hub::chronicle::LineRecord;
+use crate::hub::gate::Gate;
+use crate::hub::keeper::{Keeper, LinePlan, LineState, Reserve};
+use crate::hub::signer::{self, Kind, Signer};
+use crate::hub::store::LineNames;
+use crate::hub::task::until_stopped;
+use crate::hub::unconfirmed::Unconfirmed;
+use crate::policy::GATEWAY_SERVING_SIGNER;
+use crate::rate::RateLimiter;
+
+impl Supervisor {
+    /// The gateway's serving line and its signer, which every process has.
+    pub(super) fn start_serving(&mut self) {
+        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false };
+        let (reserve, reservations) = mpsc::channel(64);
+        let (plan_sender, plan) = watch::channel(plan);
+        self.board.set_serving(self.serving.subscribe());
+        let keeper = Keeper {
+            names: LineNames::serving(),
+            store: self.store.clone(),
+            clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
+            plan,
+            gate: Gate::Leaves(self.board.clone()),
+            leading: self.links.leading.clone(),
+            state: self.serving.clone(),
+            board: self.board.clone(),
+            record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
+            unrecorded: None,
+            reservations,
+        };
+        self.tasks.spawn(async move {
+            keeper.run().await;
+            drop(plan_sender); // the plan of the serving line never changes
+            ("authorities of the gateway".to_owned(), false)
+        });
+        let kind = Kind::Serving(self.settings.serving.clone());
+        let signer = self.signer(kind, self.serving.subscribe(), reserve);
+        self.tasks.spawn(async move {
+            signer::run(signer, GATEWAY_SERVING_SIGNER.to_owned()).await;
+            ("signer of the gateway".to_owned(), false)
+        });
+    }
+
+    fn signer(&self, kind: Kind, line: watch::Receiver<LineState>, reserve: mpsc::Sender<Reserve>) -> Signer {
+        Signer {
+            kind,
+            shared: self.shared.clone(),
+            line,
+            reserve,
+            serving: self.serving.subscribe(),
+            limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
+            unconfirmed: Unconfirmed::default(),
+        }
+    }
+
+    pub(super) fn start(&mut self, name: &str, object: AddOnSigner, config: Arc<SignerConfig>, plan: LinePlan) {
+        let (reserve, reservations) = mpsc::channel(64);
+        let served = Served {
+            object,
+            line: watch::channel(LineState::Starting).0,
+            plan: watch::channel(plan).0,
+            config: watch::channel(config.clone()).0,
+            reserve,
+            validity: Ok(()),
+            permission: Err((NOT_ASKED, "The hub has not asked yet whether it may sign.".to_owned())),
+            keeping: CancellationToken::new(),
+            signing: CancellationToken::new(),
+        };
+        let keeper = Keeper {
+            names: LineNames::client(name),
+            store: self.store.clone(),
+            clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
+            plan: served.plan.subscribe(),
+            gate: Gate::Gateway { signer: name.to_owned(), applied: self.links.applied.clone() },
+            leading: self.links.leading.clone(),
+            state: served.line.clone(),
+            board: self.board.clone(),
+            record: LineRecord::new(self.links.ledger.clone(), name),
+            unrecorded: None,
+            reservations,
+        };
+        self.board.set_signer(name, config, served.line.subscribe());
+        self.spawn_until(served.keeping.clone(), format!("authorities of {name}"), keeper.run());
+        self.spawn_until(served.keeping.clone(), format!("status of {name}"), self.announce(name, &served));
+        self.served.insert(name.to_owned(), served);
+        self.start_signing(name);
+    }
+
+    pub(super) fn start_signing(&mut self, name: &str) {
+        let Some(served) = self.served.get_mut(name) else { return };
+        served.signing = CancellationToken::new();
+        let stop = served.signing.clone();
+        let kind = Kind::Client { name: name.to_owned(), config: served.config.subscribe() };
+        let (line, reserve) = (served.line.subscribe(), served.reserve.clone());
+        let signer_name = served.object.spec.signer_name.clone();
+        let signer = self.signer(kind, line, reserve);
+        info!(signer = name, signer_name, "Serving an AddOnSigner");
+        self.spawn_until(stop, format!("signer {name}"), signer::run(signer, signer_name));
+    }
+
+    /// Tells the supervisor about every change of the line, so that the status follows it.
+    fn announce(&self, name: &str, served: &Served) -> impl Future<Output = ()> + Send + 'static {
+        let (mut line, changed, name) = (served.line.subscribe(), self.changed.0.clone(), name.to_owned());
+        async move { while line.changed().await.is_ok() && changed.send(name.clone()).await.is_ok() {} }
+    }
+
+    /// The task reports whether it was stopped; one that ends by itself ends the hub.
+    fn spawn_until(&mut self, stop: CancellationToken, name: String, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(until_stopped(stop, name, task));
+    }
+}

@@ -1,0 +1,103 @@
+//! Disks that are full or read-only: small file systems of their own, which only root can mount. The tests pass at once where
+//! this process cannot.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use addon_signer::ledger::LedgerError;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::kit::Running;
+use super::{mk_intent, mk_signed};
+use crate::support::hub::PATIENCE;
+
+/// A file system of 1 MiB in memory.
+struct Disk {
+    dir: TempDir,
+}
+
+impl Disk {
+    /// `None` where this process may not mount.
+    fn mount() -> Option<Self> {
+        let dir = TempDir::new().unwrap();
+        let mounted = mount(&["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"], dir.path());
+        if !mounted {
+            eprintln!("skipped: this process may not mount a file system");
+        }
+        mounted.then_some(Self { dir })
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite://{}", self.file("ledger.db").display())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn remount(&self, option: &str) {
+        assert!(mount(&["-o", &format!("remount,{option}")], self.dir.path()));
+    }
+
+    /// Takes all room that is left.
+    fn fill(&self) {
+        let rest = std::fs::write(self.file("filler"), vec![0; 1 << 20]);
+        rest.expect_err("a disk of 1 MiB has no room for as much beside the ledger");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a process that still has a file open there does not keep the directory.
+        let done = Command::new("umount").arg("--lazy").arg(self.dir.path()).status();
+        assert!(done.is_ok_and(|status| status.success()), "{} stays mounted", self.dir.path().display());
+    }
+}
+
+fn mount(arguments: &[&str], at: &Path) -> bool {
+    Command::new("mount").args(arguments).arg(at).output().is_ok_and(|output| output.status.success())
+}
+
+#[tokio::test]
+async fn full_disk_is_said_and_when_there_is_room_again_nothing_is_lost() {
+    let Some(disk) = Disk::mount() else { return };
+    let running = Running::start(&disk.url());
+    running.issue(0).await;
+    disk.fill();
+    let mut written = 0;
+    let error = loop {
+        written += 1;
+        assert!(written < 1_000, "the disk is not full");
+        let intended = timeout(Duration::from_secs(5), running.ledger.intend(mk_intent(written))).await;
+        match intended {
+            Ok(Ok(_)) => running.ledger.append(mk_signed(written), "").await.map_or((), drop),
+            Ok(Err(error)) => break error,
+            Err(_) => break running.down().await,
+        }
+    };
+    assert!(matches!(error, LedgerError::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("the disk is full; make room"), "{error}");
+
+    std::fs::remove_file(disk.file("filler")).unwrap();
+    running.up().await;
+    timeout(PATIENCE, running.issue(10_000)).await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn disk_that_becomes_read_only_is_said_and_waited_for() {
+    let Some(disk) = Disk::mount() else { return };
+    let running = Running::start(&disk.url());
+    running.issue(0).await;
+    running.stop().await;
+    disk.remount("ro");
+    let error = Running::start(&disk.url()).ended().await;
+    assert!(matches!(error, LedgerError::File { .. }), "{error}");
+    assert!(error.to_string().contains("give this process a directory that it may write in"), "{error}");
+    disk.remount("rw");
+    let running = Running::start(&disk.url());
+    running.issue(1).await;
+    running.stop().await;
+}

@@ -1,0 +1,71 @@
+//! A running writer, and bounded waits for what becomes of it.
+
+use addon_signer::clock::Clock;
+use addon_signer::journal::entry::Tip;
+use addon_signer::ledger::{Health, Intended, Ledger, LedgerError};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::{Open, mk_intent, mk_signed, options, start};
+use crate::support::hub::PATIENCE;
+
+/// A running writer; it ends some time after this value is dropped, or while it is stopped.
+pub(super) struct Running {
+    pub(super) ledger: Ledger,
+    pub(super) clock: Clock,
+    writer: JoinHandle<Result<(), LedgerError>>,
+}
+
+impl Running {
+    /// The first leader's writer.
+    pub(super) fn start(url: &str) -> Self {
+        Self::start_as(url, "hub-0", 1)
+    }
+
+    pub(super) fn start_as(url: &str, replica: &str, epoch: u64) -> Self {
+        let options = options(&url.parse().unwrap(), replica, epoch);
+        let clock = options.0.clock.clone();
+        let Open { ledger, writer } = start(options);
+        Self { ledger, clock, writer }
+    }
+
+    /// Waits until what was written last is durable.
+    pub(super) async fn up(&self) -> Tip {
+        match self.health(|health| matches!(health, Health::Up { .. })).await {
+            Health::Up { tip, .. } => tip,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until it cannot write, and says why.
+    pub(super) async fn down(&self) -> LedgerError {
+        match self.health(|health| matches!(health, Health::Down(_))).await {
+            Health::Down(error) => error,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn health(&self, wanted: impl FnMut(&Health) -> bool) -> Health {
+        let mut health = self.ledger.health();
+        let found = timeout(PATIENCE, health.wait_for(wanted)).await;
+        found.expect("the ledger gets there in time").expect("the writer runs").clone()
+    }
+
+    /// How the writer ended by itself.
+    pub(super) async fn ended(self) -> LedgerError {
+        let ended = timeout(PATIENCE, self.writer).await.expect("the writer ends in time");
+        ended.unwrap().expect_err("it ended by an error")
+    }
+
+    /// Lets the writer end in good order.
+    pub(super) async fn stop(self) {
+        drop(self.ledger);
+        timeout(PATIENCE, self.writer).await.expect("the writer ends in time").unwrap().unwrap();
+    }
+
+    /// An intent and its certificate.
+    pub(super) async fn issue(&self, number: u64) {
+        assert_eq!(self.ledger.intend(mk_intent(number)).await, Ok(Intended::Recorded));
+        self.ledger.append(mk_signed(number), "").await.unwrap();
+    }
+}

@@ -1,0 +1,155 @@
+//! PostgreSQL that goes away, stands still, or loses the answer to a COMMIT; and a clock that goes back.
+
+use std::time::Duration;
+
+use addon_signer::ledger::{Existing, Intended, LedgerError};
+use sqlx::{Connection, PgConnection};
+use tokio::time::{sleep, timeout};
+
+use super::kit::Running;
+use super::{mk_intent, mk_signed};
+use crate::support::cut::{Cut, Moment};
+use crate::support::hub::PATIENCE;
+use crate::support::postgres::{Options, PASSWORD, Postgres, programs};
+use crate::support::store::on_every_store;
+
+/// `None` where PostgreSQL is not there.
+async fn postgres() -> Option<Postgres> {
+    programs()?;
+    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    server.create_database("ledger").await;
+    Some(server)
+}
+
+async fn count(server: &Postgres, what: &str) -> i64 {
+    let mut connection = PgConnection::connect(&server.url("ledger")).await.unwrap();
+    let sql = sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {what}"));
+    sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn postgres_that_goes_away_is_said_and_found_again() {
+    let Some(mut server) = postgres().await else { return };
+    let running = Running::start(&server.url("ledger"));
+    running.issue(1).await;
+    server.stop();
+    let refused = timeout(PATIENCE, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LedgerError::Unavailable { .. }), "{error}");
+    assert!(!error.to_string().contains(PASSWORD), "{error}");
+    sleep(Duration::from_secs(3)).await;
+    assert!(matches!(running.down().await, LedgerError::Unavailable { .. }));
+    server.start_again().await;
+    running.up().await;
+    running.issue(2).await;
+    assert_eq!(running.ledger.intend(mk_intent(1)).await.unwrap(), existing(1));
+    assert_eq!(count(&server, "certificates WHERE state = 'signed'").await, 2);
+}
+
+#[tokio::test]
+async fn postgres_that_stands_still_is_no_silence() {
+    let Some(mut server) = postgres().await else { return };
+    let running = Running::start(&server.url("ledger"));
+    running.issue(1).await;
+    server.freeze();
+    let refused = timeout(PATIENCE, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
+    assert!(matches!(refused, Err(LedgerError::Unavailable { .. })), "{refused:?}");
+    server.thaw();
+    running.up().await;
+    running.issue(2).await;
+    assert_eq!(count(&server, "certificates WHERE state = 'signed'").await, 2);
+}
+
+/// Who asked for an intent whose COMMIT is cut at that moment hears what became of it when PostgreSQL is back, and not before.
+/// Whatever it was, the intent is recorded once when it is asked for again.
+async fn commit_is_found_out(moment: Moment) {
+    let Some(server) = postgres().await else { return };
+    let proxy = Cut::in_front_of(server.port()).await;
+    let running = Running::start(&server.url_through(proxy.port(), "ledger"));
+    running.issue(1).await;
+    let before = count(&server, "entries").await;
+
+    proxy.close_at_commit(moment);
+    let ledger = running.ledger.clone();
+    let asked = tokio::spawn(async move { ledger.intend(mk_intent(2)).await });
+    timeout(PATIENCE, proxy.closed()).await.unwrap();
+    assert!(matches!(running.down().await, LedgerError::Unavailable { .. }));
+    assert_eq!(count(&server, "entries").await, before + i64::from(moment == Moment::After));
+    sleep(Duration::from_secs(2)).await;
+    assert!(!asked.is_finished(), "nobody knows yet");
+
+    proxy.open();
+    let answer = timeout(PATIENCE, asked).await.unwrap().unwrap();
+    let again = running.ledger.intend(mk_intent(2)).await.unwrap();
+    if moment == Moment::After {
+        assert_eq!(answer, Ok(Intended::Recorded));
+        assert!(matches!(again, Intended::Existing(Existing::Intent { .. })), "{again:?}");
+    } else {
+        assert!(matches!(answer, Err(LedgerError::Unavailable { .. })), "{answer:?}");
+        assert_eq!(again, Intended::Recorded);
+    }
+    assert_eq!(count(&server, "entries").await, before + 1);
+    running.ledger.append(mk_signed(2), "").await.unwrap();
+    assert_eq!(count(&server, "certificates WHERE state = 'signed'").await, 2);
+}
+
+#[tokio::test]
+async fn intent_whose_commit_never_arrived_is_none() {
+    commit_is_found_out(Moment::Before).await;
+}
+
+#[tokio::test]
+async fn intent_whose_commit_was_not_answered_is_found() {
+    commit_is_found_out(Moment::After).await;
+}
+
+#[tokio::test]
+async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_ever() {
+    commit_is_found_out(Moment::Parted).await;
+}
+
+fn existing(number: u64) -> Intended {
+    let certificate = number.to_be_bytes().to_vec();
+    let issuer = "0123456789abcdef".to_owned();
+    Intended::Existing(Existing::Signed { issuer, serial: format!("{number:032x}"), certificate })
+}
+
+#[tokio::test]
+async fn clock_that_jumps_back_an_hour_stops_nothing() {
+    on_every_store(async |store| {
+        let running = Running::start(&store.url());
+        running.issue(1).await;
+        let before = running.up().await;
+        running.clock.set_back(Duration::from_secs(3_600));
+        running.issue(2).await;
+        let after = running.up().await;
+        assert_eq!(after.seq, before.seq + 2);
+        assert!(after.time >= before.time && after.time.until(before.time).is_zero());
+        running.stop().await;
+        let next = Running::start_as(&store.url(), "hub-1", 2);
+        next.issue(3).await;
+        next.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn leader_of_an_earlier_epoch_writes_nothing() {
+    on_every_store(async |store| {
+        if store.is_file() {
+            let first = Running::start_as(&store.url(), "hub-0", 5);
+            first.issue(1).await;
+            first.stop().await;
+        } else {
+            let first = Running::start_as(&store.url(), "hub-0", 4);
+            first.issue(1).await;
+            Running::start_as(&store.url(), "hub-1", 5).up().await;
+            let refused = first.ledger.intend(mk_intent(2)).await.unwrap_err();
+            assert_eq!(refused, LedgerError::Fenced { ours: 4, theirs: 5, replica: "hub-1".to_owned() });
+            assert_eq!(first.ended().await, refused);
+        }
+        let error = Running::start_as(&store.url(), "hub-2", 3).ended().await;
+        assert!(matches!(error, LedgerError::Fenced { ours: 3, theirs: 5, .. }), "{error}");
+    })
+    .await;
+}

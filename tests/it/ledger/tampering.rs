@@ -1,0 +1,216 @@
+//! Rows that somebody altered, deleted, moved, cut off or made anew: the program and the checker in Python find each, and name
+//! the same row.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use addon_signer::journal::chain::Chain;
+use addon_signer::journal::entry::{Entry, Hash, Tip};
+use addon_signer::journal::head::Head;
+use addon_signer::journal::record::Record;
+use addon_signer::private_key::PrivateKey;
+use addon_signer::public_key::KeyKind;
+use addon_signer::timestamp::Timestamp;
+use data_encoding::BASE64;
+use ring::rand::SystemRandom;
+use tempfile::TempDir;
+
+use super::checker::check;
+use super::kit::Running;
+use super::rows::{self, Row};
+use crate::support::postgres::{Database, programs};
+use crate::support::store::{TestStore, on_every_store};
+
+/// The last row that the published head vouches for.
+const HEAD: usize = 9;
+
+/// Somebody's change: what it does to the rows, the first bad row then, and whether that shows without the head.
+struct Case {
+    name: &'static str,
+    change: fn(&mut Vec<Row>),
+    bad: u64,
+    shows_by_itself: bool,
+}
+
+const CASES: [Case; 13] = [
+    Case { name: "text altered", change: |rows| alter(rows, 5), bad: 5, shows_by_itself: true },
+    Case { name: "text and its hash altered", change: |rows| alter_and_hash(rows, 5), bad: 5, shows_by_itself: true },
+    Case { name: "first row altered", change: |rows| alter_and_hash(rows, 1), bad: 1, shows_by_itself: true },
+    Case { name: "rows put before the first", change: |rows| name_another_before(rows), bad: 1, shows_by_itself: true },
+    Case { name: "earlier epoch, made anew from there", change: |rows| go_back(rows), bad: 6, shows_by_itself: true },
+    Case { name: "row deleted", change: |rows| drop(rows.remove(5)), bad: 6, shows_by_itself: true },
+    Case { name: "first row deleted", change: |rows| drop(rows.remove(0)), bad: 1, shows_by_itself: true },
+    Case { name: "row deleted and the rest moved up", change: move_up, bad: 6, shows_by_itself: true },
+    Case { name: "rows swapped", change: |rows| swap(rows, 4, 7), bad: 5, shows_by_itself: true },
+    Case { name: "written in another form", change: |rows| respell(rows), bad: 6, shows_by_itself: true },
+    Case { name: "tail cut off", change: |rows| rows.truncate(7), bad: 8, shows_by_itself: false },
+    Case { name: "all rows cut off", change: Vec::clear, bad: 1, shows_by_itself: false },
+    Case { name: "made anew from row 5 on", change: |rows| make_anew(rows), bad: HEAD as u64, shows_by_itself: false },
+];
+
+fn alter(rows: &mut [Row], seq: usize) {
+    let row = &mut rows[seq - 1];
+    let altered = row.entry.replace(r#""replica":"hub-0""#, r#""replica":"hub-1""#);
+    assert_ne!(altered, row.entry);
+    row.entry = altered;
+}
+
+fn rehash(row: &mut Row) {
+    row.hash = Hash::of(&row.entry).as_bytes().to_vec();
+}
+
+fn alter_and_hash(rows: &mut [Row], seq: usize) {
+    alter(rows, seq);
+    rehash(&mut rows[seq - 1]);
+}
+
+fn swap(rows: &mut [Row], one: usize, other: usize) {
+    rows.swap(one, other);
+    (rows[one].seq, rows[other].seq) = (rows[other].seq, rows[one].seq);
+}
+
+fn move_up(rows: &mut Vec<Row>) {
+    rows.remove(5);
+    for (index, row) in rows.iter_mut().enumerate() {
+        row.seq = i64::try_from(index + 1).unwrap();
+    }
+}
+
+fn respell(rows: &mut [Row]) {
+    rows[5].entry = rows[5].entry.replace("telemetry", "tel\\u0065metry");
+    rehash(&mut rows[5]);
+    chain_on(rows, 6);
+}
+
+fn make_anew(rows: &mut [Row]) {
+    alter_and_hash(rows, 5);
+    chain_on(rows, 5);
+}
+
+fn name_another_before(rows: &mut [Row]) {
+    rows[0].entry = rows[0].entry.replacen("00000000", "12345678", 1);
+    rehash(&mut rows[0]);
+    chain_on(rows, 1);
+}
+
+fn go_back(rows: &mut [Row]) {
+    rows[5].entry = rows[5].entry.replace(r#""epoch":1"#, r#""epoch":0"#);
+    rehash(&mut rows[5]);
+    chain_on(rows, 6);
+}
+
+/// Makes `previous` and the hashes of the rows from that index on fit what is before them.
+fn chain_on(rows: &mut [Row], from: usize) {
+    for at in from..rows.len() {
+        let mut entry = Entry::parse(&rows[at].entry).unwrap();
+        entry.previous = Hash::of(&rows[at - 1].entry).to_string();
+        rows[at].entry = entry.text();
+        rehash(&mut rows[at]);
+    }
+}
+
+/// A ledger with ten entries, and the head that was published after the ninth.
+async fn mk_ledger(store: &TestStore) -> (Vec<Row>, String) {
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
+    let running = Running::start(&store.url());
+    running.ledger.append(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await.unwrap();
+    for number in 1..=4 {
+        running.issue(number).await;
+    }
+    running.stop().await;
+
+    let rows = rows::read(store).await;
+    let opened = Entry::parse(&rows[0].entry).unwrap();
+    let published = Entry::parse(&rows[HEAD - 1].entry).unwrap();
+    let time = Timestamp::from_rfc3339(&published.time).unwrap();
+    let tip = Tip { seq: published.seq, hash: Hash::of(&rows[HEAD - 1].entry), time };
+    let head = Head::sign(opened.detail("ledger"), tip, time, &key, &rng).unwrap();
+    (rows, head.json())
+}
+
+/// What the program says: the first bad row.
+async fn ours(store: &TestStore, head: Option<&str>) -> Option<u64> {
+    let mut chain = Chain::after(Tip::EMPTY, head.map(|head| Head::read(head).unwrap()));
+    for Row { seq, entry, hash } in rows::read(store).await {
+        if let Err(fault) = chain.follow(u64::try_from(seq).unwrap(), &entry, &hash) {
+            return Some(fault.row);
+        }
+    }
+    chain.end().err().map(|fault| fault.row)
+}
+
+/// What the checker in Python says.
+async fn theirs(store: &TestStore, head: Option<&str>) -> Option<u64> {
+    let dir = TempDir::new().unwrap();
+    let head = head.map(|head| {
+        let file = dir.path().join("head.json");
+        fs::write(&file, head).unwrap();
+        file
+    });
+    let ledger = match store {
+        TestStore::Sqlite(dir) => dir.path().join("ledger.db"),
+        TestStore::Postgres(database) => dump(database, dir.path()),
+    };
+    let (good, said) = check(&[&ledger], head.as_deref()).await;
+    let row = said.strip_prefix("bad: row ").and_then(|rest| rest.split(':').next()?.parse().ok());
+    assert_eq!(good, row.is_none(), "{said}");
+    row
+}
+
+/// By the command that docs/ledger-format.md gives.
+fn dump(database: &Database, dir: &Path) -> PathBuf {
+    let output = Command::new(programs().unwrap().join("psql"))
+        .args(["-AtX", "-c", "SELECT entry FROM entries ORDER BY seq", &database.url])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = dir.join("entries.txt");
+    fs::write(&file, output.stdout).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn whoever_changes_rows_is_found_and_both_checkers_name_the_same_row() {
+    on_every_store(async |store| {
+        let (rows, head) = mk_ledger(store).await;
+        assert_eq!(rows.len(), 11);
+        assert_eq!((ours(store, Some(&head)).await, theirs(store, Some(&head)).await), (None, None));
+        rows::disarm(store).await;
+        for Case { name, change, bad, shows_by_itself } in CASES {
+            let mut changed = rows.clone();
+            change(&mut changed);
+            rows::replace(store, &changed).await;
+            let found = (ours(store, Some(&head)).await, theirs(store, Some(&head)).await);
+            assert_eq!(found, (Some(bad), Some(bad)), "{name}");
+            let by_itself = shows_by_itself.then_some(bad);
+            let found = (ours(store, None).await, theirs(store, None).await);
+            assert_eq!(found, (by_itself, by_itself), "{name}, without the head");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn index_that_says_something_else_than_the_entries_is_found() {
+    const CHANGES: [(&str, u64); 8] = [
+        ("UPDATE certificates SET cluster = 'c2' WHERE seq = 6", 6),
+        ("UPDATE certificates SET uid = 'uid-9' WHERE seq = 8", 8),
+        ("UPDATE certificates SET not_after = not_after + 1 WHERE seq = 10", 10),
+        ("UPDATE certificates SET state = 'abandoned' WHERE seq = 4", 4),
+        ("UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE seq = 4", 4),
+        ("UPDATE certificates SET signed_seq = 9 WHERE seq = 6", 6),
+        ("DELETE FROM certificates WHERE seq = 8", 8),
+        ("UPDATE certificates SET seq = 9 WHERE seq = 8", 8),
+    ];
+    for (change, bad) in CHANGES {
+        let store = TestStore::sqlite();
+        mk_ledger(&store).await;
+        rows::run(&store, "UPDATE certificates SET state = 'published', published_at = 1, last_seen = 2 WHERE seq = 4")
+            .await;
+        assert_eq!(theirs(&store, None).await, None);
+        rows::run(&store, change).await;
+        assert_eq!(theirs(&store, None).await, Some(bad), "{change}");
+    }
+}

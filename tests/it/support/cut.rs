@@ -1,0 +1,207 @@
+//! A proxy in front of PostgreSQL that can cut its connections, also around a COMMIT.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Codes of the questions for TLS and for GSSAPI (PostgreSQL's manual, 55.7).
+const SSL_REQUEST: u32 = 80_877_103;
+const GSSENC_REQUEST: u32 = 80_877_104;
+/// Nothing that a test sends is larger.
+const MAX_MESSAGE: usize = 64 << 20;
+
+/// When a commit is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// The server never hears of the COMMIT: nothing was committed.
+    Before,
+    /// The server has committed and answered; the client never hears of that.
+    After,
+    /// Neither hears of the other any more: the server waits for the COMMIT with everything locked, and nothing tells it
+    /// that nobody will send one.
+    Parted,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Open,
+    /// Open until the next COMMIT, closed from then on.
+    Until(Moment),
+    Closed,
+}
+
+/// A proxy on 127.0.0.1, open at first. It reads the protocol, so there must be no TLS in it. Dropping it closes it.
+pub(crate) struct Cut {
+    port: u16,
+    wire: Arc<Wire>,
+    task: JoinHandle<()>,
+}
+
+struct Wire {
+    server: SocketAddr,
+    mode: watch::Sender<Mode>,
+    /// Connections to the server whose client is gone.
+    parted: Mutex<Vec<OwnedWriteHalf>>,
+}
+
+impl Cut {
+    /// Forwards to that port of 127.0.0.1.
+    pub(crate) async fn in_front_of(server: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
+        let wire = Arc::new(Wire { server, mode: watch::Sender::new(Mode::Open), parted: Mutex::default() });
+        let task = tokio::spawn(accept(listener, Arc::clone(&wire)));
+        Self { port, wire, task }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Breaks all connections; new ones end at once.
+    pub(crate) fn close(&self) {
+        self.wire.mode.send_replace(Mode::Closed);
+    }
+
+    pub(crate) fn open(&self) {
+        self.wire.mode.send_replace(Mode::Open);
+    }
+
+    /// Closes itself at the next COMMIT.
+    pub(crate) fn close_at_commit(&self, moment: Moment) {
+        self.wire.mode.send_replace(Mode::Until(moment));
+    }
+
+    /// Returns when the proxy is closed: at once, or when a COMMIT has come by.
+    pub(crate) async fn closed(&self) {
+        self.wire.closed().await;
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, wire: Arc<Wire>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (client, _) = listener.accept().await.unwrap();
+        while connections.try_join_next().is_some() {}
+        if *wire.mode.borrow() == Mode::Closed {
+            continue;
+        }
+        let wire = Arc::clone(&wire);
+        connections.spawn(async move {
+            tokio::select! {
+                // Either side went away: that is no fault of a proxy.
+                _ = wire.forward(client) => {}
+                () = wire.closed() => {}
+            }
+        });
+    }
+}
+
+impl Wire {
+    async fn closed(&self) {
+        self.mode.subscribe().wait_for(|mode| *mode == Mode::Closed).await.unwrap();
+    }
+
+    /// One connection, until one of its ends is closed or a COMMIT is cut.
+    async fn forward(&self, client: TcpStream) -> io::Result<()> {
+        let server = TcpStream::connect(self.server).await?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let committing = AtomicBool::new(false);
+        tokio::select! {
+            end = self.questions(from_client, to_server, &committing) => end,
+            end = self.answers(from_server, to_client, &committing) => end,
+        }
+    }
+
+    /// Client to server, message by message.
+    async fn questions(
+        &self,
+        mut client: OwnedReadHalf,
+        mut server: OwnedWriteHalf,
+        committing: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut started = false;
+        while !started {
+            let request = length_and_body(&mut client).await?;
+            started = !is_negotiation(&request);
+            server.write_all(&request).await?;
+        }
+        loop {
+            let mut kind = [0];
+            client.read_exact(&mut kind).await?;
+            let body = length_and_body(&mut client).await?;
+            let present = *self.mode.borrow();
+            if let (Mode::Until(moment), true) = (present, is_commit(kind, &body)) {
+                if moment == Moment::After {
+                    committing.store(true, Ordering::Release);
+                } else {
+                    if moment == Moment::Parted {
+                        self.parted.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+                    }
+                    self.mode.send_replace(Mode::Closed);
+                    return Ok(());
+                }
+            }
+            server.write_all(&[&kind[..], &body].concat()).await?;
+        }
+    }
+
+    /// Server to client. What comes after the COMMIT that is to be cut is the answer to it, and goes nowhere.
+    async fn answers(
+        &self,
+        mut server: OwnedReadHalf,
+        mut client: OwnedWriteHalf,
+        committing: &AtomicBool,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let length = server.read(&mut buffer).await?;
+            if committing.load(Ordering::Acquire) {
+                self.mode.send_replace(Mode::Closed);
+                return Ok(());
+            }
+            if length == 0 {
+                return Ok(());
+            }
+            client.write_all(&buffer[..length]).await?;
+        }
+    }
+}
+
+/// Before the start message come questions for encryption, in the same frame.
+fn is_negotiation(length_and_body: &[u8]) -> bool {
+    [SSL_REQUEST, GSSENC_REQUEST].iter().any(|code| length_and_body[4..].starts_with(&code.to_be_bytes()))
+}
+
+/// A length that counts itself, and what it counts.
+async fn length_and_body(client: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
+    let length = client.read_u32().await?;
+    let size = usize::try_from(length).unwrap();
+    assert!((4..=MAX_MESSAGE).contains(&size), "no message of PostgreSQL's protocol has {size} bytes");
+    let mut message = vec![0; size];
+    message[..4].copy_from_slice(&length.to_be_bytes());
+    client.read_exact(&mut message[4..]).await?;
+    Ok(message)
+}
+
+/// `Query` (PostgreSQL's manual, 55.7): what sqlx commits by.
+fn is_commit(kind: [u8; 1], length_and_body: &[u8]) -> bool {
+    kind == *b"Q" && length_and_body[4..].eq_ignore_ascii_case(b"COMMIT\0")
+}

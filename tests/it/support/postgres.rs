@@ -1,0 +1,219 @@
+//! A real PostgreSQL: a cluster of its own in a temporary directory, on 127.0.0.1, gone with the value.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use std::{env, fs};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tempfile::TempDir;
+
+use super::frozen::Frozen;
+use super::pki::TestCa;
+use super::process::{Account, Process, command_that_dies_with_us, free_port};
+use super::wait::wait_or_explain;
+
+/// Names the directory of PostgreSQL's programs.
+const PROGRAMS: &str = "ADDON_SIGNER_POSTGRES";
+const USER: &str = "ledger";
+/// Of every server; a test may look for it where no password belongs.
+pub(crate) const PASSWORD: &str = "not-for-any-log";
+const READY: Duration = Duration::from_secs(60);
+
+/// The directory with `initdb` and `postgres`, if the tests are to run on PostgreSQL as well.
+pub(crate) fn programs() -> Option<PathBuf> {
+    env::var_os(PROGRAMS).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// How a test wants its server.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    /// Whether a commit waits for the disk.
+    pub(crate) fsync: bool,
+    /// Whether there is TLS, under a CA of the server's own.
+    pub(crate) tls: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { fsync: true, tls: false }
+    }
+}
+
+/// A server with password authentication (SCRAM). Dropping it ends it.
+pub(crate) struct Postgres {
+    server: Option<Process>,
+    frozen: Option<Frozen>,
+    options: Options,
+    account: Option<Account>,
+    programs: PathBuf,
+    port: u16,
+    dir: TempDir,
+}
+
+impl Postgres {
+    /// A fresh server that waits for the disk and has no TLS.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Options::default()).await
+    }
+
+    /// Makes a fresh cluster, starts a server on it and returns when that is ready.
+    pub(crate) async fn start_with(options: Options) -> Self {
+        let programs = programs().unwrap_or_else(|| panic!("{PROGRAMS} is not set; see tests/real/README.md"));
+        let account = Account::instead_of_root(&["postgres", "nobody"]); // PostgreSQL refuses to be root
+        let (dir, port) = (TempDir::new().unwrap(), free_port());
+        let mut server = Self { server: None, frozen: None, options, account, programs, port, dir };
+        server.give("");
+        server.initialize();
+        if options.tls {
+            server.write_credentials();
+        }
+        server.start_again().await;
+        server
+    }
+
+    /// The URL of a database; with TLS it asks for the strictest check of the server.
+    pub(crate) fn url(&self, database: &str) -> String {
+        let tls = match self.options.tls {
+            true => format!("?sslmode=verify-full&sslrootcert={}", self.dir.path().join("ca.crt").display()),
+            false => String::new(),
+        };
+        format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}{tls}", self.port)
+    }
+
+    /// The same by way of a proxy, which must be able to read: without TLS.
+    pub(crate) fn url_through(&self, proxy: u16, database: &str) -> String {
+        format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{proxy}/{database}?sslmode=disable")
+    }
+
+    /// The port on 127.0.0.1; it stays the same when the server is started again.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// An empty database.
+    pub(crate) async fn create_database(&self, name: &str) {
+        let mut connection = PgConnection::connect(&self.url("postgres")).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE \"{name}\""))).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    }
+
+    /// Ends the server at once, as a crash does: connections break, nothing is written any more, what was
+    /// committed is found again at the next start.
+    pub(crate) fn stop(&mut self) {
+        self.thaw();
+        if let Some(server) = self.server.take() {
+            server.end_by("QUIT", Duration::from_secs(10));
+        }
+    }
+
+    /// Starts the server on the same port with the same data, and returns when it is ready.
+    pub(crate) async fn start_again(&mut self) {
+        let program = self.programs.join("postgres");
+        let server = Process::start_as(self.account.as_ref(), &program, &self.flags(), self.dir.path());
+        let server = self.server.insert(server);
+        let url = format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/postgres", self.port);
+        let log = self.dir.path().join("postgres.log");
+        let answers = async || {
+            server.assert_running();
+            PgConnection::connect(&url).await.ok()
+        };
+        let explain = || fs::read_to_string(&log).unwrap_or_default();
+        wait_or_explain(READY, "PostgreSQL to be ready", answers, explain).await.close().await.unwrap();
+    }
+
+    /// Stops every process of the server where it is: connections stay and nothing answers.
+    pub(crate) fn freeze(&mut self) {
+        let server = self.server.as_ref().expect("the server runs");
+        self.frozen = Some(Frozen::with_children(server.id()));
+    }
+
+    /// Lets the server go on where it was.
+    pub(crate) fn thaw(&mut self) {
+        self.frozen = None;
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let data = self.dir.path().join("data").display().to_string();
+        let on = |yes| if yes { "on" } else { "off" };
+        let settings = [
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={}", self.port),
+            "unix_socket_directories=".to_owned(),
+            "dynamic_shared_memory_type=mmap".to_owned(), // nothing is left over in /dev/shm
+            "shared_buffers=32MB".to_owned(),
+            format!("fsync={}", on(self.options.fsync)),
+            format!("ssl={}", on(self.options.tls)),
+            "ssl_cert_file=../server.crt".to_owned(),
+            "ssl_key_file=../server.key".to_owned(),
+        ];
+        let settings = settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]);
+        ["-D".to_owned(), data].into_iter().chain(settings).collect()
+    }
+
+    fn initialize(&self) {
+        fs::write(self.dir.path().join("password"), PASSWORD).unwrap();
+        self.give("password");
+        let program = self.programs.join("initdb");
+        let output = command_that_dies_with_us(self.account.as_ref(), &program)
+            .args(["--pgdata=data", "--pwfile=password", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"])
+            .arg(format!("--username={USER}"))
+            .arg("--no-sync") // a fresh cluster is worth nothing yet
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} failed: {errors}", program.display());
+    }
+
+    fn write_credentials(&self) {
+        let ca = TestCa::new();
+        let server = ca.server();
+        let files = [("ca.crt", ca.pair().cert), ("server.crt", server.cert), ("server.key", server.key)];
+        for (name, content) in files {
+            fs::write(self.dir.path().join(name), content).unwrap();
+            self.give(name);
+        }
+        let key = self.dir.path().join("server.key");
+        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap(); // PostgreSQL refuses a key that others can read
+    }
+
+    /// Makes a file of the directory, or the directory itself, the server's own.
+    fn give(&self, name: &str) {
+        if let Some(Account { user, group }) = self.account {
+            chown(self.dir.path().join(name), Some(user), Some(group)).unwrap();
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// An empty database on the server that all tests share; the server lives as long as somebody has one.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    _server: Arc<Postgres>,
+}
+
+impl Database {
+    /// On a server that does not wait for the disk.
+    pub(crate) async fn create() -> Self {
+        static SHARED: tokio::sync::Mutex<(Weak<Postgres>, u32)> = tokio::sync::Mutex::const_new((Weak::new(), 0));
+        let mut shared = SHARED.lock().await;
+        let server = match shared.0.upgrade() {
+            Some(server) => server,
+            None => Arc::new(Postgres::start_with(Options { fsync: false, tls: false }).await),
+        };
+        *shared = (Arc::downgrade(&server), shared.1 + 1);
+        let name = format!("test{}", shared.1);
+        drop(shared);
+        server.create_database(&name).await;
+        Self { url: server.url(&name), _server: server }
+    }
+}

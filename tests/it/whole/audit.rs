@@ -1,0 +1,152 @@
+//! `docs/audit.md` against the lines of a whole process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use addon_signer::audit::QUOTA;
+use addon_signer::clock::Clock;
+use hyper::Method;
+use rustls::pki_types::ServerName;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::{Whole, ours, prepare};
+use crate::gateway::upstream;
+use crate::hub::{mk_csr, submit};
+use crate::support::hub::PATIENCE;
+use crate::support::log::{Log, capture_audit};
+use crate::support::objects::managed_cluster_addons;
+use crate::support::{TestHub, wait_until};
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
+}
+
+/// The members of an object in the order in which they are written, which serde_json's map forgets.
+struct Members(Vec<String>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members;
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+        let mut names = Vec::new();
+        while let Some((name, _)) = map.next_entry::<String, Value>()? {
+            names.push(name);
+        }
+        Ok(Members(names))
+    }
+}
+
+/// The rows of the table of events: `| `event` | `field` … |`.
+fn documented() -> BTreeMap<String, Vec<String>> {
+    let text = read("docs/audit.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `") && line.contains("`time` `event`"));
+    let words = |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    rows.map(|row| {
+        let mut cells = row.split('|').skip(1);
+        let event = words(cells.next().unwrap()).remove(0);
+        (event, words(cells.next().unwrap()))
+    })
+    .collect()
+}
+
+async fn wait_for(log: &Log, event: &str) {
+    let said = async || log.json().iter().any(|line| line["event"] == event).then_some(());
+    wait_until(PATIENCE, &format!("a line {event}"), said).await;
+}
+
+/// Everything that is audited happens at least once.
+async fn live(log: &Log) {
+    let (hub, clock) = (TestHub::start().await, Clock::default());
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let whole = Whole::start(&hub, clock.clone()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    submit(&hub, "spoke1", &mk_csr("spoke2", "telemetry")).await;
+    wait_for(log, "refused").await;
+    pair.call(whole.gateway, Method::GET, "/addons/telemetry/api/v1/receive").await.unwrap();
+    knock(whole.gateway).await;
+    let tcp = TcpStream::connect(whole.gateway).await.unwrap();
+    let name = ServerName::from(whole.gateway.ip());
+    let mut idle = TlsConnector::from(Arc::new(pair.config())).connect(name, tcp).await.unwrap();
+    wait_until(PATIENCE, "the idle connection", async || {
+        (log.json().iter().filter(|line| line["event"] == "admitted").count() > 1).then_some(())
+    })
+    .await;
+    managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
+    // However it ends.
+    idle.read_to_end(&mut Vec::new()).await.ok();
+    clock.advance(QUOTA.window);
+    wait_for(log, "suppressed").await;
+    let sums = || log.json().iter().filter(|line| line["event"] == "suppressed").count();
+    let before = sums();
+    knock(whole.gateway).await;
+    tokio::time::sleep(Duration::from_millis(500)).await; // until the gateway has come to most of them
+    whole.stop().await.unwrap();
+    assert!(sums() > before, "what is counted at the end is told");
+}
+
+/// Connections that are gone at once, more than are told one by one.
+async fn knock(gateway: SocketAddr) {
+    for _ in 0..QUOTA.first + 5 {
+        drop(TcpStream::connect(gateway).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn every_line_has_the_fields_that_the_document_lists() {
+    let (log, _, _guard) = capture_audit();
+    live(&log).await;
+    println!("{}", log.text()); // with --nocapture: lines to paste
+    let documented = documented();
+    let text = read("docs/audit.md");
+    let pasted = text.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect();
+    for (from, lines) in [("a process", log.text().lines().map(str::to_owned).collect()), ("the document", pasted)] {
+        let lines: Vec<String> = lines;
+        let mut events = BTreeSet::new();
+        for line in lines {
+            let Members(members) = serde_json::from_str(&line).unwrap();
+            let value: Value = serde_json::from_str(&line).unwrap();
+            let event = value["event"].as_str().unwrap();
+            assert_eq!(Some(&members), documented.get(event), "{line}");
+            let cause = value["cause"].as_str().unwrap_or_default();
+            assert!(cause.is_empty() || text.contains(&format!("`{cause}`")), "{cause} is not in the document");
+            events.insert(event.to_owned());
+        }
+        assert_eq!(events, documented.keys().cloned().collect(), "all events, from {from}");
+    }
+}
+
+#[test]
+fn every_cause_is_in_the_document() {
+    let text = read("docs/audit.md");
+    let mut causes = 0;
+    let sources =
+        ["gateway/handshake", "gateway/authz", "gateway/problem", "gateway/session", "policy/refusal", "registry"];
+    for source in sources {
+        let code = read(&format!("src/{source}.rs"));
+        for word in code.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            if word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric) {
+                causes += 1;
+                assert!(text.contains(&format!("`{word}`")), "{word} of src/{source}.rs is not in docs/audit.md");
+            }
+        }
+    }
+    assert!(causes > 70, "{causes}");
+}

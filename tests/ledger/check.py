@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""Checks a ledger of addon-signer without addon-signer.
+
+  check.py FILE... [--head HEAD.json]
+
+FILE is a SQLite ledger, or a text file with one entry per line: an archive, or what
+
+  psql -AtX -c 'SELECT entry FROM entries ORDER BY seq' URL > entries.txt
+
+prints of a ledger in PostgreSQL. Several files are one ledger, oldest first: archives, then what is left.
+
+Checked: the numbers of the entries, their one form, the hash of each in the next one, the hash stored beside each (SQLite),
+times and epochs, the index of certificates (SQLite), and with --head that the ledger still contains what a published head vouches
+for. Without a head a ledger that was rewritten or cut off as a whole looks good. Whose key signed the head is for you to know:
+it is printed.
+
+Exit code: 0 the ledger is good; 1 it is not, and one line names the first bad row; 2 the files cannot be read or the
+arguments are wrong. Written against docs/ledger-format.md; needs Python 3.8 and nothing else.
+"""
+
+import argparse
+import base64
+import binascii
+import contextlib
+import datetime
+import hashlib
+import itertools
+import json
+import re
+import sqlite3
+import sys
+
+ZERO = "0" * 64
+MEMBERS = ["seq", "previous", "time", "kind", "epoch", "replica", "actor", "details"]
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+
+
+class Bad(Exception):
+    """A row that is not what it must be; `row` is None where the head itself is bad."""
+
+    def __init__(self, row, problem):
+        super().__init__(f"row {row}: {problem}" if row is not None else f"the head: {problem}")
+
+
+class Unreadable(Exception):
+    """A file that is not what it was given as."""
+
+
+# ---- entries
+
+
+def seconds(text):
+    """Unix seconds of an RFC 3339 time in UTC without fractions; None for anything else."""
+    if not TIME.fullmatch(text):
+        return None
+    try:
+        parsed = datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return None
+    return int(parsed.replace(tzinfo=datetime.timezone.utc).timestamp())
+
+
+def canonical(entry):
+    """The one text of an entry."""
+    ordered = {name: entry[name] for name in MEMBERS}
+    ordered["details"] = dict(sorted(entry["details"].items()))
+    return json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_count(value):
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def parse(row, text):
+    """The entry that a text is."""
+    try:
+        entry = json.loads(text)
+    except ValueError as error:
+        raise Bad(row, f"it is not an entry: {error}") from None
+    if not isinstance(entry, dict) or set(entry) != set(MEMBERS) or not isinstance(entry["details"], dict):
+        raise Bad(row, "it is not an entry: its members are not those of an entry")
+    strings = [entry[name] for name in MEMBERS if name not in ("seq", "epoch", "details")]
+    strings += entry["details"].values()
+    if not all(isinstance(value, str) for value in strings) or not is_count(entry["seq"]) or not is_count(entry["epoch"]):
+        raise Bad(row, "it is not an entry: a member has the wrong type")
+    if canonical(entry) != text:
+        raise Bad(row, "it is not in the one form that an entry has")
+    return entry
+
+
+# ---- the chain
+
+
+class Chain:
+    """What was checked so far."""
+
+    def __init__(self, head):
+        self.seq, self.hash, self.time, self.epoch = 0, ZERO, 0, 0
+        self.first = None
+        self.ledger = None
+        self.head = head
+        self.head_keys = set()
+        self.expected = {}  # intent's seq -> [state, seq of its `signed` entry]
+        self.by_serial = {}  # serial number -> seq of the last intent that has it
+
+    def begin_after(self, seq, digest):
+        """The rows up to `seq` are in files that are not here."""
+        self.seq, self.hash = seq, digest
+        if self.head and self.head["seq"] == seq:
+            self.compare(seq, digest)
+
+    def follow(self, seq, text, stored):
+        """Checks the next row. `seq` and `stored` are None where the source has the texts alone."""
+        expected = self.seq + 1
+        row = expected if seq is None else seq
+        if row != expected:
+            raise Bad(expected, f"it is missing; after row {self.seq} comes row {row}")
+        digest = hashlib.sha256(text).hexdigest()
+        if stored is not None and stored != digest:
+            raise Bad(row, "its text does not have the hash that is stored beside it")
+        try:
+            entry = parse(row, text.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise Bad(row, "it is not an entry: it is not UTF-8") from None
+        if entry["seq"] != row:
+            if seq is None and entry["seq"] > row:
+                raise Bad(row, f"it is missing; after row {self.seq} comes row {entry['seq']}")
+            raise Bad(row, f"its text says that it is row {entry['seq']}")
+        self.link(row, entry, digest)
+        self.remember(row, entry)
+
+    def link(self, row, entry, digest):
+        if entry["previous"] != self.hash:
+            if row == 1:
+                raise Bad(1, "it is the first and names another row before it")
+            raise Bad(self.seq, "it was altered: the row after it holds another hash of it")
+        time = seconds(entry["time"])
+        if time is None or time < self.time:
+            raise Bad(row, f"its time {entry['time']!r} is no time, or is before that of the row before")
+        if entry["epoch"] < self.epoch:
+            raise Bad(row, f"its epoch {entry['epoch']} is before that of the row before")
+        if self.head and self.head["seq"] == row:
+            self.compare(row, digest)
+        self.first = self.first or row
+        self.seq, self.hash, self.time, self.epoch = row, digest, time, entry["epoch"]
+
+    def compare(self, row, digest):
+        if self.head["hash"] != digest:
+            raise Bad(row, f"it is not the row that the head of {self.head['time']} vouches for: "
+                           "it or rows before it were rewritten")
+
+    def remember(self, row, entry):
+        kind, details = entry["kind"], entry["details"]
+        serial = details.get("serial")
+        if kind == "opened":
+            self.ledger = details.get("ledger")
+        elif kind == "head-key":
+            self.head_keys.add(details.get("key"))
+        elif kind == "intent":
+            self.expected[row] = ["intent", None]
+            self.by_serial[serial] = row
+        elif kind in ("signed", "abandoned", "unpublished") and serial in self.by_serial:
+            expected = self.expected[self.by_serial[serial]]
+            expected[0] = kind
+            if kind == "signed":
+                expected[1] = row
+
+    def end(self):
+        head = self.head
+        if not head:
+            return
+        if head["seq"] > self.seq:
+            raise Bad(self.seq + 1, f"it is missing, and all after it: the ledger ends at row {self.seq}, "
+                                    f"and the head vouches for row {head['seq']}")
+        if self.ledger not in (None, head["ledger"]):
+            raise Bad(None, f"it is of ledger {head['ledger']}, and this one is {self.ledger}")
+        if self.first == 1 and head["key"] not in self.head_keys:
+            raise Bad(None, "it is signed with a key that the ledger does not name")
+        if self.first and head["seq"] < self.first - 1:
+            raise Unreadable(f"the head vouches for row {head['seq']}, which is in an archive: name that before the ledger")
+
+
+# ---- the index of certificates
+
+
+def check_index(database, chain):
+    """Each row of `certificates` against the entry that it was made from; what became of it is in later entries."""
+    query = """SELECT c.seq, e.entry, c.uid, c.request, c.signer, c.cluster, c.addon, c.agent, c.issuer, c.serial,
+        c.not_before, c.not_after, c.state, c.signed_seq FROM certificates c LEFT JOIN entries e ON e.seq = c.seq
+        ORDER BY c.seq"""
+    begin = first_row(database)
+    intents = [row for row in chain.expected if row >= begin]
+    for intent, row in itertools.zip_longest(intents, database.execute(query)):
+        if row is None or (intent is not None and intent < row[0]):
+            raise Bad(intent, "it is an intent, and the index of certificates does not have it")
+        seq, entry, *values = row
+        if seq != intent:
+            raise Bad(seq, "the index of certificates has it, and there is no such intent")
+        check_index_row(seq, json.loads(entry)["details"], values)
+        check_state(seq, chain.expected[seq], values[-2:])
+
+
+def check_index_row(seq, details, values):
+    names = ["uid", "request", "signer", "cluster", "addon", "agent", "issuer", "serial"]
+    wanted = [details.get(name) for name in names]
+    wanted += [seconds(details.get("not-before", "")), seconds(details.get("not-after", ""))]
+    for name, want, have in zip(names + ["not_before", "not_after"], wanted, values):
+        have = have.decode() if isinstance(have, bytes) else have
+        if want != have:
+            raise Bad(seq, f"the index of certificates says something else about it: {name} is {have!r}")
+
+
+def check_state(seq, expected, found):
+    (want, signed), (have, have_signed) = expected, (found[0].decode(), found[1])
+    # That a certificate was handed over is in the index alone.
+    if have != want and (want, have) != ("signed", "published"):
+        raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and not {want}")
+    if have_signed != signed:
+        raise Bad(seq, f"the index of certificates says something else about it: signed_seq is {have_signed}")
+
+
+def first_row(database):
+    return database.execute("SELECT COALESCE(MIN(seq), 0) FROM entries").fetchone()[0]
+
+
+# ---- heads
+
+
+def read_head(path):
+    """A head whose signature is good."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            head = json.load(file)
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{path}: {error}") from None
+    names = {"ledger", "seq", "hash", "time", "key", "signature"}
+    if not isinstance(head, dict) or set(head) != names or not is_count(head["seq"]):
+        raise Bad(None, "it has not the members of a head")
+    try:
+        key = base64.b64decode(head["key"], validate=True)
+        signature = base64.b64decode(head["signature"], validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise Bad(None, "its key or its signature is not base64") from None
+    if len(key) != 44 or not key.startswith(ED25519_SPKI):
+        raise Bad(None, "its key is not an Ed25519 key")
+    message = f"addon-signer ledger head v1\n{head['ledger']}\n{head['seq']}\n{head['hash']}\n{head['time']}\n"
+    if not verify(key[len(ED25519_SPKI):], message.encode(), signature):
+        raise Bad(None, "its signature is not good")
+    return head
+
+
+# Ed25519 (RFC 8032 section 5.1). Points are (X, Y, Z, T) with x = X/Z, y = Y/Z, x*y = T/Z (section 5.1.4).
+
+ED25519_SPKI = bytes.fromhex("302a300506032b6570032100")  # RFC 8410: all of a SubjectPublicKeyInfo but the key
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+ROOT_OF_MINUS_ONE = pow(2, (P - 1) // 4, P)
+
+
+def add(p, q):
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
+    c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def times(scalar, point):
+    product = (0, 1, 1, 0)
+    while scalar:
+        if scalar & 1:
+            product = add(product, point)
+        point, scalar = add(point, point), scalar >> 1
+    return product
+
+
+def same(p, q):
+    return (p[0] * q[2] - q[0] * p[2]) % P == 0 and (p[1] * q[2] - q[1] * p[2]) % P == 0
+
+
+def decode(encoded):
+    """The point of 32 bytes (section 5.1.3); None if there is none."""
+    y = int.from_bytes(encoded, "little")
+    sign, y = y >> 255, y & ((1 << 255) - 1)
+    if y >= P:
+        return None
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if x * x % P != square:
+        x = x * ROOT_OF_MINUS_ONE % P
+    if x * x % P != square or (x == 0 and sign):
+        return None
+    if x & 1 != sign:
+        x = P - x
+    return x, y, 1, x * y % P
+
+
+BASE = decode((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
+
+
+def verify(key, message, signature):
+    """Section 5.1.7."""
+    if len(signature) != 64:
+        return False
+    public, r, s = decode(key), decode(signature[:32]), int.from_bytes(signature[32:], "little")
+    if public is None or r is None or s >= ORDER:
+        return False
+    k = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
+    return same(times(s, BASE), add(r, times(k, public)))
+
+
+# ---- files
+
+
+def is_sqlite(path):
+    with open(path, "rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def check_lines(path, chain):
+    with open(path, "rb") as file:
+        for line in file:
+            chain.follow(None, line.rstrip(b"\n"), None)
+
+
+def check_database(path, chain):
+    place = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as database:
+        database.text_factory = bytes
+        database.execute("BEGIN")  # one moment of a ledger that is written to
+        if chain.seq == 0:
+            archived = database.execute("SELECT through, hash FROM archives WHERE through = ?", (first_row(database) - 1,))
+            for through, digest in archived:
+                chain.begin_after(through, digest.hex())
+        rows = "SELECT seq, CAST(entry AS BLOB), CAST(hash AS BLOB) FROM entries WHERE seq > ? ORDER BY seq"
+        for seq, text, digest in database.execute(rows, (chain.seq,)):
+            chain.follow(seq, text, digest.hex())
+        chain.end()
+        check_index(database, chain)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a SQLite ledger, or entries line by line")
+    parser.add_argument("--head", metavar="HEAD.json", help="a published head; its signature is checked")
+    options = parser.parse_args(arguments)
+    try:
+        head = read_head(options.head) if options.head else None
+        chain = Chain(head)
+        for path in options.files:
+            (check_database if is_sqlite(path) else check_lines)(path, chain)
+        chain.end()
+    except Bad as bad:
+        print(f"bad: {bad}")
+        return 1
+    except (OSError, sqlite3.Error, Unreadable) as error:
+        print(f"check.py: {error}", file=sys.stderr)
+        return 2
+    print(f"good: rows {chain.first or 0} to {chain.seq}, the last has the hash {chain.hash}")
+    if head:
+        print(f"good: the head of {head['time']} vouches for the rows up to {head['seq']}; its key is {head['key']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
