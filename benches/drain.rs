@@ -147,7 +147,7 @@ struct Stores {
     all: Vec<(&'static str, String)>,
     _memory: tempfile::TempDir,
     _disk: tempfile::TempDir,
-    _database: Option<support::postgres::Database>,
+    _server: Option<support::postgres::Postgres>,
 }
 
 impl Stores {
@@ -157,12 +157,14 @@ impl Stores {
         let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let url = |dir: &tempfile::TempDir| format!("sqlite://{}/ledger.db", dir.path().display());
         let mut all = vec![("addon-signer, no durable writes", url(&memory)), ("addon-signer, SQLite", url(&disk))];
-        let database = match support::postgres::programs() {
-            Some(_) => Some(support::postgres::Database::create().await),
-            None => None,
-        };
-        all.extend(database.as_ref().map(|database| ("addon-signer, PostgreSQL", database.url.clone())));
-        Self { all, _memory: memory, _disk: disk, _database: database }
+        let mut server = None;
+        if support::postgres::programs().is_some() {
+            let postgres = support::postgres::Postgres::start().await; // waits for the disk
+            postgres.create_database("ledger").await;
+            all.push(("addon-signer, PostgreSQL", postgres.url("ledger")));
+            server = Some(postgres);
+        }
+        Self { all, _memory: memory, _disk: disk, _server: server }
     }
 }
 
