@@ -15,6 +15,9 @@ use super::{LedgerError, Location};
 const BUSY: Duration = Duration::from_secs(5);
 /// How long PostgreSQL may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long PostgreSQL waits for the next statement of a transaction. A hub that was frozen in the middle of one, or cut off, holds
+/// the fence, and whoever takes over waits for that.
+const IDLE: &str = "5s";
 /// Statements differ by how many rows they have.
 const STATEMENTS: usize = 512;
 
@@ -153,7 +156,10 @@ impl Connection {
                     .pragma("cache_size", "-65536"); // KiB
                 options.connect().await.map(Self::Sqlite)
             }
-            Location::Postgres(options) => Self::postgres(options, &[("synchronous_commit", "on")]).await,
+            Location::Postgres(options) => {
+                let settings = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", IDLE)];
+                Self::postgres(options, &settings).await
+            }
         };
         opened.map_err(|error| super::error::classify(location, &error))
     }

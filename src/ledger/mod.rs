@@ -10,6 +10,7 @@ mod evidence;
 mod handle;
 mod location;
 mod lock;
+mod open;
 mod schema;
 mod writer;
 
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 pub use batch::{Existing, Seen};
 pub use handle::{Intended, Ledger};
 pub use location::Location;
+pub use open::{Claim, OpenRow, OpenState};
 pub use writer::{Health, Writer, WriterOptions};
 
 /// Why the ledger did not do what it was asked to.

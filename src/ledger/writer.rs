@@ -320,12 +320,13 @@ fn warn_of_the_clock(now: Timestamp, tip: Tip) {
     }
 }
 
-/// The next commands to write together. An intent does not share a transaction with what was recorded of the same request
-/// before it, because it must see that.
+/// The next commands to write together. What depends on what was recorded of a request before does not share a transaction with
+/// that, because it must see it.
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
     let together = waiting.iter().take_while(|job| match &job.command {
         Command::Intend(intent) => uids.insert(intent.uid.clone()),
+        Command::Settle(record) => record.uid().is_some_and(|uid| uids.insert(uid.to_owned())),
         Command::Append { record, .. } => {
             uids.extend(record.uid().map(str::to_owned));
             true
