@@ -154,13 +154,7 @@ impl<'a> Draft<'a> {
         Self { author, tip, entries, intents, signed, ended, latest, published, seen }
     }
 
-    fn add(
-        &mut self,
-        command: &Command,
-        known: &HashMap<String, Existing>,
-        latest: &Latest,
-        open: &Open,
-    ) -> Outcome {
+    fn add(&mut self, command: &Command, known: &HashMap<String, Existing>, latest: &Latest, open: &Open) -> Outcome {
         match command {
             Command::Intend(intent) => {
                 if let Some(existing) = known.get(&intent.uid) {
