@@ -2,6 +2,7 @@
 //!
 //! An embedded hub stands in for the API server; everything else is what runs in production: hub, gateway, agents.
 
+mod ledger;
 mod steps;
 mod traffic;
 mod upstream;

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::DemoArgs;
+use super::ledger;
 use super::traffic::{Caller, Traffic};
 use super::upstream::Upstream;
 use crate::agent::plan::Wanted;
@@ -35,6 +36,7 @@ use crate::embedded::EmbeddedHub;
 use crate::hub::lease;
 use crate::hub::store::ANNOTATION_ROTATE;
 use crate::identity::{AgentName, Convention, PeerIdentity};
+use crate::ledger::Location;
 use crate::output::{print, render, table};
 use crate::private_key::PrivateKey;
 use crate::public_key::KeyKind;
@@ -72,6 +74,7 @@ struct Stage {
     _upstream: Upstream,
     gateway: SocketAddr,
     callers: Vec<Caller>,
+    ledger: Location,
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
 }
@@ -118,6 +121,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
 
     let account = "system:serviceaccount:addon-signer:addon-signer";
     let hub_client = client(hub.kubeconfig(account, &["system:serviceaccounts"])).await?;
+    let ledger: Location = format!("sqlite://{}/ledger.db", directory.display()).parse()?;
     let options = HubOptions {
         namespace: NAMESPACE.to_owned(),
         gateway_listen: LOOPBACK,
@@ -128,7 +132,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
         inventory: None,
         replica: "demo".to_owned(),
-        ledger: format!("sqlite://{}/ledger.db", directory.display()).parse()?,
+        ledger: ledger.clone(),
         lease_duration: lease::DEFAULT_DURATION,
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
@@ -136,7 +140,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     tasks.spawn(process.run(stop.clone()));
     let callers =
         CLUSTERS.map(|cluster| caller(cluster, directory, gateway)).into_iter().collect::<anyhow::Result<_>>()?;
-    Ok(Stage { hub, admin, _upstream: upstream, gateway, callers, tasks, stop })
+    Ok(Stage { hub, admin, _upstream: upstream, gateway, callers, ledger, tasks, stop })
 }
 
 fn identity(cluster: &str) -> anyhow::Result<PeerIdentity> {
@@ -195,6 +199,7 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
 
     let after = detach(stage).await?;
     story.tell("detach", format!("the addon was removed from cluster3; the gateway refused it {after:.2} s later"));
+    story.tell("ledger", ledger::check(&stage.ledger).await?);
     Ok(())
 }
 
@@ -356,7 +361,7 @@ async fn keep(stage: &Stage, directory: &Path) -> anyhow::Result<()> {
     std::fs::write(&kubeconfig, serde_yaml::to_string(&stage.hub.kubeconfig("admin", &["system:masters"]))?)?;
     let (config, files) = (kubeconfig.display(), directory.join("cluster1"));
     let files = files.display();
-    let gateway = stage.gateway;
+    let (gateway, ledger) = (stage.gateway, &stage.ledger);
     // Run by cargo, the program is not on anybody's PATH.
     let program = std::env::current_exe().context("the program's own path")?;
     let program = program.display();
@@ -369,6 +374,7 @@ Everything keeps running until Ctrl-C. In another terminal:
   kubectl describe addonsigner {ADDON}
   {program} ca status
   {program} ca rotate {ADDON} --watch
+  {program} certs list --ledger {ledger}
   curl --cert {files}/tls.crt --key {files}/tls.key --cacert {files}/ca.crt https://{gateway}/v1/whoami
   curl --cert {files}/tls.crt --key {files}/tls.key --cacert {files}/ca.crt -d x https://{gateway}/addons/{ADDON}{ROUTE}
 "

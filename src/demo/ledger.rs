@@ -1,0 +1,31 @@
+//! What was recorded during the story, checked as an auditor would.
+
+use anyhow::ensure;
+
+use crate::ledger::query::{Filter, Query, Standing};
+use crate::ledger::verify::{Check, verify};
+use crate::ledger::view::State;
+use crate::ledger::{Location, Reader};
+use crate::timestamp::Timestamp;
+
+/// How long the hub takes at most to note what it has published.
+const NOTED: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// The whole chain and the index hold, and every certificate of an agent was handed over.
+pub(super) async fn check(location: &Location) -> anyhow::Result<String> {
+    tokio::time::sleep(NOTED).await;
+    let check = Check { location: location.clone(), head: None, archives: Vec::new() };
+    let report = verify(check, |_| {}).await?;
+    let reader = Reader::open(location.clone()).await?;
+    let filter = Filter { state: Some(Standing::Recorded(State::Published)), ..Filter::default() };
+    let published = reader.list(&Query { filter, ..Query::default() }, Timestamp::from_unix(0)).await?.len();
+    ensure!(
+        u64::try_from(published)? == report.certificates,
+        "{} certificates were signed, {published} handed over",
+        report.certificates
+    );
+    Ok(format!(
+        "{} entries in one chain, {published} certificates, each recorded before it was given out",
+        report.tip.seq
+    ))
+}
