@@ -1,5 +1,6 @@
 //! The ledger on real stores: SQLite always, PostgreSQL where it is named.
 
+mod archiving;
 mod checker;
 mod disk;
 mod format;
