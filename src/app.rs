@@ -30,7 +30,7 @@ use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
 use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
 use crate::inventory::{self, Inventory};
-use crate::ledger::{Health, Location, Writer, WriterOptions};
+use crate::ledger::{Health, Location, Reader, Writer, WriterOptions};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
@@ -85,7 +85,6 @@ pub struct HubProcess {
     account: String,
     gateway: Gateway,
     inventory: Option<Inventory>,
-    resources: Router,
     metrics_listener: TcpListener,
     metrics_address: SocketAddr,
 }
@@ -108,14 +107,7 @@ impl HubProcess {
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
         let account = account(&client).await?;
         check_rights(&client, &account, &options.namespace).await?;
-        let resources = Router::new();
-        Ok(Self { client, options, clock, account, gateway, inventory, resources, metrics_listener, metrics_address })
-    }
-
-    /// What the inventory answers with, see [`crate::inventory::Inputs::resources`].
-    pub fn with_inventory(mut self, resources: Router) -> Self {
-        self.resources = resources;
-        self
+        Ok(Self { client, options, clock, account, gateway, inventory, metrics_listener, metrics_address })
     }
 
     /// Where the inventory listens, if it is served.
@@ -205,9 +197,10 @@ impl HubProcess {
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
 
         if let Some(inventory) = self.inventory {
-            let (client, clock, resources) = (self.client.clone(), self.clock.clone(), self.resources);
+            let (client, clock, reader) =
+                (self.client.clone(), self.clock.clone(), Reader::new(self.options.ledger.clone()));
             let (trust, audit) = (trusted.clone(), audit.clone());
-            let inputs = inventory::Inputs { client, trust, serving: offered, clock, audit, resources };
+            let inputs = inventory::Inputs { client, trust, serving: offered, clock, audit, reader };
             tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
         }
 

@@ -27,6 +27,8 @@
 //! | [`timestamp`], [`clock`] | seconds since 1970; the one place that reads them |
 //! | `asn1`, `general_names`, `pem`, `hex` | encodings |
 //! | [`api`] | AddOnSigner and its CRD, its way into the core's types, the slices of OCM's types that we use |
+//! | [`journal`] | what is recorded: entries, the chain of their hashes, heads that vouch for it |
+//! | [`ledger`] | where it is recorded: one writer on SQLite or PostgreSQL, readers, the check of all of it |
 //! | [`hub`] | one task per line of authorities, one per signer name, two watches; `supervisor` starts and stops them; `lease` says whether this hub leads |
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |

@@ -79,6 +79,15 @@ impl Serial {
         data_encoding::HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).ok()?;
         Some(Self(bytes))
     }
+
+    /// That of a certificate. `None` of one that cannot be read, or whose number is longer than ours are.
+    pub fn of(certificate: &[u8]) -> Option<Self> {
+        let (_, leaf) = X509Certificate::from_der(certificate).ok()?;
+        let number: Vec<u8> = leaf.raw_serial().iter().copied().skip_while(|byte| *byte == 0).collect();
+        let mut bytes = [0; 16];
+        bytes.get_mut(16_usize.checked_sub(number.len())?..)?.copy_from_slice(&number);
+        Some(Self(bytes))
+    }
 }
 
 impl fmt::Display for Serial {

@@ -18,6 +18,7 @@ pub mod signer;
 pub mod status;
 pub mod store;
 mod supervisor;
+mod sweep;
 mod task;
 pub mod unconfirmed;
 
@@ -45,6 +46,7 @@ use lease::{Leading, Loss};
 use registration::Signers;
 use registry::{Recorded, RegistryError};
 use supervisor::Supervisor;
+use sweep::Sweep;
 
 /// The gateway's serving CA lives this long and is replaced this long before its end.
 const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
@@ -174,6 +176,11 @@ fn record(
     tasks.spawn(async move {
         heads.keep().await;
         ended("heads of the ledger")
+    });
+    let sweep = Sweep::new(&links.client, links.clock.clone(), links.ledger.clone(), links.leading.clone());
+    tasks.spawn(async move {
+        sweep.keep().await;
+        ended("sweep of the ledger")
     });
     let (ledger, seen, clock) = (links.ledger.clone(), links.seen.clone(), links.clock.clone());
     tasks.spawn(async move {

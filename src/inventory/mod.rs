@@ -16,7 +16,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use kube::Client;
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
@@ -25,11 +24,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
 use crate::clock::Clock;
+use crate::ledger::Reader;
 use crate::trust::Trust;
 
 mod ca_bundle;
 mod front_proxy;
 mod problem;
+mod resources;
 mod routes;
 mod server;
 mod tls;
@@ -57,9 +58,8 @@ pub struct Inputs {
     pub clock: Clock,
     /// Where questions are recorded.
     pub audit: Audit,
-    /// What answers: routes below [`BASE`], so `/certificates`, `/certificates/{serial}` and `/entries`, with `get` only.
-    /// Errors are [`Problem`]s.
-    pub resources: Router,
+    /// What answers.
+    pub reader: Reader,
 }
 
 /// Why the inventory does not run.
@@ -108,6 +108,7 @@ impl Inventory {
     /// # Errors
     /// [`InventoryError::InputEnded`] when a sender of the inputs is gone before `stop`.
     pub async fn run(self, inputs: Inputs, stop: CancellationToken) -> Result<(), InventoryError> {
+        let resources = resources::router(inputs.reader, inputs.clock.clone());
         let (callers, whose) = watch::channel(None);
         let (registered, anchors) = watch::channel(None);
         let (publish, in_effect) = watch::channel(None);
@@ -120,7 +121,7 @@ impl Inventory {
                 ended = tls::keep_in_effect(tls, publish) => ended,
             }
         };
-        let serve = server::run(self.listener, routes::router(inputs.resources, inputs.audit), in_effect, stop.clone());
+        let serve = server::run(self.listener, routes::router(resources, inputs.audit), in_effect, stop.clone());
         tokio::pin!(serve);
         tokio::select! {
             biased;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use data_encoding::BASE64;
 
 use super::connection::{Cells, Connection, Value};
+use super::open::{Open, OpenRow};
 use crate::journal::entry::{Entry, Hash, Tip};
 use crate::journal::record::{Intent, Record};
 use crate::timestamp::Timestamp;
@@ -35,6 +36,10 @@ pub(crate) enum Command {
     Seen(Vec<Seen>),
     /// Nothing: what is known of a topic ([`Record::topic`]).
     Latest { topic: &'static str },
+    /// Nothing: a page of the rows that have not come to an end.
+    Open { after: u64, before: Timestamp },
+    /// The end of such a row, unless it has gone on meanwhile.
+    Settle(Record),
 }
 
 /// What a request has come to before.
@@ -68,6 +73,7 @@ pub(crate) enum Outcome {
     Done,
     Existing(Existing),
     Latest(BTreeMap<String, String>),
+    Open(Vec<OpenRow>),
 }
 
 /// Who writes, and when.
@@ -116,10 +122,11 @@ pub(crate) async fn apply(
 ) -> Result<(Tip, Vec<Outcome>), BatchError> {
     let known = existing(connection, commands).await?;
     let latest = latest(connection, commands).await?;
+    let open = Open::read(connection, commands).await?;
     let mut draft = Draft::new(author, tip);
     let mut outcomes = Vec::with_capacity(commands.len());
     for command in commands {
-        outcomes.push(draft.add(command, &known, &latest));
+        outcomes.push(draft.add(command, &known, &latest, &open));
     }
     let tip = draft.tip;
     draft.write(connection).await?;
@@ -147,7 +154,7 @@ impl<'a> Draft<'a> {
         Self { author, tip, entries, intents, signed, ended, latest, published, seen }
     }
 
-    fn add(&mut self, command: &Command, known: &HashMap<String, Existing>, latest: &Latest) -> Outcome {
+    fn add(&mut self, command: &Command, known: &HashMap<String, Existing>, latest: &Latest, open: &Open) -> Outcome {
         match command {
             Command::Intend(intent) => {
                 if let Some(existing) = known.get(&intent.uid) {
@@ -165,6 +172,9 @@ impl<'a> Draft<'a> {
                 let of_topic = latest.iter().filter(|((of, _), _)| of == topic);
                 return Outcome::Latest(of_topic.map(|((_, name), value)| (name.clone(), value.clone())).collect());
             }
+            Command::Open { .. } => return Outcome::Open(open.page.clone()),
+            Command::Settle(record) if open.ends(record) => self.append(record, ""),
+            Command::Settle(_) => {}
         }
         Outcome::Done
     }

@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::LedgerError;
 use super::batch::{Command, Existing, Outcome, Seen};
+use super::open::{Claim, Claims, OpenRow};
 use super::writer::{Health, Job};
 use crate::journal::record::{Intent, Record};
 use crate::timestamp::Timestamp;
@@ -24,11 +25,12 @@ pub enum Intended {
 pub struct Ledger {
     jobs: mpsc::Sender<Job>,
     health: watch::Receiver<Health>,
+    claims: Claims,
 }
 
 impl Ledger {
     pub(super) fn new(jobs: mpsc::Sender<Job>, health: watch::Receiver<Health>) -> Self {
-        Self { jobs, health }
+        Self { jobs, health, claims: Claims::default() }
     }
 
     /// Whether it can be written to.
@@ -43,7 +45,7 @@ impl Ledger {
     pub async fn intend(&self, intent: Intent) -> Result<Intended, LedgerError> {
         match self.ask(Command::Intend(Box::new(intent))).await? {
             Outcome::Existing(existing) => Ok(Intended::Existing(existing)),
-            Outcome::Done | Outcome::Latest(_) => Ok(Intended::Recorded),
+            Outcome::Done | Outcome::Latest(_) | Outcome::Open(_) => Ok(Intended::Recorded),
         }
     }
 
@@ -70,8 +72,33 @@ impl Ledger {
     pub async fn latest(&self, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
         match self.ask(Command::Latest { topic }).await? {
             Outcome::Latest(latest) => Ok(latest),
-            Outcome::Done | Outcome::Existing(_) => Ok(BTreeMap::new()),
+            Outcome::Done | Outcome::Existing(_) | Outcome::Open(_) => Ok(BTreeMap::new()),
         }
+    }
+
+    /// The right to take a request further; `None` while another task of this process has it.
+    pub fn claim(&self, uid: &str) -> Option<Claim> {
+        self.claims.take(uid)
+    }
+
+    /// Some rows that have not come to an end, after the entry `after`, whose intent was recorded before `before`; in their
+    /// order, and none when there are no more.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn open_rows(&self, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, LedgerError> {
+        match self.ask(Command::Open { after, before }).await? {
+            Outcome::Open(rows) => Ok(rows),
+            Outcome::Done | Outcome::Existing(_) | Outcome::Latest(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Records that an intent was abandoned or a certificate not handed over, unless that row has gone on meanwhile.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn settle(&self, record: Record) -> Result<(), LedgerError> {
+        self.ask(Command::Settle(record)).await.map(drop)
     }
 
     /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the request.

@@ -13,6 +13,7 @@ mod file;
 mod handle;
 mod location;
 mod lock;
+mod open;
 pub mod query;
 mod reader;
 mod schema;
@@ -26,7 +27,8 @@ pub use batch::{Existing, Seen};
 pub use file::FileError;
 pub use handle::{Intended, Ledger};
 pub use location::Location;
-pub use reader::{OpenRow, Reader};
+pub use open::{Claim, OpenRow, OpenState};
+pub use reader::Reader;
 pub use writer::{Health, Writer, WriterOptions};
 
 /// Why the ledger did not do what it was asked to.

@@ -24,21 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Digits of a serial number.
 const SERIAL: usize = 32;
 
-/// A certificate that was decided on, and not known to have been handed over or to have come to nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenRow {
-    /// The number of its intent.
-    pub seq: u64,
-    /// The UID of the CSR.
-    pub uid: String,
-    /// The name of the CSR.
-    pub request: String,
-    /// The serial number.
-    pub serial: String,
-    /// Whether it was signed.
-    pub signed: bool,
-}
-
 /// Reads the ledger. Clones share their connections.
 #[derive(Clone)]
 pub struct Reader(Arc<Inner>);
@@ -106,27 +91,6 @@ impl Reader {
         let sql = format!("SELECT seq, entry FROM entries WHERE seq > $1 ORDER BY seq LIMIT {limit}");
         let rows = self.rows(sql, vec![after.into()]).await?;
         rows.iter().map(|row| self.entry(row.count(0), &row.text(1))).collect()
-    }
-
-    /// Certificates of one signer that are open and were decided on before a time, oldest first.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
-    pub async fn open_rows(&self, signer: &str, before: Timestamp) -> Result<Vec<OpenRow>, LedgerError> {
-        let sql = "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM certificates c \
-                   JOIN entries e ON e.seq = c.seq \
-                   WHERE c.state IN ('intent', 'signed') AND c.signer = $1 ORDER BY c.seq";
-        let rows = self.rows(sql.to_owned(), vec![signer.into()]).await?;
-        let mut open = Vec::new();
-        for row in &rows {
-            let entry = self.entry(row.count(0), &row.text(5))?;
-            if Timestamp::from_rfc3339(&entry.time).is_some_and(|time| time >= before) {
-                break; // times do not go back
-            }
-            let (uid, request, serial) = (row.text(1), row.text(2), row.text(3));
-            open.push(OpenRow { seq: row.count(0), uid, request, serial, signed: row.text(4) == "signed" });
-        }
-        Ok(open)
     }
 
     async fn details(&self, row: &Cells) -> Result<Details, LedgerError> {

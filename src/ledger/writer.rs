@@ -89,6 +89,8 @@ struct Store {
     connection: Connection,
     ledger: String,
     tip: Tip,
+    /// Whether the clock was behind the last entry when it was looked at last: that is said once.
+    clock_behind: bool,
 }
 
 impl Writer {
@@ -195,7 +197,7 @@ impl Writer {
             let mut connection = schema::open(&location).await?;
             let store = self.take_over(&mut connection).await;
             let (ledger, tip) = store.map_err(|error| self.explain(error))?;
-            Ok(Store { connection, ledger, tip })
+            Ok(Store { connection, ledger, tip, clock_behind: false })
         });
         opened.await.unwrap_or_else(|_| Err(classify(&location, &sqlx::Error::PoolTimedOut)))
     }
@@ -207,7 +209,6 @@ impl Writer {
         let before = connection.rows("SELECT epoch, replica FROM fence WHERE id = 1".to_owned(), Vec::new()).await?;
         batch::fence(connection, &author).await?;
         let tip = read_tip(connection).await?;
-        warn_of_the_clock(author.now, tip);
         let mut commands = Vec::new();
         if tip == Tip::EMPTY {
             commands.push(Record::Opened { ledger: new_id()? });
@@ -242,7 +243,7 @@ impl Writer {
         };
         let commands: Vec<_> = jobs.iter().map(|job| job.command.clone()).collect();
         let before = store.tip;
-        warn_of_the_clock(author.now, before);
+        store.look_at_the_clock(author.now);
         match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
             Commit::Durable(tip, outcomes) => {
                 store.tip = tip;
@@ -308,19 +309,24 @@ impl Writer {
     }
 }
 
-/// Entries keep the time of the last one until the clock has passed it (`batch::apply`).
-fn warn_of_the_clock(now: Timestamp, tip: Tip) {
-    if now.until(tip.time) > CLOCK_STEP {
-        warn!(clock = %now, last = %tip.time, "The clock is behind the last entry of the ledger");
+impl Store {
+    /// Entries keep the time of the last one until the clock has passed it (`batch::apply`).
+    fn look_at_the_clock(&mut self, now: Timestamp) {
+        let behind = now.until(self.tip.time) > CLOCK_STEP;
+        if behind && !self.clock_behind {
+            warn!(clock = %now, last = %self.tip.time, "The clock is behind the last entry of the ledger");
+        }
+        self.clock_behind = behind;
     }
 }
 
-/// The next commands to write together. An intent does not share a transaction with what was recorded of the same request
-/// before it, because it must see that.
+/// The next commands to write together. What depends on what was recorded of a request before does not share a transaction with
+/// that, because it must see it.
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
     let together = waiting.iter().take_while(|job| match &job.command {
         Command::Intend(intent) => uids.insert(intent.uid.clone()),
+        Command::Settle(record) => record.uid().is_some_and(|uid| uids.insert(uid.to_owned())),
         Command::Append { record, .. } => {
             uids.extend(record.uid().map(str::to_owned));
             true

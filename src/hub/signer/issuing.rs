@@ -45,6 +45,10 @@ impl Signer {
         approve: bool,
         now: Timestamp,
     ) -> Result<Requeue, SignerError> {
+        // The sweep may have it, which then sees what has become of the request.
+        let Some(_claim) = self.shared.ledger.claim(csr.metadata.uid.as_deref().unwrap_or_default()) else {
+            return Ok(Requeue::requeue(SOON));
+        };
         let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
         let profile = approved.profile().clone();
         let issued = match self.obtain(csr, approved, &signing, now).await? {

@@ -1,12 +1,14 @@
 //! The hub against an API server: the stand-in by default, a real one where `KUBEBUILDER_ASSETS` names it.
 
 mod corpus;
+mod crash;
 mod lease;
 mod lines;
 mod record;
 mod requests;
 mod signers;
 mod stage;
+mod sweep;
 
 use std::time::Duration;
 

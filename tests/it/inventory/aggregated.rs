@@ -14,6 +14,7 @@ use tokio::process::Command;
 
 use super::kit::Stage;
 use crate::support::hub::PATIENCE;
+use crate::support::log::capture_audit;
 use crate::support::{TestHub, real, wait_until};
 
 /// A hub behind a real API server, whose inventory alice may read; `None` where there is no real one.
@@ -47,6 +48,10 @@ async fn as_user(hub: &TestHub, user: &str) -> Client {
     connect(Some(&hub.real().unwrap().kubeconfig_file(user, user, &[]))).await.unwrap()
 }
 
+fn serial(list: &Value) -> String {
+    list["items"][0]["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
 async fn wait_listed(client: &Client) -> Value {
     wait_until(PATIENCE, "the list through the API server", async || ask(client, "certificates?limit=5").await.ok())
         .await
@@ -54,18 +59,29 @@ async fn wait_listed(client: &Client) -> Value {
 
 #[tokio::test]
 async fn a_kubeconfig_and_the_readers_role_are_enough() {
+    let (log, _, _guard) = capture_audit();
     let Some((hub, stage)) = start().await else { return };
     let alice = as_user(&hub, "alice").await;
     let list = wait_listed(&alice).await;
-    assert_eq!(list["items"][0]["askedBy"], "alice");
-    let one: Value = ask(&alice, "certificates/0a1b").await.unwrap();
-    assert_eq!(one["metadata"]["name"], "0a1b");
+    let serial = serial(&list);
+    let one: Value = ask(&alice, &format!("certificates/{serial}")).await.unwrap();
+    assert_eq!(
+        (&one["metadata"]["name"], &one["signerName"]),
+        (&json!(serial), &json!("addon-signer.io/gateway-serving"))
+    );
+    let entries: Value = ask(&alice, "entries?limit=1").await.unwrap();
+    assert_eq!((&entries["items"][0]["entryKind"], &entries["metadata"]["continue"]), (&json!("opened"), &json!("1")));
     let missing = ask::<Value>(&alice, "certificates/0a1c").await.unwrap_err();
-    assert_eq!(missing.to_string(), "there is no certificate with the serial number 0a1c");
+    assert_eq!(
+        missing.to_string(),
+        "no certificate and no request is named \"0a1c\" in the ledger; it may be in an archive"
+    );
     // Who asks is who Kubernetes knows, whatever the request says.
     let forged = hyper::Request::get(format!("{BASE}/certificates")).header("x-remote-user", "root").body(Vec::new());
-    let list: Value = alice.request(forged.unwrap()).await.unwrap();
-    assert_eq!(list["items"][0]["askedBy"], "alice");
+    let _: Value = alice.request(forged.unwrap()).await.unwrap();
+    let users: Vec<_> =
+        log.json().into_iter().filter(|line| line["event"] == "inventory").map(|line| line["user"].clone()).collect();
+    assert!(users.iter().all(|user| user == "alice") && users.len() >= 4, "{users:?}");
 
     let mallory = as_user(&hub, "mallory").await;
     let refused = ask::<Value>(&mallory, "certificates").await.unwrap_err();
@@ -85,11 +101,11 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
 #[tokio::test]
 async fn the_right_to_one_certificate_is_no_right_to_all() {
     let Some((hub, stage)) = start().await else { return };
-    wait_listed(&as_user(&hub, "alice").await).await;
+    let serial = serial(&wait_listed(&as_user(&hub, "alice").await).await);
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "one" },
         "rules": [{
-            "apiGroups": ["ledger.addon-signer.io"], "resources": ["certificates"], "resourceNames": ["0a1b"],
+            "apiGroups": ["ledger.addon-signer.io"], "resources": ["certificates"], "resourceNames": [serial],
             "verbs": ["get", "list"],
         }],
     });
@@ -100,10 +116,12 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
     });
     crate::deploy::on_api_server::apply(&stage.admin, &[role, binding]).await;
     let bob = as_user(&hub, "bob").await;
-    wait_until(PATIENCE, "the right to one", async || ask::<Value>(&bob, "certificates/0a1b").await.ok()).await;
+    wait_until(PATIENCE, "the right to one", async || ask::<Value>(&bob, &format!("certificates/{serial}")).await.ok())
+        .await;
     let all = ask::<Value>(&bob, "certificates").await.unwrap_err();
     assert!(matches!(all, InventoryError::Forbidden { .. }), "{all}");
-    let narrowed = ask::<Value>(&bob, "certificates?fieldSelector=metadata.name%3D0a1b").await.unwrap_err();
+    let narrowed =
+        ask::<Value>(&bob, &format!("certificates?fieldSelector=metadata.name%3D{serial}")).await.unwrap_err();
     assert_eq!(narrowed.to_string(), "the inventory cannot be read: ledger.addon-signer.io knows no fieldSelector");
     stage.stop().await;
 }
@@ -111,7 +129,7 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
 #[tokio::test]
 async fn kubectl_finds_the_inventory_by_discovery() {
     let Some((hub, stage)) = start().await else { return };
-    wait_listed(&as_user(&hub, "alice").await).await;
+    let serial = serial(&wait_listed(&as_user(&hub, "alice").await).await);
     let real = hub.real().unwrap();
     let kubeconfig = real.kubeconfig_file("alice", "alice", &[]);
     let found = wait_until(PATIENCE, "kubectl to list the inventory", async || {
@@ -121,7 +139,7 @@ async fn kubectl_finds_the_inventory_by_discovery() {
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     })
     .await;
-    assert_eq!(found, "certificate.ledger.addon-signer.io/0a1b\n");
+    assert_eq!(found, format!("certificate.ledger.addon-signer.io/{serial}\n"));
     stage.stop().await;
 }
 

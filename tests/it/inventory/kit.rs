@@ -5,11 +5,7 @@ use std::net::SocketAddr;
 use addon_signer::app::{HubOptions, HubProcess, InventoryOptions};
 use addon_signer::ca::bundle::{Bundle, Purpose};
 use addon_signer::clock::Clock;
-use addon_signer::inventory::{API_SERVICE, BASE, Problem};
-use axum::extract::Path;
-use axum::http::{HeaderMap, StatusCode};
-use axum::routing::get;
-use axum::{Json, Router};
+use addon_signer::inventory::{API_SERVICE, BASE};
 use hyper::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -39,27 +35,6 @@ pub(super) struct Stage {
     _ledger: TempDir,
 }
 
-/// What a ledger's reader would mount.
-fn resources() -> Router {
-    let list = async |headers: HeaderMap| {
-        let user = headers.get("x-remote-user").and_then(|user| user.to_str().ok()).unwrap_or_default().to_owned();
-        Json(json!({
-            "kind": "CertificateList", "apiVersion": "ledger.addon-signer.io/v1alpha1", "metadata": {},
-            "items": [{
-                "kind": "Certificate", "apiVersion": "ledger.addon-signer.io/v1alpha1",
-                "metadata": { "name": "0a1b" }, "askedBy": user,
-            }],
-        }))
-    };
-    let one = async |Path(serial): Path<String>| match serial.as_str() {
-        "0a1b" => Ok(Json(json!({ "kind": "Certificate", "metadata": { "name": serial } }))),
-        _ => {
-            Err(Problem::new(StatusCode::NOT_FOUND, format!("there is no certificate with the serial number {serial}")))
-        }
-    };
-    Router::new().route("/certificates", get(list)).route("/certificates/{serial}", get(one))
-}
-
 impl Stage {
     /// deploy/ applied; the process runs with its rights.
     pub(super) async fn start(hub: &TestHub) -> Self {
@@ -79,7 +54,7 @@ impl Stage {
         let inventory = InventoryOptions { listen, service: "addon-signer-inventory".to_owned() };
         let options = HubOptions { ledger, inventory: Some(inventory), ..options() };
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
-        let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap().with_inventory(resources());
+        let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap();
         let (inventory, gateway) = (process.inventory_address().unwrap(), process.gateway_address());
         let stop = CancellationToken::new();
         let task = tokio::spawn(process.run(stop.clone()));

@@ -5,7 +5,7 @@ use std::path::Path;
 use tokio::process::Command;
 
 /// What it says of these files, and whether that is "good".
-pub(super) async fn check(files: &[&Path], head: Option<&Path>) -> (bool, String) {
+pub(crate) async fn check(files: &[&Path], head: Option<&Path>) -> (bool, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ledger/check.py");
     let mut command = Command::new("python3");
     command.arg("-B").arg(script).args(files);

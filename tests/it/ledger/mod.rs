@@ -1,14 +1,14 @@
 //! The ledger on real stores: SQLite always, PostgreSQL where it is named.
 
 mod archiving;
-mod checker;
+pub(crate) mod checker;
 mod disk;
 mod format;
 mod kit;
 mod opening;
 mod outage;
 mod reading;
-mod rows;
+pub(crate) mod rows;
 mod tampering;
 mod verifying;
 mod writing;

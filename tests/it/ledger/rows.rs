@@ -42,7 +42,7 @@ pub(super) async fn try_run(store: &TestStore, sql: &str) -> Result<(), sqlx::Er
     on!(store, connection => sqlx::raw_sql(sql).execute(&mut connection).await.map(drop))
 }
 
-pub(super) async fn run(store: &TestStore, sql: &str) {
+pub(crate) async fn run(store: &TestStore, sql: &str) {
     try_run(store, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 

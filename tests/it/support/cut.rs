@@ -29,11 +29,11 @@ pub(crate) enum Moment {
     Parted,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Mode {
     Open,
-    /// Open until the next COMMIT, closed from then on.
-    Until(Moment),
+    /// Open until the next COMMIT of a transaction with these bytes in it, closed from then on.
+    Until(Arc<[u8]>, Moment),
     Closed,
 }
 
@@ -77,7 +77,12 @@ impl Cut {
 
     /// Closes itself at the next COMMIT.
     pub(crate) fn close_at_commit(&self, moment: Moment) {
-        self.wire.mode.send_replace(Mode::Until(moment));
+        self.close_at_commit_of("", moment);
+    }
+
+    /// Opens itself, and closes itself at the next COMMIT of a transaction in which the client sent this text.
+    pub(crate) fn close_at_commit_of(&self, text: &str, moment: Moment) {
+        self.wire.mode.send_replace(Mode::Until(text.as_bytes().into(), moment));
     }
 
     /// Returns when the proxy is closed: at once, or when a COMMIT has come by.
@@ -143,12 +148,20 @@ impl Wire {
             started = !is_negotiation(&request);
             server.write_all(&request).await?;
         }
+        let mut transaction = Vec::new();
         loop {
             let mut kind = [0];
             client.read_exact(&mut kind).await?;
             let body = length_and_body(&mut client).await?;
-            let present = *self.mode.borrow();
-            if let (Mode::Until(moment), true) = (present, is_commit(kind, &body)) {
+            let present = self.mode.borrow().clone();
+            if !is_query(kind, &body, "COMMIT") {
+                if is_query(kind, &body, "BEGIN") {
+                    transaction.clear();
+                }
+                transaction.extend_from_slice(&body);
+            } else if let Mode::Until(text, moment) = present
+                && contains(&transaction, &text)
+            {
                 if moment == Moment::After {
                     committing.store(true, Ordering::Release);
                 } else {
@@ -201,7 +214,12 @@ async fn length_and_body(client: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// `Query` (PostgreSQL's manual, 55.7): what sqlx commits by.
-fn is_commit(kind: [u8; 1], length_and_body: &[u8]) -> bool {
-    kind == *b"Q" && length_and_body[4..].eq_ignore_ascii_case(b"COMMIT\0")
+/// `Query` (PostgreSQL's manual, 55.7): what sqlx begins and commits by.
+fn is_query(kind: [u8; 1], length_and_body: &[u8], query: &str) -> bool {
+    let text = length_and_body[4..].strip_suffix(b"\0");
+    kind == *b"Q" && text.is_some_and(|text| text.eq_ignore_ascii_case(query.as_bytes()))
+}
+
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    wanted.is_empty() || bytes.windows(wanted.len()).any(|window| window == wanted)
 }

@@ -61,6 +61,8 @@ pub(crate) struct Options {
     pub(crate) lease: Option<Duration>,
     /// Where it records; `None` for a new SQLite file of its own.
     pub(crate) ledger: Option<Location>,
+    /// Its time.
+    pub(crate) clock: Clock,
 }
 
 /// A ledger that is not there yet, in a directory that goes with the handle.
@@ -89,6 +91,7 @@ impl Default for Options {
             user: HUB_USER,
             lease,
             ledger: None,
+            clock: Clock::default(),
         }
     }
 }
@@ -112,7 +115,7 @@ impl RunningHub {
 
     pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
         let client = hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await;
-        let (registry, clock, metrics) = (SharedRegistry::default(), Clock::default(), Metrics::new(Arc::default()));
+        let (registry, clock, metrics) = (SharedRegistry::default(), options.clock, Metrics::new(Arc::default()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let (holding, leading) = Holding::start(hub, client.clone(), options.lease).await;

@@ -2,7 +2,7 @@
 
 pub(crate) mod crds;
 pub(crate) mod cut;
-mod frozen;
+pub(crate) mod frozen;
 pub(crate) mod hub;
 pub(crate) mod issue;
 pub(crate) mod lease;

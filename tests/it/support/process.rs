@@ -70,7 +70,8 @@ impl Process {
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
-    fn exited(&mut self) -> Option<ExitStatus> {
+    /// How it ended, if it has.
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 }

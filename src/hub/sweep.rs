@@ -1,0 +1,148 @@
+//! Rows of the ledger that have not come to an end: a hub that was killed left them, or their requests are gone.
+//!
+//! A request that still waits for its certificate is the signer's. Of all others the row is closed by what the API server
+//! says of the request.
+
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::{Api, Client};
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use crate::api::words;
+use crate::ca::issuer::Serial;
+use crate::clock::Clock;
+use crate::hub::lease::Leading;
+use crate::hub::plan::{has_condition, is_issued};
+use crate::journal::record::Record;
+use crate::ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
+use crate::pem;
+
+/// How often the open rows are looked at.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Younger ones are being worked on.
+const AGE: Duration = Duration::from_secs(60);
+
+/// Why a look at the open rows was broken off; the next one begins anew.
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error("the API server did not answer as needed: {}", words(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// What a row has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// The signer takes it further.
+    Leave,
+    /// Its certificate was handed over, and the note of that was lost.
+    Published,
+    /// It comes to nothing, for this reason.
+    End(&'static str),
+    /// The request has a certificate that is not the row's: its serial number.
+    Other(String),
+    /// The request has the certificate, and the ledger does not: it was altered, or restored from a backup.
+    Unrecorded,
+}
+
+/// Closes open rows.
+pub(super) struct Sweep {
+    requests: Api<CertificateSigningRequest>,
+    clock: Clock,
+    ledger: Ledger,
+    leading: Leading,
+}
+
+impl Sweep {
+    pub(super) fn new(client: &Client, clock: Clock, ledger: Ledger, leading: Leading) -> Self {
+        Self { requests: Api::all(client.clone()), clock, ledger, leading }
+    }
+
+    /// Looks at the open rows, again and again, until the ledger's writer ends.
+    pub(super) async fn keep(self) {
+        let mut health = self.ledger.health();
+        while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
+            if let Err(error) = self.look().await {
+                warn!(%error, "Looking at the open rows of the ledger; trying again");
+            }
+            sleep(PERIOD).await;
+        }
+    }
+
+    /// One look at all of them, while this hub leads.
+    async fn look(&self) -> Result<(), SweepError> {
+        let (mut after, before) = (0, self.clock.now().minus(AGE));
+        loop {
+            let rows = self.ledger.open_rows(after, before).await?;
+            let Some(last) = rows.last() else { return Ok(()) };
+            after = last.seq;
+            for row in &rows {
+                if self.leading.epoch().is_none() {
+                    return Ok(());
+                }
+                self.settle(row).await?;
+            }
+        }
+    }
+
+    async fn settle(&self, row: &OpenRow) -> Result<(), SweepError> {
+        // From here on the signer does not touch it, and what it wrote before comes before what is written here.
+        let Some(_claim) = self.ledger.claim(&row.uid) else { return Ok(()) };
+        let request = self.requests.get_opt(&row.request).await?;
+        if self.leading.epoch().is_none() {
+            return Ok(());
+        }
+        match judge(row, request.as_ref()) {
+            Verdict::Leave => {}
+            Verdict::Published => self.ledger.published(row.serial.clone(), self.clock.now()).await,
+            Verdict::End(reason) => {
+                info!(csr = row.request, uid = row.uid, serial = row.serial, reason, "Closed a row of the ledger");
+                self.ledger.settle(end(row, reason)).await?;
+            }
+            Verdict::Other(found) => {
+                let (csr, uid, recorded) = (&row.request, &row.uid, &row.serial);
+                error!(csr, uid, recorded, found, "A request has a certificate that is not the recorded one");
+                self.ledger.settle(end(row, "The request has another certificate.")).await?;
+            }
+            Verdict::Unrecorded => {
+                let (csr, uid, serial) = (&row.request, &row.uid, &row.serial);
+                error!(csr, uid, serial, "A request has a certificate that the ledger does not have; was it restored?");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> Verdict {
+    let request = request.filter(|request| request.metadata.uid.as_deref() == Some(row.uid.as_str()));
+    let Some(request) = request else { return Verdict::End("The request was deleted.") };
+    if is_issued(request) {
+        let found = serial(request).unwrap_or_else(|| "unreadable".to_owned());
+        return match row.state {
+            _ if found != row.serial => Verdict::Other(found),
+            OpenState::Signed => Verdict::Published,
+            OpenState::Intent => Verdict::Unrecorded,
+        };
+    }
+    if ["Denied", "Failed"].iter().any(|kind| has_condition(request, kind)) {
+        return Verdict::End("The request was refused.");
+    }
+    Verdict::Leave
+}
+
+/// The serial number of the certificate that the request has, as rows have it.
+fn serial(request: &CertificateSigningRequest) -> Option<String> {
+    let pem = request.status.as_ref()?.certificate.as_ref()?;
+    Serial::of(pem::certificates(&pem.0)?.first()?).map(|serial| serial.to_string())
+}
+
+fn end(row: &OpenRow, reason: &str) -> Record {
+    let (uid, serial, reason) = (row.uid.clone(), row.serial.clone(), reason.to_owned());
+    match row.state {
+        OpenState::Intent => Record::Abandoned { uid, serial, reason },
+        OpenState::Signed => Record::Unpublished { uid, serial, reason },
+    }
+}

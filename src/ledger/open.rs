@@ -1,0 +1,133 @@
+//! Rows that have not come to an end: decided and not signed, or signed and not known to have been handed over.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::batch::{BatchError, Command};
+use super::connection::{Cells, Connection};
+use crate::journal::entry::Entry;
+use crate::journal::record::Record;
+use crate::timestamp::Timestamp;
+
+/// Rows of one answer.
+const PAGE: usize = 256;
+
+/// How far an open row has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenState {
+    /// It was decided to sign.
+    Intent,
+    /// It was signed.
+    Signed,
+}
+
+/// A row that has not come to an end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenRow {
+    /// The entry of its intent.
+    pub seq: u64,
+    /// The UID of the CSR.
+    pub uid: String,
+    /// The name of the CSR.
+    pub request: String,
+    /// 32 lower-case hexadecimal digits.
+    pub serial: String,
+    /// How far it has come.
+    pub state: OpenState,
+}
+
+/// What a batch has to know of open rows.
+#[derive(Default)]
+pub(crate) struct Open {
+    /// The page that was asked for.
+    pub(crate) page: Vec<OpenRow>,
+    /// By serial number: the rows that are to be settled.
+    states: HashMap<String, OpenState>,
+}
+
+impl Open {
+    /// Reads it. Of several questions for a page the first is answered: one task asks.
+    pub(crate) async fn read(connection: &mut Connection, commands: &[Command]) -> Result<Self, BatchError> {
+        let mut open = Self::default();
+        for command in commands {
+            match command {
+                Command::Open { after, before } if open.page.is_empty() => {
+                    open.page = page(connection, *after, *before).await?;
+                }
+                Command::Settle(Record::Abandoned { serial, .. } | Record::Unpublished { serial, .. }) => {
+                    let sql = "SELECT state FROM certificates WHERE serial = $1".to_owned();
+                    let rows = connection.rows(sql, vec![serial.as_str().into()]).await?;
+                    let state = rows.first().and_then(|row| state(&row.text(0)));
+                    open.states.extend(state.map(|state| (serial.clone(), state)));
+                }
+                _ => {}
+            }
+        }
+        Ok(open)
+    }
+
+    /// Whether the record is an end of a row as it is now.
+    pub(crate) fn ends(&self, record: &Record) -> bool {
+        match record {
+            Record::Abandoned { serial, .. } => self.states.get(serial) == Some(&OpenState::Intent),
+            Record::Unpublished { serial, .. } => self.states.get(serial) == Some(&OpenState::Signed),
+            _ => false,
+        }
+    }
+}
+
+/// Open rows after the entry `after` whose intent was recorded before `before`.
+async fn page(connection: &mut Connection, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, BatchError> {
+    let sql = format!(
+        "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM certificates c \
+         LEFT JOIN entries e ON e.seq = c.seq \
+         WHERE c.state IN ('intent', 'signed') AND c.seq > $1 ORDER BY c.seq LIMIT {PAGE}"
+    );
+    let rows = connection.rows(sql, vec![after.into()]).await?;
+    // Entries are in the order of their times.
+    Ok(rows.iter().take_while(|row| is_before(row, before)).filter_map(read).collect())
+}
+
+/// An entry that is in an archive is old.
+fn is_before(row: &Cells, before: Timestamp) -> bool {
+    let entry = Entry::parse(&row.text(5)).ok();
+    entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)).is_none_or(|time| time < before)
+}
+
+fn read(row: &Cells) -> Option<OpenRow> {
+    let state = state(&row.text(4))?;
+    Some(OpenRow { seq: row.count(0), uid: row.text(1), request: row.text(2), serial: row.text(3), state })
+}
+
+fn state(name: &str) -> Option<OpenState> {
+    match name {
+        "intent" => Some(OpenState::Intent),
+        "signed" => Some(OpenState::Signed),
+        _ => None,
+    }
+}
+
+/// The requests that somebody in this process takes further at the moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims(Arc<Mutex<HashSet<String>>>);
+
+/// The right to take a request further, one holder at a time.
+#[derive(Debug)]
+pub struct Claim {
+    claims: Claims,
+    uid: String,
+}
+
+impl Claims {
+    /// `None` while another has it.
+    pub(crate) fn take(&self, uid: &str) -> Option<Claim> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
+        taken.then(|| Claim { claims: self.clone(), uid: uid.to_owned() })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claims.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.uid);
+    }
+}

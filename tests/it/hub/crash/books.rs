@@ -1,0 +1,136 @@
+//! The ledger's rows beside what requests have.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use addon_signer::journal::entry::Entry;
+use data_encoding::BASE64;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, FromRow, PgConnection};
+
+use crate::ledger::checker;
+
+/// A row of `certificates`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::hub) struct Row {
+    pub(in crate::hub) uid: String,
+    pub(in crate::hub) serial: String,
+    pub(in crate::hub) state: String,
+    /// DER, from the entry that says that it was signed.
+    pub(in crate::hub) certificate: Option<Vec<u8>>,
+}
+
+/// Texts of a query, on either store.
+async fn query<const N: usize, T>(url: &str, sql: &str) -> Vec<T>
+where
+    T: for<'r> FromRow<'r, sqlx::sqlite::SqliteRow> + for<'r> FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
+{
+    let sql = AssertSqlSafe(sql.to_owned());
+    match url.strip_prefix("sqlite://") {
+        Some(path) => {
+            let mut file: SqliteConnection =
+                SqliteConnectOptions::new().filename(path).read_only(true).connect().await.unwrap();
+            let rows = sqlx::query_as(sql).fetch_all(&mut file).await.unwrap();
+            file.close().await.unwrap();
+            rows
+        }
+        None => {
+            let mut connection = PgConnection::connect(url).await.unwrap();
+            let rows = sqlx::query_as(sql).fetch_all(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+            rows
+        }
+    }
+}
+
+/// All rows, in their order.
+pub(in crate::hub) async fn rows(url: &str) -> Vec<Row> {
+    let sql = "SELECT c.uid, c.serial, c.state, COALESCE(e.entry, '') FROM certificates c \
+               LEFT JOIN entries e ON e.seq = c.signed_seq ORDER BY c.seq";
+    let rows: Vec<(String, String, String, String)> = query::<4, _>(url, sql).await;
+    let read = |(uid, serial, state, entry): (String, String, String, String)| {
+        let certificate = Entry::parse(&entry).ok().map(|entry| {
+            assert_eq!((entry.detail("uid"), entry.detail("serial")), (uid.as_str(), serial.as_str()));
+            BASE64.decode(entry.detail("certificate").as_bytes()).unwrap()
+        });
+        Row { uid, serial, state, certificate }
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// All entries, in their order.
+pub(in crate::hub) async fn entries(url: &str) -> Vec<String> {
+    let rows: Vec<(String,)> = query::<1, _>(url, "SELECT entry FROM entries ORDER BY seq").await;
+    rows.into_iter().map(|row| row.0).collect()
+}
+
+/// The chain is whole, says the checker that shares no code with the program.
+pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
+    let file = match url.strip_prefix("sqlite://") {
+        Some(path) => path.into(),
+        None => {
+            let file = dir.join("entries.txt");
+            std::fs::write(&file, entries(url).await.join("\n") + "\n").unwrap();
+            file
+        }
+    };
+    let (good, said) = checker::check(&[&file], None).await;
+    assert!(good, "{said}");
+}
+
+/// What requests and rows add up to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::hub) struct Tally {
+    pub(in crate::hub) certificates: usize,
+    /// Requests without a certificate that should have one.
+    pub(in crate::hub) lost: Vec<String>,
+    /// Requests that saw two certificates, or have two rows, or another certificate than their row.
+    pub(in crate::hub) doubled: Vec<String>,
+    /// Certificates without a row.
+    pub(in crate::hub) unrecorded: Vec<String>,
+}
+
+/// Compares every certificate that was ever seen on each request with the rows.
+pub(in crate::hub) fn compare(seen: &HashMap<String, Vec<String>>, rows: &[Row]) -> Tally {
+    let mut tally = Tally::default();
+    let mut of: HashMap<&str, Vec<&Row>> = HashMap::new();
+    for row in rows.iter().filter(|row| row.state != "abandoned") {
+        of.entry(&row.uid).or_default().push(row);
+    }
+    tally.doubled.extend(of.iter().filter(|(_, rows)| rows.len() > 1).map(|(uid, _)| (*uid).to_owned()));
+    for (uid, certificates) in seen {
+        tally.certificates += certificates.len();
+        let recorded: Vec<_> =
+            of.get(uid.as_str()).into_iter().flatten().filter_map(|row| row.certificate.as_deref()).collect();
+        match certificates.as_slice() {
+            [] => tally.lost.push(uid.clone()),
+            [_, _, ..] => tally.doubled.push(uid.clone()),
+            [_] if recorded.is_empty() => tally.unrecorded.push(uid.clone()),
+            [pem] if recorded != [der(pem).as_slice()] => tally.doubled.push(uid.clone()),
+            [_] => {}
+        }
+    }
+    tally
+}
+
+fn der(pem: &str) -> Vec<u8> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { certificates, lost, doubled, unrecorded } = self;
+        let (lost, doubled, unrecorded) = (lost.len(), doubled.len(), unrecorded.len());
+        write!(f, "{certificates} certificates: {lost} lost, {doubled} doubled, {unrecorded} unrecorded")
+    }
+}
+
+impl Tally {
+    pub(in crate::hub) fn assert_clean(&self) {
+        let faults = [&self.lost, &self.doubled, &self.unrecorded];
+        assert!(faults.iter().all(|faults| faults.is_empty()), "{self}\n{self:?}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Kills between the steps of one request, each found by what PostgreSQL's client sends: nothing in the program helps.
+
+use std::collections::HashMap;
+
+use kube::ResourceExt;
+use tokio::time::timeout;
+
+use super::books::{Row, assert_whole, compare, rows};
+use super::kit::{World, closes_all};
+use crate::support::cut::{Cut, Moment};
+use crate::support::hub::{PATIENCE, certificate, wait_csr, wait_ready};
+use crate::support::postgres::{Options, Postgres, programs};
+
+/// Where a hub is killed.
+struct Boundary {
+    name: &'static str,
+    /// How the transactions of the request end one after the other: its intent, its certificate, the note that it was handed
+    /// over. At the last one the hub is killed; before that it finds out how each ended.
+    cuts: &'static [Moment],
+    /// The state of its row then.
+    row: Option<&'static str>,
+    /// Whether the request has its certificate then.
+    issued: bool,
+}
+
+const BOUNDARIES: [Boundary; 6] = [
+    Boundary { name: "before-the-intent", cuts: &[Moment::Before], row: None, issued: false },
+    Boundary { name: "intent-durable", cuts: &[Moment::After], row: Some("intent"), issued: false },
+    Boundary { name: "signed-in-memory", cuts: &[Moment::After, Moment::Before], row: Some("intent"), issued: false },
+    // The server knows nothing of the kill: the next hub waits for it to end the transaction.
+    Boundary { name: "signed-and-parted", cuts: &[Moment::After, Moment::Parted], row: Some("intent"), issued: false },
+    Boundary { name: "signed-durable", cuts: &[Moment::After, Moment::After], row: Some("signed"), issued: false },
+    Boundary {
+        name: "published",
+        cuts: &[Moment::After, Moment::After, Moment::Before],
+        row: Some("signed"),
+        issued: true,
+    },
+];
+
+async fn row_of(url: &str, uid: &str) -> Option<Row> {
+    rows(url).await.into_iter().find(|row| row.uid == uid)
+}
+
+/// A server, a proxy that can cut, and the URL by way of it.
+struct Ledger {
+    proxy: Cut,
+    through: String,
+    direct: String,
+    _server: Postgres,
+}
+
+async fn mk_ledger() -> Option<Ledger> {
+    programs()?;
+    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    server.create_database("ledger").await;
+    let proxy = Cut::in_front_of(server.port()).await;
+    let (through, direct) = (server.url_through(proxy.port(), "ledger"), server.url("ledger"));
+    Some(Ledger { proxy, through, direct, _server: server })
+}
+
+/// Brings a request to the boundary; returns its UID.
+async fn bring_to(boundary: &Boundary, world: &World, ledger: &Ledger) -> String {
+    let request = format!("\"request\":\"{}\"", boundary.name);
+    ledger.proxy.close_at_commit_of(&request, boundary.cuts[0]);
+    let uid = world.submit("spoke1", boundary.name).await;
+    timeout(PATIENCE, ledger.proxy.closed()).await.expect("the intent comes");
+    for moment in &boundary.cuts[1..] {
+        let serial = row_of(&ledger.direct, &uid).await.unwrap().serial;
+        ledger.proxy.close_at_commit_of(&serial, *moment);
+        timeout(PATIENCE, ledger.proxy.closed()).await.expect("the next step comes");
+    }
+    uid
+}
+
+async fn kill_at(boundary: &Boundary, world: &World, ledger: &Ledger) {
+    eprintln!("{}", boundary.name); // shown when the test fails
+    ledger.proxy.open();
+    let child = world.start_hub(&ledger.through);
+    let warm = format!("{}-warm", boundary.name);
+    world.submit("spoke1", &warm).await;
+    wait_csr(&world.admin, &warm, "issued", certificate).await;
+    let uid = bring_to(boundary, world, ledger).await;
+    child.kill();
+    world.delete_lease().await;
+
+    let row = row_of(&ledger.direct, &uid).await;
+    assert_eq!(row.as_ref().map(|row| row.state.as_str()), boundary.row);
+    let before = certificate(&world.requests().get(boundary.name).await.unwrap());
+    assert_eq!(before.is_some(), boundary.issued);
+
+    ledger.proxy.open();
+    let child = world.start_hub(&ledger.through);
+    let after = wait_csr(&world.admin, boundary.name, "issued", certificate).await;
+    assert!(before.is_none_or(|before| before == after), "the certificate was replaced");
+    child.kill();
+    world.delete_lease().await;
+    let now = row_of(&ledger.direct, &uid).await.unwrap();
+    if let Some(row) = row {
+        assert_eq!(row.serial, now.serial, "what was decided is what was signed");
+        assert!(row.certificate.is_none_or(|signed| Some(signed) == now.certificate), "signed once");
+    }
+}
+
+#[tokio::test]
+async fn hub_killed_between_any_two_steps_leaves_one_certificate_that_is_the_recorded_one() {
+    let Some(ledger) = mk_ledger().await else { return };
+    let world = World::start(&["spoke1"]).await;
+    let child = world.start_hub(&ledger.through);
+    wait_ready(&world.admin, "telemetry", "True").await;
+    child.kill();
+    world.delete_lease().await;
+    for boundary in &BOUNDARIES {
+        kill_at(boundary, &world, &ledger).await;
+    }
+    // The epoch goes on from a Lease, which the last of them has not made.
+    let child = world.start_hub(&ledger.through);
+    world.submit("spoke1", "last").await;
+    wait_csr(&world.admin, "last", "issued", certificate).await;
+    child.kill();
+    let running = world.last_hub(&ledger.direct).await;
+    closes_all(&running).await;
+    running.stop().await;
+
+    let rows = rows(&ledger.direct).await;
+    let requests = world.requests().list(&Default::default()).await.unwrap();
+    let ours = requests.items.iter().filter(|csr| csr.spec.signer_name == "example.com/telemetry");
+    let seen: HashMap<_, Vec<_>> =
+        ours.map(|csr| (csr.uid().unwrap(), certificate(csr).into_iter().collect())).collect();
+    let tally = compare(&seen, &rows);
+    eprintln!("{} boundaries, {tally}", BOUNDARIES.len());
+    tally.assert_clean();
+    assert!(rows.iter().all(|row| row.state == "published"), "{rows:?}");
+    assert_whole(&ledger.direct, world.dir()).await;
+}

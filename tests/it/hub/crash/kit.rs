@@ -1,0 +1,134 @@
+//! Hubs as processes of their own, against one API server, on one ledger.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use addon_signer::hub::lease::LEASE_NAME;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use tempfile::TempDir;
+
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::hub::mk_csr;
+use crate::support::hub::{Options, PATIENCE, RunningHub, create_signer, deploy, telemetry};
+use crate::support::lease::{change, leases};
+use crate::support::process::Process;
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+
+/// An API server with a signer, and the addon on some clusters. No hub runs yet.
+pub(super) struct World {
+    pub(super) hub: TestHub,
+    pub(super) admin: Client,
+    home: TempDir,
+    kubeconfig: PathBuf,
+}
+
+impl World {
+    pub(super) async fn start(clusters: &[&str]) -> Self {
+        let hub = TestHub::start().await;
+        deploy(&hub).await;
+        let admin = hub.admin().await;
+        for cluster in clusters {
+            accept_cluster(&admin, cluster).await;
+            install_addon(&admin, cluster, "telemetry").await;
+        }
+        create_signer(&admin, "telemetry", telemetry()).await;
+        let home = TempDir::new().unwrap();
+        let kubeconfig = home.path().join("kubeconfig");
+        let text = serde_yaml::to_string(&hub.kubeconfig(HUB_USER, &HUB_GROUPS)).unwrap();
+        fs::write(&kubeconfig, text).unwrap();
+        Self { hub, admin, home, kubeconfig }
+    }
+
+    /// A directory that lives as long as the world.
+    pub(super) fn dir(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub(super) fn requests(&self) -> Api<CertificateSigningRequest> {
+        Api::all(self.admin.clone())
+    }
+
+    /// A hub on that ledger.
+    pub(super) fn start_hub(&self, ledger: &str) -> Child {
+        let flags = [
+            "hub".to_owned(),
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            "--gateway-name=127.0.0.1".to_owned(),
+            "--gateway-listen=127.0.0.1:0".to_owned(),
+            "--metrics-listen=127.0.0.1:0".to_owned(),
+            format!("--ledger={ledger}"),
+            "--lease-duration=1s".to_owned(),
+            "--rate-burst=100000".to_owned(),
+        ];
+        let log = self.dir().join("addon-signer.log");
+        let said = fs::metadata(&log).map_or(0, |log| log.len());
+        let process = Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &flags, self.dir());
+        Child { process, log, said }
+    }
+
+    /// The holder of the Lease is dead for certain. The epoch goes on from what the ledger knows.
+    pub(super) async fn delete_lease(&self) {
+        match leases(&self.admin).delete(LEASE_NAME, &Default::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            deleted => drop(deleted.unwrap()),
+        }
+    }
+
+    /// A last hub in this process, which sees as old what the others left open.
+    pub(super) async fn last_hub(&self, ledger: &str) -> RunningHub {
+        change(&leases(&self.admin), |spec| spec.holder_identity = Some(String::new())).await;
+        let clock = Clock::default();
+        clock.advance(Duration::from_secs(120));
+        let mut options = Options { clock, ledger: Some(ledger.parse().unwrap()), ..Options::default() };
+        options.serving.dns_names.clear();
+        options.serving.ip_addresses = BTreeSet::from([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
+        RunningHub::start_with(&self.hub, options).await
+    }
+
+    /// A request of that name; returns its UID.
+    pub(super) async fn submit(&self, cluster: &str, name: &str) -> String {
+        let mut csr = mk_csr(cluster, "telemetry");
+        csr.metadata.generate_name = None;
+        csr.metadata.name = Some(name.to_owned());
+        let agent = self.hub.as_cluster_agent(cluster, "a1").await;
+        let api: Api<CertificateSigningRequest> = Api::all(agent);
+        api.create(&PostParams::default(), &csr).await.unwrap().uid().unwrap()
+    }
+}
+
+/// `addon-signer hub`. Dropping it kills it by SIGKILL.
+pub(super) struct Child {
+    pub(super) process: Process,
+    log: PathBuf,
+    /// Where its part of the log begins.
+    said: u64,
+}
+
+impl Child {
+    /// Whether it has said that.
+    pub(super) fn said(&self, words: &str) -> bool {
+        let log = fs::read(&self.log).unwrap();
+        let from = usize::try_from(self.said).unwrap();
+        String::from_utf8_lossy(&log[from..]).contains(words)
+    }
+
+    /// By SIGKILL; it must not have ended by itself before.
+    pub(super) fn kill(mut self) {
+        self.process.assert_running();
+    }
+}
+
+/// Waits until no row is open.
+pub(super) async fn closes_all(running: &RunningHub) {
+    let later = running.clock.now().plus(Duration::from_secs(3_600));
+    wait_until(4 * PATIENCE, "every row to come to an end", async || {
+        running.ledger.open_rows(0, later).await.ok().filter(Vec::is_empty)
+    })
+    .await;
+}

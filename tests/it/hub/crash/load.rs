@@ -1,0 +1,156 @@
+//! Requests of several clusters, always some in flight, and an eye on what becomes of each.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{ListParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::books::Row;
+use super::kit::World;
+use crate::hub::mk_csr;
+use crate::support::hub::{PATIENCE, certificate};
+use crate::support::wait_until;
+
+/// Requests without a certificate at any time.
+const IN_FLIGHT: usize = 30;
+/// How many are created, or deleted, at a time.
+const AT_ONCE: usize = 8;
+
+/// Every certificate that was ever seen on each request, by the request's UID.
+type Seen = HashMap<String, Vec<String>>;
+
+/// Goes on until it is dropped.
+pub(super) struct Load {
+    seen: Arc<Mutex<Memory>>,
+    watching: JoinSet<()>,
+    driving: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Memory {
+    certificates: Seen,
+    names: HashMap<String, String>,
+    issued: usize,
+}
+
+impl Memory {
+    fn note(&mut self, csr: &CertificateSigningRequest) {
+        let (uid, name) = (csr.uid().unwrap(), csr.name_any());
+        let known = self.certificates.entry(uid.clone()).or_default();
+        if let Some(certificate) = certificate(csr)
+            && !known.contains(&certificate)
+        {
+            known.push(certificate);
+            self.issued += 1;
+        }
+        self.names.insert(uid, name);
+    }
+
+    fn waiting(&self) -> usize {
+        self.certificates.values().filter(|certificates| certificates.is_empty()).count()
+    }
+}
+
+fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Load {
+    pub(super) async fn start(world: &World, clusters: &[&str]) -> Self {
+        let seen = Arc::<Mutex<Memory>>::default();
+        let (mut watching, mut driving) = (JoinSet::new(), JoinSet::new());
+        let (memory, requests) = (seen.clone(), world.requests());
+        watching.spawn(async move {
+            let changes = watcher(requests, watcher::Config::default()).default_backoff().applied_objects();
+            let noted = changes.try_for_each(async |csr| Ok(lock(&memory).note(&csr)));
+            panic!("the watch of the requests ended: {:?}", noted.await);
+        });
+        let mut agents = Vec::new();
+        for cluster in clusters {
+            let agent = world.hub.as_cluster_agent(cluster, "a1").await;
+            agents.push(((*cluster).to_owned(), Api::<CertificateSigningRequest>::all(agent)));
+        }
+        let memory = seen.clone();
+        driving.spawn(async move { drive(&agents, &memory).await });
+        Self { seen, watching, driving }
+    }
+
+    /// Certificates so far.
+    pub(super) fn issued(&self) -> usize {
+        lock(&self.seen).issued
+    }
+
+    /// Panics when it has ended by itself.
+    pub(super) fn assert_running(&mut self) {
+        if let Some(ended) = self.watching.try_join_next().or_else(|| self.driving.try_join_next()) {
+            panic!("the load ended: {ended:?}");
+        }
+    }
+
+    /// Creates no more requests; waits until all have their certificates.
+    pub(super) async fn settle(&mut self) {
+        self.assert_running();
+        self.driving.shutdown().await;
+        wait_until(4 * PATIENCE, "every request to have its certificate", async || {
+            (lock(&self.seen).waiting() == 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Everything that was ever seen, and what is there now.
+    pub(super) async fn finish(mut self, world: &World) -> Seen {
+        let there = world.requests().list(&ListParams::default()).await.unwrap();
+        self.watching.shutdown().await;
+        let mut memory = lock(&self.seen);
+        there.items.iter().for_each(|csr| memory.note(csr));
+        std::mem::take(&mut memory.certificates)
+    }
+
+    /// Deletes requests that have their certificate and whose row says so: the list must not grow without end.
+    pub(super) async fn prune(&self, world: &World, rows: &[Row]) {
+        let done: HashSet<_> = rows.iter().filter(|row| row.state == "published").map(|row| &row.uid).collect();
+        let names: Vec<_> = {
+            let mut memory = lock(&self.seen);
+            let uids: Vec<_> = memory.names.keys().filter(|uid| done.contains(uid)).cloned().collect();
+            uids.iter().filter_map(|uid| memory.names.remove(uid)).collect()
+        };
+        let requests = world.requests();
+        let deleted = stream::iter(names).for_each_concurrent(AT_ONCE, |name| {
+            let requests = requests.clone();
+            async move {
+                match requests.delete(&name, &Default::default()).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {} // a late event told of it again
+                    deleted => drop(deleted.unwrap()),
+                }
+            }
+        });
+        deleted.await;
+    }
+}
+
+async fn drive(agents: &[(String, Api<CertificateSigningRequest>)], memory: &Mutex<Memory>) {
+    let mut turn = agents.iter().cycle();
+    loop {
+        let missing = IN_FLIGHT.saturating_sub(lock(memory).waiting());
+        let mut created = Vec::new();
+        for (cluster, api) in turn.by_ref().take(missing) {
+            created.push(create(cluster, api));
+        }
+        let mut created = stream::iter(created).buffer_unordered(AT_ONCE);
+        while let Some(csr) = created.next().await {
+            lock(memory).note(&csr); // the watch shows it as well, later
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn create(cluster: &str, api: &Api<CertificateSigningRequest>) -> CertificateSigningRequest {
+    api.create(&PostParams::default(), &mk_csr(cluster, "telemetry")).await.unwrap()
+}

@@ -1,0 +1,87 @@
+//! Kills at random moments under load.
+
+use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::time::{Instant, sleep};
+
+use super::books::{self, assert_whole, compare};
+use super::kit::{Child, World, closes_all};
+use super::load::Load;
+use crate::support::postgres;
+use crate::support::store::TestStore;
+
+const CLUSTERS: [&str; 5] = ["spoke1", "spoke2", "spoke3", "spoke4", "spoke5"];
+/// A hub that shows no activity is killed all the same.
+const IDLE: Duration = Duration::from_secs(8);
+/// Milliseconds from its activity until a hub is killed.
+const LIVES: std::ops::Range<u64> = 50..900;
+/// How many kills there are between two looks at the books.
+const PRUNE: usize = 10;
+
+/// On the real API server there is time for many.
+fn kills(real: bool, file: bool) -> usize {
+    match (real, file) {
+        (true, true) => 200,
+        (true, false) => 20,
+        (false, _) => 10,
+    }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Half of the hubs are killed some time after they have begun to write, half some time after their first certificate.
+async fn live(child: &Child, load: &Load, round: usize) {
+    let (before, deadline) = (load.issued(), Instant::now() + IDLE);
+    let active = || if round.is_multiple_of(2) { child.said("Opened the ledger") } else { load.issued() > before };
+    while !active() && Instant::now() < deadline {
+        sleep(Duration::from_millis(5)).await;
+    }
+    sleep(Duration::from_millis(LIVES.start + random() % (LIVES.end - LIVES.start))).await;
+}
+
+async fn killed_at_random(store: &TestStore) {
+    let world = World::start(&CLUSTERS).await;
+    let (url, kills) = (store.url(), kills(world.hub.is_real(), store.is_file()));
+    let mut load = Load::start(&world, &CLUSTERS).await;
+    let mut productive = 0;
+    for round in 0..kills {
+        let (child, before) = (world.start_hub(&url), load.issued());
+        live(&child, &load, round).await;
+        child.kill();
+        load.assert_running();
+        productive += usize::from(load.issued() > before);
+        world.delete_lease().await;
+        if round % PRUNE == PRUNE - 1 {
+            load.prune(&world, &books::rows(&url).await).await;
+        }
+    }
+    let running = world.last_hub(&url).await;
+    load.settle().await;
+    closes_all(&running).await;
+    running.stop().await;
+    let rows = books::rows(&url).await;
+    let tally = compare(&load.finish(&world).await, &rows);
+    eprintln!("{kills} kills, {productive} of hubs that had signed, {tally}");
+    tally.assert_clean();
+    let open: Vec<_> = rows.iter().filter(|row| !["published", "abandoned"].contains(&row.state.as_str())).collect();
+    assert!(open.is_empty(), "{open:?}");
+    assert!(2 * productive > kills, "too many were killed too soon");
+    assert_whole(&url, world.dir()).await;
+}
+
+#[tokio::test]
+async fn hubs_killed_at_random_moments_lose_double_and_forget_no_certificate() {
+    killed_at_random(&TestStore::sqlite()).await;
+}
+
+#[tokio::test]
+async fn hubs_killed_at_random_moments_lose_double_and_forget_no_certificate_on_postgres() {
+    if postgres::programs().is_some() {
+        killed_at_random(&TestStore::Postgres(postgres::Database::create().await)).await;
+    }
+}

@@ -1,0 +1,125 @@
+//! Rows that a hub left open, whose requests have gone their own way meanwhile.
+
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use addon_signer::journal::record::{Intent, Record};
+use addon_signer::ledger::WriterOptions;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::crash::books::{Row, rows};
+use super::{mk_csr, mk_ready};
+use crate::ledger::{mk_intent, mk_signed, open};
+use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr};
+use crate::support::store::{TestStore, on_every_store};
+use crate::support::{TestHub, wait_until};
+
+/// What a hub of two minutes ago, before all others, wrote and left.
+async fn left(store: &TestStore, records: impl IntoIterator<Item = (Intent, Option<Record>)>) {
+    let clock = Clock::default();
+    clock.set_back(Duration::from_secs(120));
+    let options = WriterOptions { location: store.url().parse().unwrap(), replica: "before".to_owned(), clock };
+    let writer = open((options, 0)).await;
+    for (intent, signed) in records {
+        writer.ledger.intend(intent).await.unwrap();
+        if let Some(signed) = signed {
+            writer.ledger.append(signed, "").await.unwrap();
+        }
+    }
+    writer.close().await;
+}
+
+fn on(store: &TestStore) -> Options {
+    Options { ledger: Some(store.url().parse().unwrap()), ..Options::default() }
+}
+
+/// The request of that name; returns its UID.
+async fn submit(hub: &TestHub, name: &str) -> String {
+    let mut csr = mk_csr("spoke1", "telemetry");
+    (csr.metadata.name, csr.metadata.generate_name) = (Some(name.to_owned()), None);
+    let api: Api<_> = Api::all(hub.as_cluster_agent("spoke1", "a1").await);
+    api.create(&PostParams::default(), &csr).await.unwrap().uid().unwrap()
+}
+
+async fn becomes(store: &TestStore, uid: &str, state: &str) -> Row {
+    let url = store.url();
+    wait_until(PATIENCE, &format!("the row of {uid} to be {state}"), async || {
+        rows(&url).await.into_iter().find(|row| row.uid == uid && row.state == state)
+    })
+    .await
+}
+
+async fn issued(admin: &Client, name: &str) -> String {
+    wait_csr(admin, name, "issued", certificate).await
+}
+
+#[tokio::test]
+async fn certificate_of_a_deleted_request_is_unpublished_and_nobody_elses() {
+    on_every_store(async |store| {
+        let (hub, admin, first) = mk_ready().await;
+        first.stop().await;
+        let of = |n| Intent { request: "again".to_owned(), ..mk_intent(n) };
+        left(store, [(of(1), Some(mk_signed(1)))]).await;
+        let uid = submit(&hub, "again").await;
+        let _running = RunningHub::start_with(&hub, on(store)).await;
+        issued(&admin, "again").await;
+        let gone = becomes(store, "uid-1", "unpublished").await;
+        let own = becomes(store, &uid, "published").await;
+        assert_ne!(gone.serial, own.serial);
+        assert_ne!(gone.certificate, own.certificate);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn intent_of_a_deleted_request_is_abandoned() {
+    on_every_store(async |store| {
+        let (hub, _, first) = mk_ready().await;
+        first.stop().await;
+        left(store, [(mk_intent(1), None), (mk_intent(2), Some(mk_signed(2)))]).await;
+        let _running = RunningHub::start_with(&hub, on(store)).await;
+        becomes(store, "uid-1", "abandoned").await;
+        becomes(store, "uid-2", "unpublished").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn certificate_whose_publication_was_not_noted_is_found() {
+    on_every_store(async |store| {
+        let (hub, admin, first) = mk_ready().await;
+        first.stop().await;
+        let running = RunningHub::start_with(&hub, on(store)).await;
+        let uid = submit(&hub, "found").await;
+        let before = issued(&admin, "found").await;
+        becomes(store, &uid, "published").await;
+        running.stop().await;
+        crate::ledger::rows::run(store, "UPDATE certificates SET state = 'signed', published_at = NULL").await;
+
+        let clock = Clock::default();
+        clock.advance(Duration::from_secs(120));
+        let _running = RunningHub::start_with(&hub, Options { clock, ..on(store) }).await;
+        becomes(store, &uid, "published").await;
+        assert_eq!(issued(&admin, "found").await, before);
+    })
+    .await;
+}
+
+/// As after a ledger was restored from a backup, or by somebody else's hand.
+#[tokio::test]
+async fn row_of_a_request_with_another_certificate_is_closed() {
+    on_every_store(async |store| {
+        let (hub, admin, first) = mk_ready().await;
+        let uid = submit(&hub, "other").await;
+        let before = issued(&admin, "other").await;
+        first.stop().await;
+        let signed = Record::Signed { uid: uid.clone(), serial: format!("{:032x}", 1), certificate: vec![1] };
+        let intent = Intent { uid: uid.clone(), request: "other".to_owned(), ..mk_intent(1) };
+        left(store, [(intent, Some(signed))]).await;
+        let _running = RunningHub::start_with(&hub, on(store)).await;
+        becomes(store, &uid, "unpublished").await;
+        assert_eq!(issued(&admin, "other").await, before);
+    })
+    .await;
+}
