@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod ca;
+pub mod certs;
 pub mod hub;
 pub mod inventory;
 
@@ -93,6 +94,9 @@ enum Command {
     /// Look at certificate authorities and rotate them.
     #[command(subcommand)]
     Ca(ca::CaCommand),
+    /// Look at every certificate that was issued, check the ledger, move what is over out of it.
+    #[command(subcommand)]
+    Certs(certs::CertsCommand),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
     Demo(demo::DemoArgs),
     /// Print the CustomResourceDefinition of AddOnSigner.
@@ -113,7 +117,7 @@ pub fn install_crypto_provider() {
 /// Parses the command line, runs the command, and says what went wrong.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let quiet = matches!(cli.command, Command::Demo(_) | Command::Ca(_));
+    let quiet = matches!(cli.command, Command::Demo(_) | Command::Ca(_) | Command::Certs(_));
     let usual = if matches!(cli.command, Command::Hub(_)) { AuditLog::Stdout } else { AuditLog::Off };
     let audit = cli.audit_log.unwrap_or(usual);
     match init_logs(cli.log_format, quiet, &audit).and_then(|()| run(cli.command)) {
@@ -167,6 +171,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Hub(args) => runtime()?.block_on(hub::run(args)),
         Command::Agent(args) => agent::main(args),
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
+        Command::Certs(command) => runtime()?.block_on(certs::run(command)),
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Crd => {
             output::print(&crate::api::crd_yaml()?);

@@ -213,6 +213,15 @@ impl Connection {
         }
     }
 
+    /// Begins a transaction that moves entries out; another one waits.
+    pub(crate) async fn begin_to_archive(&mut self) -> Result<(), sqlx::Error> {
+        self.begin().await?;
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(_) => self.command("LOCK TABLE archives IN EXCLUSIVE MODE").await,
+        }
+    }
+
     /// Begins a transaction that reads, and that sees one moment from its first statement to its end.
     pub(crate) async fn begin_to_read(&mut self) -> Result<(), sqlx::Error> {
         match self {

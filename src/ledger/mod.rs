@@ -4,6 +4,7 @@
 //! replica that lost it writes nothing. Readers have connections of their own. What an entry is: [`crate::journal`].
 
 pub mod answer;
+pub mod archive;
 mod batch;
 mod connection;
 mod error;

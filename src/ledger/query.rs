@@ -249,7 +249,7 @@ impl Condition {
 }
 
 /// Percent-encoding of everything but unreserved characters (RFC 3986 section 2.3).
-fn percent(text: &str) -> String {
+pub(crate) fn percent(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(encode).collect()

@@ -35,7 +35,16 @@ pub(crate) async fn open(location: &Location) -> Result<Connection, LedgerError>
 /// Opens a ledger to read; one that is older or newer than this program is refused.
 pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
-    let mut connection = Connection::open_to_read(location).await?;
+    as_it_is(location, Connection::open_to_read(location).await?).await
+}
+
+/// Opens a ledger that is there to move rows out of it, beside the hub that writes to it. It is not brought up to date.
+pub(crate) async fn open_to_archive(location: &Location) -> Result<Connection, LedgerError> {
+    refuse_other_file(location)?;
+    as_it_is(location, Connection::open(location).await?).await
+}
+
+async fn as_it_is(location: &Location, mut connection: Connection) -> Result<Connection, LedgerError> {
     refuse_foreign(location, &mut connection).await?;
     let sql = "SELECT CAST(MAX(version) AS BIGINT) FROM _sqlx_migrations".to_owned();
     let found = match connection.rows(sql, Vec::new()).await {

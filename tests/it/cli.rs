@@ -14,14 +14,14 @@ use crate::support::TestHub;
 use crate::support::hub::PATIENCE;
 use crate::whole::{Whole, active, prepare};
 
-struct Output {
-    code: i32,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// Runs the program without any kubeconfig but the one it is given.
-async fn run(home: &Path, arguments: &[&str]) -> Output {
+pub(crate) async fn run(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
     command.env_clear().env("HOME", home).args(arguments).stdin(Stdio::null());
     let output = tokio::time::timeout(Duration::from_secs(90), command.output()).await.unwrap().unwrap();

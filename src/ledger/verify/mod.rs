@@ -130,7 +130,7 @@ impl Notes {
 ///
 /// # Errors
 /// [`VerifyError`] names the first bad row.
-pub async fn verify(check: Check, progress: impl Fn(Progress) + Send) -> Result<Report, VerifyError> {
+pub async fn verify(check: Check, progress: impl Fn(Progress)) -> Result<Report, VerifyError> {
     let location = check.location.clone();
     let checked = run(check, progress).await;
     // A store's error is explained where the ledger is known.
@@ -140,7 +140,7 @@ pub async fn verify(check: Check, progress: impl Fn(Progress) + Send) -> Result<
     })
 }
 
-async fn run(check: Check, progress: impl Fn(Progress) + Send) -> Result<Report, VerifyError> {
+async fn run(check: Check, progress: impl Fn(Progress)) -> Result<Report, VerifyError> {
     let Check { location, head, archives } = check;
     let mut snapshot = Snapshot::take(&location).await?;
     let mut notes = Notes::default();

@@ -1,5 +1,7 @@
 //! The ledger on real stores: SQLite always, PostgreSQL where it is named.
 
+mod archiving;
+mod certs;
 pub(crate) mod checker;
 mod disk;
 mod format;

@@ -1,0 +1,161 @@
+//! `addon-signer certs`: what was issued, from the ledger itself or through the hub's Kubernetes API.
+
+mod archive;
+mod list;
+mod show;
+mod text;
+mod verify;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use kube::Client;
+
+use super::inventory;
+use crate::api::units::parse_duration;
+use crate::clock::Clock;
+use crate::ledger::query::Query;
+use crate::ledger::view::{Certificate, Details, Page};
+use crate::ledger::{Location, Reader, answer};
+use crate::timestamp::Timestamp;
+
+/// Look at every certificate that was issued, check the ledger, move what is over out of it.
+#[derive(Debug, Clone, Subcommand)]
+pub enum CertsCommand {
+    /// List certificates, newest first.
+    List(list::ListArgs),
+    /// Show everything about one certificate: who asked, by which rules, who signed, when it was last used.
+    Show(show::ShowArgs),
+    /// Check that the ledger was not altered: the chain of its entries, the published head, and the index.
+    Verify(verify::VerifyArgs),
+    /// Move the oldest entries into a file, when all certificates in them have expired.
+    Archive(archive::ArchiveArgs),
+}
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// One sentence on what cannot be read, or which row is wrong.
+pub async fn run(command: CertsCommand) -> anyhow::Result<()> {
+    match command {
+        CertsCommand::List(args) => list::run(args).await,
+        CertsCommand::Show(args) => show::run(args).await,
+        CertsCommand::Verify(args) => verify::run(args).await,
+        CertsCommand::Archive(args) => archive::run(args).await,
+    }
+}
+
+/// Where the answers are.
+#[derive(Debug, Clone, Args)]
+struct SourceArgs {
+    /// The ledger's URL [default: ask the hub, through its Kubernetes API].
+    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
+    ledger: Option<Location>,
+    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Who answers.
+enum Source {
+    Ledger(Reader),
+    Hub(Client),
+}
+
+impl Source {
+    async fn open(args: SourceArgs) -> anyhow::Result<Self> {
+        match args.ledger {
+            Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),
+            None => {
+                let client = inventory::connect(args.kubeconfig.as_ref()).await;
+                Ok(Self::Hub(client.context("without --ledger the hub is asked, and it cannot be reached")?))
+            }
+        }
+    }
+
+    async fn page(&self, query: &Query) -> anyhow::Result<Page<Certificate>> {
+        match self {
+            Self::Ledger(reader) => Ok(answer::page(reader, query, Clock::default().now()).await?),
+            Self::Hub(client) => Ok(inventory::ask(client, &format!("certificates?{}", query.to_parameters())).await?),
+        }
+    }
+
+    async fn details(&self, name: &str) -> anyhow::Result<Details> {
+        match self {
+            Self::Ledger(reader) => Ok(answer::certificate(reader, name).await?),
+            Self::Hub(client) => {
+                Ok(inventory::ask(client, &format!("certificates/{}", crate::ledger::query::percent(name))).await?)
+            }
+        }
+    }
+}
+
+/// A time, a day (its beginning in UTC), or a duration for "so long ago".
+fn past(text: &str) -> Result<Timestamp, String> {
+    if let Ok(ago) = parse_duration(text) {
+        return Ok(Clock::default().now().minus(ago));
+    }
+    let day = || Timestamp::from_rfc3339(&format!("{text}T00:00:00Z"));
+    Timestamp::from_rfc3339(text).or_else(day).ok_or_else(|| {
+        "write a day such as 2026-11-20, a time such as 2026-11-20T12:00:00Z, or how long ago, such as 72h".to_owned()
+    })
+}
+
+/// How far it is, on one line of a terminal; nothing anywhere else.
+struct ProgressLine {
+    started: tokio::time::Instant,
+    shown: std::cell::Cell<Option<tokio::time::Instant>>,
+    is_terminal: bool,
+}
+
+impl ProgressLine {
+    fn new() -> Self {
+        let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        Self { started: tokio::time::Instant::now(), shown: std::cell::Cell::new(None), is_terminal }
+    }
+
+    fn show(&self, done: u64, total: u64) {
+        const OFTEN: std::time::Duration = std::time::Duration::from_millis(100);
+        if !self.is_terminal || self.shown.get().is_some_and(|shown| shown.elapsed() < OFTEN) {
+            return;
+        }
+        self.shown.set(Some(tokio::time::Instant::now()));
+        let line = progress_line(done, total, self.started.elapsed());
+        eprint!("\r{line}\x1b[K");
+    }
+
+    fn end(&self) {
+        if self.shown.get().is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+fn progress_line(done: u64, total: u64, elapsed: std::time::Duration) -> String {
+    let milliseconds = elapsed.as_millis().max(1);
+    let rate = u128::from(done) * 1000 / milliseconds;
+    let left = u128::from(total.saturating_sub(done)) / rate.max(1);
+    let percent = done * 100 / total.max(1);
+    format!("{percent:3} %  {done} of {total} rows, {rate}/s, {left} s left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_three_forms() {
+        assert_eq!(past("2026-11-18"), past("2026-11-18T00:00:00Z"));
+        assert_eq!(past("2026-11-18T11:06:40Z"), Ok(Timestamp::from_unix(1_795_000_000)));
+        assert!(past("1h").unwrap() < past("0s").unwrap());
+        assert!(past("yesterday").unwrap_err().contains("72h"));
+    }
+
+    #[test]
+    fn progress_says_how_long_it_takes() {
+        let line = progress_line(500, 2000, std::time::Duration::from_secs(5));
+        assert_eq!(line, " 25 %  500 of 2000 rows, 100/s, 15 s left");
+        assert_eq!(progress_line(0, 0, std::time::Duration::ZERO), "  0 %  0 of 0 rows, 0/s, 0 s left");
+    }
+}

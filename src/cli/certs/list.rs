@@ -1,0 +1,273 @@
+//! `certs list`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize as _;
+
+use super::{Source, SourceArgs, past};
+use crate::api::units::{UnitError, parse_duration};
+use crate::clock::Clock;
+use crate::ledger::query::{Filter, PAGE_MAX, Query, QueryError, Standing};
+use crate::ledger::view::Certificate;
+use crate::output::{print, render, table};
+use crate::timestamp::Timestamp;
+
+/// The widest column of names in a table; the serial number is never cut.
+const NAME_WIDTH: usize = 16;
+
+/// What `certs list` is told.
+#[derive(Debug, Clone, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Only of this AddOnSigner, or `gateway-serving`.
+    #[arg(long, value_name = "NAME")]
+    signer: Option<String>,
+    /// Only of this cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Only of this addon.
+    #[arg(long, value_name = "NAME")]
+    addon: Option<String>,
+    /// Only of this agent.
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Only of the authority with this id, as `ca status` shows it.
+    #[arg(long, value_name = "ID")]
+    issuer: Option<String>,
+    /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired.
+    #[arg(long, value_parser = standing)]
+    state: Option<Standing>,
+    /// Only valid ones that expire within this time, such as 24h.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    expiring_within: Option<Duration>,
+    /// Only those that were not used at the gateway since a day, a time, or for so long (72h).
+    #[arg(long, value_name = "TIME", value_parser = past)]
+    not_seen_since: Option<Timestamp>,
+    /// How many.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// All of them, page after page.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// How to print them.
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    output: ListFormat,
+}
+
+/// How lists are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ListFormat {
+    /// An aligned table for people; long names are cut.
+    Table,
+    /// One JSON document.
+    Json,
+    /// Comma-separated values (RFC 4180) with a header.
+    Csv,
+}
+
+fn standing(name: &str) -> Result<Standing, QueryError> {
+    name.parse()
+}
+
+fn duration(text: &str) -> Result<Duration, UnitError> {
+    parse_duration(text)
+}
+
+/// Prints page after page, so that a million certificates take no more memory than a thousand.
+pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
+    let filter = Filter {
+        signer: args.signer,
+        cluster: args.cluster,
+        addon: args.addon,
+        agent: args.agent,
+        issuer: args.issuer,
+        state: args.state,
+        expiring_within: args.expiring_within,
+        not_seen_since: args.not_seen_since,
+    };
+    let source = Source::open(args.source).await?;
+    let mut query = Query { filter, after: None, limit: PAGE_MAX };
+    let mut left = if args.all { u64::MAX } else { args.limit };
+    let mut printer = Printer { format: args.output, now: Clock::default().now(), printed: 0 };
+    let more = loop {
+        query.limit = u32::try_from(left).unwrap_or(PAGE_MAX).min(PAGE_MAX);
+        let page = source.page(&query).await?;
+        printer.page(&page.items)?;
+        left = left.saturating_sub(u64::try_from(page.items.len()).unwrap_or(u64::MAX));
+        query.after = page.items.last().map(|last| last.seq);
+        if page.metadata.next.is_none() || left == 0 {
+            break page.metadata.next.is_some();
+        }
+    };
+    printer.end();
+    if more {
+        eprintln!("There may be more: --limit N or --all shows them.");
+    }
+    Ok(())
+}
+
+struct Printer {
+    format: ListFormat,
+    now: Timestamp,
+    printed: usize,
+}
+
+impl Printer {
+    fn page(&mut self, items: &[Certificate]) -> anyhow::Result<()> {
+        let first = self.printed == 0;
+        let text = match self.format {
+            ListFormat::Table => as_table(items, self.now, first),
+            ListFormat::Json => as_json(items, first)?,
+            ListFormat::Csv => as_csv(items, first)?,
+        };
+        self.printed += items.len();
+        print(&text);
+        Ok(())
+    }
+
+    fn end(&self) {
+        if self.format == ListFormat::Json {
+            print(if self.printed == 0 { "[]\n" } else { "\n]\n" });
+        }
+    }
+}
+
+fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
+    let header = ["SERIAL", "STATE", "CLUSTER", "ADDON", "NOT AFTER", "LAST SEEN"];
+    let mut rows = table(if first { &header } else { &[] });
+    for item in items {
+        let state = if item.is_expired(now) { "expired" } else { item.state.name() };
+        let addon = match (item.addon.as_str(), item.agent.as_str()) {
+            ("", _) => item.signer.clone(), // the gateway's own
+            (addon, agent) if addon == agent => addon.to_owned(),
+            (addon, agent) => format!("{addon}/{agent}"),
+        };
+        let seen = item.last_seen.map_or_else(|| "-".to_owned(), |seen| seen.to_string());
+        let cluster = if item.cluster.is_empty() { "-" } else { &item.cluster };
+        let columns = [item.serial.as_str(), state, &cut(cluster), &cut(&addon), &item.not_after.to_string(), &seen];
+        rows.add_row(columns);
+    }
+    render(&rows)
+}
+
+/// Long names often differ at their end: the middle is left out.
+fn cut(name: &str) -> String {
+    let characters: Vec<char> = name.chars().collect();
+    match (characters.get(..NAME_WIDTH / 2), characters.len().checked_sub(NAME_WIDTH / 2 - 1)) {
+        (Some(start), Some(end)) if characters.len() > NAME_WIDTH => {
+            start.iter().chain(&['…']).chain(characters.iter().skip(end)).collect()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// A part of one array.
+fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for (at, item) in items.iter().enumerate() {
+        text.push_str(if first && at == 0 { "[\n" } else { ",\n" });
+        let document = serde_json::to_string_pretty(item)?;
+        let lines: Vec<_> = document.lines().map(|line| format!("  {line}")).collect();
+        text.push_str(&lines.join("\n"));
+    }
+    Ok(text)
+}
+
+const CSV: [&str; 15] = [
+    "seq",
+    "serial",
+    "state",
+    "signer",
+    "cluster",
+    "addon",
+    "agent",
+    "issuer",
+    "request",
+    "uid",
+    "notBefore",
+    "notAfter",
+    "publishedAt",
+    "lastSeen",
+    "lastSeenFrom",
+];
+
+/// The members of the JSON, in their order.
+fn as_csv(items: &[Certificate], first: bool) -> anyhow::Result<String> {
+    let mut text = String::new();
+    if first {
+        text.push_str(&format!("{}\r\n", CSV.join(",")));
+    }
+    for item in items {
+        let item = item.serialize(serde_json::value::Serializer)?;
+        let column = |name: &&str| match item.get(name) {
+            Some(serde_json::Value::String(text)) => quoted(text),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        text.push_str(&format!("{}\r\n", CSV.iter().map(column).collect::<Vec<_>>().join(",")));
+    }
+    Ok(text)
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\r', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::view::State;
+
+    fn mk_certificate() -> Certificate {
+        Certificate {
+            seq: 7,
+            serial: "0123456789abcdef".repeat(2),
+            state: State::Published,
+            signer: "telemetry".to_owned(),
+            cluster: "production-europe-west-17".to_owned(),
+            addon: "telemetry".to_owned(),
+            agent: "telemetry".to_owned(),
+            issuer: "i".to_owned(),
+            request: "csr,\"1\"".to_owned(),
+            uid: "u".to_owned(),
+            not_before: Timestamp::from_unix(0),
+            not_after: Timestamp::from_unix(86_400),
+            published_at: Some(Timestamp::from_unix(5)),
+            last_seen: None,
+            last_seen_from: None,
+        }
+    }
+
+    #[test]
+    fn tables_fit_and_serial_numbers_are_whole() {
+        let text = as_table(&[mk_certificate()], Timestamp::from_unix(1), true);
+        let expected = "SERIAL                            STATE      CLUSTER           ADDON      NOT AFTER             LAST SEEN\n\
+                        0123456789abcdef0123456789abcdef  published  producti…west-17  telemetry  1970-01-02T00:00:00Z  -\n";
+        assert_eq!(text, expected);
+        assert!(as_table(&[mk_certificate()], Timestamp::from_unix(86_401), false).contains("expired"));
+        assert_eq!(cut("1234567890123456"), "1234567890123456");
+    }
+
+    #[test]
+    fn csv_has_every_member_of_the_json() {
+        let item = mk_certificate().serialize(serde_json::value::Serializer).unwrap();
+        assert!(item.as_object().unwrap().keys().all(|name| CSV.contains(&name.as_str())));
+        let text = as_csv(&[mk_certificate()], true).unwrap();
+        let row = text.lines().nth(1).unwrap();
+        assert!(
+            row.contains(",\"csr,\"\"1\"\"\",u,1970-01-01T00:00:00Z,1970-01-02T00:00:00Z,1970-01-01T00:00:05Z,,"),
+            "{row}"
+        );
+    }
+
+    #[test]
+    fn pages_make_one_json_document() {
+        let item = mk_certificate();
+        let text =
+            as_json(&[item.clone(), item.clone()], true).unwrap() + &as_json(&[item.clone()], false).unwrap() + "\n]\n";
+        let read: Vec<Certificate> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, vec![item.clone(), item.clone(), item]);
+    }
+}

@@ -1,0 +1,91 @@
+//! `certs show`.
+
+use clap::Args;
+
+use super::{Source, SourceArgs, text};
+use crate::clock::Clock;
+use crate::ledger::view::{Details, Written};
+use crate::output::{Format, print, print_json};
+use crate::timestamp::Timestamp;
+
+/// What `certs show` is told.
+#[derive(Debug, Clone, Args)]
+pub struct ShowArgs {
+    /// A serial number, or the name or the UID of a CertificateSigningRequest.
+    #[arg(value_name = "SERIAL|CSR")]
+    name: String,
+    #[command(flatten)]
+    source: SourceArgs,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+pub(super) async fn run(args: ShowArgs) -> anyhow::Result<()> {
+    let details = Source::open(args.source).await?.details(&args.name).await?;
+    match args.output {
+        Format::Table => print(&as_text(&details, Clock::default().now())),
+        Format::Json => print_json(&details)?,
+    }
+    Ok(())
+}
+
+fn as_text(details: &Details, now: Timestamp) -> String {
+    let mut text: String = facts(details, now).into_iter().map(|(name, fact)| format!("{name:<12}{fact}\n")).collect();
+    if let Some(pem) = &details.pem {
+        text.push_str("\nCertificate\n");
+        text.push_str(&text::certificate(pem));
+        text.push_str(&format!("\n{pem}"));
+    }
+    text.push_str(&format!("\nRequest\n\n{}\n", details.csr.trim_end()));
+    if let Some(pem) = &details.issuer_pem {
+        text.push_str(&format!("\nAuthority\n{}\n{pem}", text::certificate(pem)));
+    }
+    text
+}
+
+fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
+    let certificate = &details.certificate;
+    let holder = match certificate.cluster.as_str() {
+        "" => "the gateway".to_owned(),
+        cluster => format!("cluster {cluster}, addon {}, agent {}", certificate.addon, certificate.agent),
+    };
+    let (signer, generation) = (&certificate.signer, &details.generation);
+    let mut facts = vec![
+        ("serial", certificate.serial.clone()),
+        ("state", state(details, now)),
+        ("holder", holder),
+        ("valid", format!("{} to {}", certificate.not_before, certificate.not_after)),
+        ("last seen", last_seen(details)),
+        ("signer", format!("{signer} ({}), rules of generation {generation}", details.signer_name)),
+        ("issuer", certificate.issuer.clone()),
+        ("request", format!("{}, UID {}", certificate.request, certificate.uid)),
+        ("requester", details.requester.clone()),
+        ("decided", written(&details.decided)),
+        ("tbs", format!("SHA-256 {}", details.tbs)),
+    ];
+    facts.extend(details.signed.as_ref().map(|signed| ("signed", written(signed))));
+    facts.extend(details.ended.as_ref().map(|ended| (certificate.state.name(), written(ended))));
+    facts.extend(details.reason.as_ref().map(|reason| ("because", reason.clone())));
+    facts
+}
+
+fn state(details: &Details, now: Timestamp) -> String {
+    let certificate = &details.certificate;
+    let at = certificate.published_at.map(|at| format!(" at {at}")).unwrap_or_default();
+    let expired = if certificate.is_expired(now) { ", expired" } else { "" };
+    format!("{}{at}{expired}", certificate.state)
+}
+
+fn last_seen(details: &Details) -> String {
+    match (&details.certificate.last_seen, &details.certificate.last_seen_from) {
+        (Some(at), Some(from)) => format!("{at} from {from}"),
+        (Some(at), None) => at.to_string(),
+        (None, _) => "never at the gateway".to_owned(),
+    }
+}
+
+fn written(written: &Written) -> String {
+    let Written { seq, time, replica, epoch } = written;
+    format!("{time} by {replica}, epoch {epoch}, row {seq}")
+}

@@ -1,0 +1,98 @@
+//! A certificate for people to read.
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::FromDer;
+
+use crate::public_key::KeyKind;
+use crate::timestamp::Timestamp;
+
+/// Lines with two blanks before them.
+pub(super) fn certificate(pem: &str) -> String {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok();
+    let parsed = der.as_ref().and_then(|der| X509Certificate::from_der(der).ok()).map(|(_, certificate)| certificate);
+    let (Some(der), Some(certificate)) = (&der, &parsed) else {
+        return "  it cannot be read\n".to_owned();
+    };
+    let mut lines = vec![
+        ("subject", certificate.subject().to_string()),
+        ("issuer", certificate.issuer().to_string()),
+        ("serial", certificate.raw_serial_as_string()),
+        ("not before", time(certificate.validity().not_before.timestamp())),
+        ("not after", time(certificate.validity().not_after.timestamp())),
+        ("key", key(certificate)),
+    ];
+    lines.extend(certificate.extensions().iter().filter_map(|extension| extension_text(extension.parsed_extension())));
+    lines.push(("SHA-256", colons(ring::digest::digest(&ring::digest::SHA256, der).as_ref())));
+    lines.into_iter().map(|(name, value)| format!("  {name:<20}{value}\n")).collect()
+}
+
+fn time(unix: i64) -> String {
+    Timestamp::from_unix(unix).to_string()
+}
+
+fn key(certificate: &X509Certificate<'_>) -> String {
+    KeyKind::of_public_key(certificate.public_key().raw)
+        .map_or_else(|error| error.to_string(), |kind| kind.as_str().to_owned())
+}
+
+fn extension_text(extension: &ParsedExtension<'_>) -> Option<(&'static str, String)> {
+    Some(match extension {
+        ParsedExtension::SubjectAlternativeName(names) => {
+            ("alternative names", names.general_names.iter().map(general_name).collect::<Vec<_>>().join(", "))
+        }
+        ParsedExtension::KeyUsage(usage) => ("key usage", usage.to_string()),
+        ParsedExtension::ExtendedKeyUsage(usage) => {
+            let known = [(usage.client_auth, "client authentication"), (usage.server_auth, "server authentication")];
+            let known = known.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.to_owned());
+            let other = usage.other.iter().map(ToString::to_string);
+            ("extended key usage", known.chain(other).collect::<Vec<_>>().join(", "))
+        }
+        ParsedExtension::BasicConstraints(constraints) => {
+            ("certificate authority", if constraints.ca { "yes" } else { "no" }.to_owned())
+        }
+        ParsedExtension::SubjectKeyIdentifier(id) => ("subject key id", colons(id.0)),
+        ParsedExtension::AuthorityKeyIdentifier(id) => ("authority key id", colons(id.key_identifier.as_ref()?.0)),
+        _ => return None,
+    })
+}
+
+fn general_name(name: &GeneralName<'_>) -> String {
+    match name {
+        GeneralName::DNSName(name) => format!("DNS {name}"),
+        GeneralName::URI(name) => format!("URI {name}"),
+        GeneralName::RFC822Name(name) => format!("email {name}"),
+        GeneralName::IPAddress([a, b, c, d]) => format!("IP {a}.{b}.{c}.{d}"),
+        GeneralName::IPAddress(bytes) => match <[u8; 16]>::try_from(*bytes) {
+            Ok(bytes) => format!("IP {}", std::net::Ipv6Addr::from(bytes)),
+            Err(_) => format!("IP {}", colons(bytes)),
+        },
+        other => other.to_string(),
+    }
+}
+
+fn colons(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leaf_of_the_profiles_is_read() {
+        let text = certificate(include_str!("../../../certs/profiles/client-leaf.pem"));
+        for word in [
+            "subject             ",
+            "key usage           Digital Signature",
+            "client authentication",
+            "EC P-256",
+            "SHA-256",
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert_eq!(certificate("nonsense"), "  it cannot be read\n");
+    }
+}

@@ -1,0 +1,327 @@
+//! Moves what is over and done with out of the ledger into a file, while its hub goes on.
+//!
+//! The file is complete, on disk and read back before the first row is deleted. The deleting is done in steps, each one
+//! transaction that leaves the ledger whole: the index of certificates never has half of one, and the last row always stays,
+//! because the chain goes on from it. After a crash the same command goes on where it broke off.
+
+mod plan;
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::connection::Connection;
+use super::error::classify;
+use super::file::{self, FileError};
+use super::{LedgerError, Location, schema};
+use crate::journal::chain::{Chain, Fault};
+use crate::journal::entry::{Hash, Tip};
+use crate::timestamp::Timestamp;
+
+/// Rows that are read together.
+const ROWS: u64 = 1000;
+
+/// What to move, and where to.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    /// The ledger.
+    pub location: Location,
+    /// Only what was written and has expired before this time.
+    pub before: Timestamp,
+    /// The file; made, and never written over.
+    pub to: PathBuf,
+    /// The time, which goes into the ledger.
+    pub now: Timestamp,
+}
+
+/// What was moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archived {
+    /// The first row in the file, and the last; `None` when there was nothing to move, and no file was made.
+    pub rows: Option<(u64, u64)>,
+    /// Whether the file was there already, complete, and only the rest of its rows was still to be deleted.
+    pub resumed: bool,
+    /// Why what comes after it stays.
+    pub stays: String,
+}
+
+/// Why nothing, or not everything, was moved.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// Certificates that are valid now would have to go.
+    #[error("{0} is in the future: only what is over can be archived")]
+    Future(Timestamp),
+    /// The file is an archive, and the ledger knows.
+    #[error("{} was archived completely before: rows {first} to {last}; name another file for what came after", file.display())]
+    Done {
+        /// Which.
+        file: PathBuf,
+        /// Its first row.
+        first: u64,
+        /// Its last row.
+        last: u64,
+    },
+    /// The file is something else.
+    #[error("{} exists, and is no archive of the next rows of this ledger ({cause}); name another file", file.display())]
+    Other {
+        /// Which.
+        file: PathBuf,
+        /// What is in it.
+        cause: String,
+    },
+    /// The file was not finished, and nothing depends on it.
+    #[error("{} was not finished: {cause}. Nothing of it was taken out of the ledger: delete it, or name another file", file.display())]
+    Unfinished {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        cause: FileError,
+    },
+    /// Rows are in the file alone, and it is damaged.
+    #[error("{} is damaged: {cause}. Rows up to {through} are nowhere else: restore it from a backup", file.display())]
+    Damaged {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        cause: FileError,
+        /// The last row that is not in the ledger any more.
+        through: u64,
+    },
+    /// The file cannot be written.
+    #[error("{} cannot be written: {cause}; nothing was taken out of the ledger", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// In the system's words.
+        cause: String,
+    },
+    /// What was written is not what is read.
+    #[error("{} is not what was written to it: {cause}; nothing was taken out of the ledger", file.display())]
+    ReadBack {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        cause: FileError,
+    },
+    /// The ledger is not good.
+    #[error("the ledger is not good, and nothing was taken out of it: {0}")]
+    Fault(#[from] Fault),
+    /// Another archive was made meanwhile.
+    #[error("rows were archived by somebody else meanwhile; nothing was lost, look at both files")]
+    Overtaken,
+    /// The store.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The store, before its ledger is named.
+    #[error("the store failed: {0}")]
+    Store(#[from] sqlx::Error),
+}
+
+/// Moves rows; `progress` gets how many of how many are done.
+///
+/// # Errors
+/// [`ArchiveError`]; each says what is where.
+pub async fn archive(archive: Archive, progress: impl Fn(u64, u64)) -> Result<Archived, ArchiveError> {
+    if archive.before > archive.now {
+        return Err(ArchiveError::Future(archive.before));
+    }
+    let location = archive.location.clone();
+    let mut connection = schema::open_to_archive(&location).await?;
+    let moved = archive.run(&mut connection, progress).await;
+    moved.map_err(|error| match error {
+        ArchiveError::Store(error) => classify(&location, &error).into(),
+        other => other,
+    })
+}
+
+impl Archive {
+    async fn run(&self, connection: &mut Connection, progress: impl Fn(u64, u64)) -> Result<Archived, ArchiveError> {
+        let floor = Floor::read(connection).await?;
+        let last = last_row(connection).await?;
+        if self.to.exists() {
+            return self.resume(connection, &floor, last, progress).await;
+        }
+        let through = floor.tip().seq;
+        let to = last.saturating_sub(1).max(through);
+        let plan = plan::plan(connection, through, to, Some(self.before)).await?;
+        let Some(end) = plan.steps.last().copied() else {
+            return Ok(Archived { rows: None, resumed: false, stays: plan.stays });
+        };
+        let tip = self.write(connection, floor.tip(), end, &progress).await?;
+        self.read_back(floor.tip(), tip)?;
+        self.delete(connection, through, &plan.steps, &progress).await?;
+        Ok(Archived { rows: Some((through + 1, end)), resumed: false, stays: plan.stays })
+    }
+
+    /// Writes rows up to `end` to the new file, following the chain, and returns only when they are on disk.
+    async fn write(
+        &self,
+        connection: &mut Connection,
+        from: Tip,
+        end: u64,
+        progress: &impl Fn(u64, u64),
+    ) -> Result<Tip, ArchiveError> {
+        let failed = |error: std::io::Error| ArchiveError::File { file: self.to.clone(), cause: error.to_string() };
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.to).map_err(failed)?;
+        let written = self.write_to(file, connection, from, end, progress).await;
+        if written.is_err() && std::fs::remove_file(&self.to).is_err() {
+            tracing::warn!(file = %self.to.display(), "The archive is not complete, and could not be removed");
+        }
+        written
+    }
+
+    async fn write_to(
+        &self,
+        file: File,
+        connection: &mut Connection,
+        from: Tip,
+        end: u64,
+        progress: &impl Fn(u64, u64),
+    ) -> Result<Tip, ArchiveError> {
+        let failed = |error: std::io::Error| ArchiveError::File { file: self.to.clone(), cause: error.to_string() };
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        let mut chain = Chain::after(from, None);
+        while chain.tip().seq < end {
+            let after = chain.tip().seq;
+            let sql = "SELECT seq, entry, hash FROM entries WHERE seq > $1 AND seq <= $2 ORDER BY seq";
+            let to = end.min(after + ROWS);
+            let rows = connection.rows(sql.to_owned(), vec![after.into(), to.into()]).await?;
+            if rows.is_empty() {
+                return Err(ArchiveError::Overtaken);
+            }
+            for row in &rows {
+                chain.follow(row.count(0), row.str(1), row.bytes(2))?;
+                writeln!(file, "{}", row.str(1)).map_err(failed)?;
+            }
+            progress((chain.tip().seq - from.seq) / 2, end - from.seq);
+        }
+        file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
+        let directory = self.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        Ok(chain.tip())
+    }
+
+    fn read_back(&self, from: Tip, written: Tip) -> Result<(), ArchiveError> {
+        let failed = |cause| ArchiveError::ReadBack { file: self.to.clone(), cause };
+        let begin = |row| (row == from.seq + 1).then(|| Chain::after(from, None));
+        let (_, chain) = file::follow(&self.to, begin, |_| ()).map_err(failed)?;
+        if chain.tip() == written { Ok(()) } else { Err(failed(FileError::Cut(chain.tip().seq))) }
+    }
+
+    /// Takes the rows of the file out of the ledger.
+    async fn delete(
+        &self,
+        connection: &mut Connection,
+        through: u64,
+        steps: &[u64],
+        progress: &impl Fn(u64, u64),
+    ) -> Result<(), ArchiveError> {
+        let (mut before, end) = (through, steps.last().copied().unwrap_or(through));
+        for step in steps.iter().copied() {
+            connection.begin_to_archive().await?;
+            self.delete_step(connection, before, step).await?;
+            connection.command("COMMIT").await?;
+            before = step;
+            progress((end - through + step - through) / 2, end - through);
+        }
+        Ok(())
+    }
+
+    async fn delete_step(&self, connection: &mut Connection, before: u64, step: u64) -> Result<(), ArchiveError> {
+        if Floor::read(connection).await?.tip().seq != before {
+            return Err(ArchiveError::Overtaken);
+        }
+        let file = self.name();
+        let sql =
+            "INSERT INTO archives (through, hash, file, time) SELECT seq, hash, $2, $3 FROM entries WHERE seq = $1";
+        let values = vec![step.into(), file.as_str().into(), self.now.to_string().into()];
+        if connection.execute(sql.to_owned(), values).await? != 1 {
+            return Err(ArchiveError::Overtaken);
+        }
+        // One row per file: how far it was taken out.
+        let sql = "DELETE FROM archives WHERE file = $2 AND through < $1";
+        connection.execute(sql.to_owned(), vec![step.into(), file.into()]).await?;
+        for table in ["certificates", "entries"] {
+            connection.execute(format!("DELETE FROM {table} WHERE seq <= $1"), vec![step.into()]).await?;
+        }
+        Ok(())
+    }
+
+    /// The file is there: a complete one is finished, anything else is explained.
+    async fn resume(
+        &self,
+        connection: &mut Connection,
+        floor: &Floor,
+        last: u64,
+        progress: impl Fn(u64, u64),
+    ) -> Result<Archived, ArchiveError> {
+        let through = floor.tip().seq;
+        let begin = |row| floor.before(row).map(|tip| Chain::after(tip, None));
+        let (first, chain) = file::follow(&self.to, begin, |_| ()).map_err(|cause| self.explain(floor, cause))?;
+        let (end, file) = (chain.tip().seq, self.to.clone());
+        if end <= through {
+            return Err(ArchiveError::Done { file, first, last: end });
+        }
+        let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
+        let rows = connection.rows(sql, vec![end.into()]).await?;
+        let same = rows.first().is_some_and(|row| row.bytes(0) == chain.tip().hash.as_bytes());
+        let plan = plan::plan(connection, through, end, None).await?;
+        if !same || end >= last || plan.steps.last() != Some(&end) {
+            let cause = format!("row {end} of the ledger is another one, or not over");
+            return Err(ArchiveError::Other { file, cause });
+        }
+        self.delete(connection, through, &plan.steps, &progress).await?;
+        let stays = format!("row {} was not in the file", end + 1);
+        Ok(Archived { rows: Some((first, end)), resumed: true, stays })
+    }
+
+    fn explain(&self, floor: &Floor, cause: FileError) -> ArchiveError {
+        let (file, through) = (self.to.clone(), floor.tip().seq);
+        if floor.files.contains(&self.name()) {
+            return ArchiveError::Damaged { file, cause, through };
+        }
+        match cause {
+            FileError::Empty | FileError::Cut(_) => ArchiveError::Unfinished { file, cause },
+            other => ArchiveError::Other { file, cause: other.to_string() },
+        }
+    }
+
+    /// The file's name for the ledger.
+    fn name(&self) -> String {
+        std::path::absolute(&self.to).unwrap_or_else(|_| self.to.clone()).display().to_string()
+    }
+}
+
+/// Where the ledger begins: after its archives.
+struct Floor {
+    tips: Vec<Tip>,
+    files: Vec<String>,
+}
+
+impl Floor {
+    async fn read(connection: &mut Connection) -> Result<Self, sqlx::Error> {
+        let sql = "SELECT through, hash, file FROM archives ORDER BY through".to_owned();
+        let rows = connection.rows(sql, Vec::new()).await?;
+        let tip = |row: &super::connection::Cells| {
+            Some(Tip { seq: row.count(0), hash: Hash::from_bytes(row.bytes(1))?, time: Timestamp::from_unix(0) })
+        };
+        Ok(Self {
+            tips: std::iter::once(Tip::EMPTY).chain(rows.iter().filter_map(tip)).collect(),
+            files: rows.iter().map(|row| row.text(2)).collect(),
+        })
+    }
+
+    fn tip(&self) -> Tip {
+        self.tips.last().copied().unwrap_or(Tip::EMPTY)
+    }
+
+    fn before(&self, row: u64) -> Option<Tip> {
+        self.tips.iter().find(|tip| tip.seq + 1 == row).copied()
+    }
+}
+
+async fn last_row(connection: &mut Connection) -> Result<u64, sqlx::Error> {
+    let rows = connection.rows("SELECT MAX(seq) FROM entries".to_owned(), Vec::new()).await?;
+    Ok(rows.first().map_or(0, |row| row.count(0)))
+}

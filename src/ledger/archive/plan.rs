@@ -1,0 +1,121 @@
+//! Which rows can go: the longest beginning of the ledger that is over and done with, in steps of which each leaves it whole.
+
+use crate::journal::entry::Entry;
+use crate::ledger::connection::{Cells, Connection};
+use crate::ledger::view::State;
+use crate::timestamp::Timestamp;
+
+/// Rows of one transaction, about: the hub waits for it.
+const STEP: u64 = 5000;
+/// Rows of the index that are looked at together.
+const ROWS: u64 = 5000;
+
+/// What can go, and why what comes after it stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The last row of each step.
+    pub(super) steps: Vec<u64>,
+    /// One sentence.
+    pub(super) stays: String,
+}
+
+/// Plans to move rows after `through`, as far as row `to` at most. With `before`, only what was written before it and has
+/// expired before it.
+pub(super) async fn plan(
+    connection: &mut Connection,
+    through: u64,
+    to: u64,
+    before: Option<Timestamp>,
+) -> Result<Plan, sqlx::Error> {
+    let (mut to, mut stays) = (to, format!("row {} is the last", to + 1));
+    if let Some(before) = before {
+        let older = written_before(connection, through, to, before).await?;
+        if older < to {
+            (to, stays) = (older, format!("row {} was written on {before} or later", older + 1));
+        }
+    }
+    let mut cuts = Cuts { last_entry: 0, best: through, steps: Vec::new(), begun: through };
+    let mut after = through;
+    loop {
+        let sql = format!(
+            "SELECT seq, state, not_after, signed_seq, ended_seq, serial, request FROM certificates \
+             WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT {ROWS}"
+        );
+        let rows = connection.rows(sql, vec![after.into(), to.into()]).await?;
+        let Some(last) = rows.last() else { break };
+        after = last.count(0);
+        for row in &rows {
+            cuts.offer(row.count(0) - 1);
+            if let Some(reason) = keeps(row, before) {
+                return Ok(cuts.plan(reason));
+            }
+            cuts.last_entry = cuts.last_entry.max(row.count(3)).max(row.count(4));
+        }
+    }
+    cuts.offer(to);
+    Ok(cuts.plan(stays))
+}
+
+/// Why a certificate stays, if it does.
+fn keeps(row: &Cells, before: Option<Timestamp>) -> Option<String> {
+    let (seq, not_after) = (row.count(0), Timestamp::from_unix(row.int(2).unwrap_or(i64::MAX)));
+    let state: Option<State> = row.str(1).parse().ok(); // no state: it stays, and `certs verify` says more
+    match state {
+        None | Some(State::Intent | State::Signed) => {
+            Some(format!("row {seq} is about the request {}, which is still open; a running hub closes it", row.str(6)))
+        }
+        Some(State::Published | State::Unpublished) if before.is_some_and(|before| not_after >= before) => {
+            Some(format!("row {seq} is about the certificate {}, which is valid until {not_after}", row.str(5)))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Rows after which nothing speaks of a certificate that was decided on before them.
+struct Cuts {
+    /// The last entry about the certificates so far.
+    last_entry: u64,
+    best: u64,
+    steps: Vec<u64>,
+    begun: u64,
+}
+
+impl Cuts {
+    /// All certificates up to row `at` were looked at.
+    fn offer(&mut self, at: u64) {
+        if at <= self.best || self.last_entry > at {
+            return;
+        }
+        self.best = at;
+        if at - self.begun >= STEP {
+            self.steps.push(at);
+            self.begun = at;
+        }
+    }
+
+    fn plan(mut self, stays: String) -> Plan {
+        if self.best > self.begun {
+            self.steps.push(self.best);
+        }
+        Plan { steps: self.steps, stays }
+    }
+}
+
+/// The last row of `after + 1 ..= to` that was written before a time; `after` if none was. Times do not go back.
+async fn written_before(
+    connection: &mut Connection,
+    after: u64,
+    to: u64,
+    before: Timestamp,
+) -> Result<u64, sqlx::Error> {
+    let (mut older, mut newer) = (after, to + 1);
+    while newer - older > 1 {
+        let middle = older + (newer - older) / 2;
+        let sql = "SELECT entry FROM entries WHERE seq = $1".to_owned();
+        let rows = connection.rows(sql, vec![middle.into()]).await?;
+        let entry = rows.first().and_then(|row| Entry::parse(row.str(0)).ok()); // following the chain will say what is wrong
+        let time = entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time));
+        if time.is_some_and(|time| time < before) { older = middle } else { newer = middle }
+    }
+    Ok(older)
+}

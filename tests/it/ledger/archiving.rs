@@ -1,0 +1,278 @@
+//! What is over goes into files, and the chain is still checked across them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use addon_signer::journal::record::Record;
+use addon_signer::ledger::archive::{Archive, ArchiveError, Archived, archive};
+use addon_signer::ledger::verify::{Check, Report, VerifyError, verify};
+use addon_signer::ledger::{Existing, Intended, Location, Writer};
+use addon_signer::timestamp::Timestamp;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::checker;
+use super::rows;
+use super::{Open, fill, mk_intent, mk_signed, options, sqlite};
+use crate::support::store::{TestStore, on_every_store};
+
+/// The certificates of `mk_intent` are over.
+const OVER: Timestamp = Timestamp::from_unix(1_795_086_401);
+
+async fn hub(location: &Location, clock: &Clock, epoch: u64) -> Open {
+    let (mut options, epoch) = options(location, "hub-a", epoch);
+    options.clock = clock.clone();
+    let (writer, ledger) = Writer::new(options);
+    let open = Open { ledger, writer: tokio::spawn(writer.run(epoch)) };
+    open.ledger.append(Record::Leader, "").await.unwrap();
+    open
+}
+
+/// A clock that stands in the time of the certificates of `mk_intent`.
+fn clock() -> Clock {
+    let clock = Clock::default();
+    let (now, then) = (clock.now().unix(), 1_795_040_000);
+    match u64::try_from(now - then) {
+        Ok(ahead) => clock.set_back(Duration::from_secs(ahead)),
+        Err(_) => clock.advance(Duration::from_secs(u64::try_from(then - now).unwrap())),
+    }
+    clock
+}
+
+async fn publish(hub: &Open, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        hub.ledger.published(format!("{n:032x}"), OVER).await;
+    }
+    // Notes are written before what is asked for after them.
+    hub.ledger.append(Record::Leader, "").await.unwrap();
+}
+
+/// 300 certificates that are over and one that is not, with something after it.
+async fn prepare(location: &Location) -> u64 {
+    let clock = clock();
+    let open = hub(location, &clock, 1).await;
+    fill(&open, 0..300).await;
+    publish(&open, 0..300).await;
+    clock.advance(Duration::from_secs(40_000));
+    let mut lasting = mk_intent(300);
+    lasting.not_after = OVER.plus(Duration::from_secs(1_000_000));
+    open.ledger.intend(lasting).await.unwrap();
+    open.ledger.append(mk_signed(300), "").await.unwrap();
+    fill(&open, 301..310).await;
+    publish(&open, 300..310).await;
+    open.close().await;
+    1 + 1 + 1 + 600 + 1 // opened, leader, ours, certificates, ours
+}
+
+fn to(location: &Location, file: &Path) -> Archive {
+    Archive { location: location.clone(), before: OVER, to: file.to_owned(), now: OVER.plus(Duration::from_secs(60)) }
+}
+
+async fn move_out(location: &Location, file: &Path) -> Result<Archived, ArchiveError> {
+    archive(to(location, file), |_, _| ()).await
+}
+
+async fn check(location: &Location, archives: &[&Path]) -> Result<Report, VerifyError> {
+    let archives = archives.iter().map(|path| PathBuf::from(*path)).collect();
+    verify(Check { location: location.clone(), head: None, archives }, |_| ()).await
+}
+
+#[tokio::test]
+async fn what_is_over_goes_and_the_chain_is_checked_across() {
+    on_every_store(async |store| across(store, &store.url().parse().unwrap()).await).await;
+}
+
+async fn across(store: &TestStore, location: &Location) {
+    let over = prepare(location).await;
+    let whole = check(location, &[]).await.unwrap();
+    let dir = TempDir::new().unwrap();
+    let (first, second) = (dir.path().join("1.jsonl"), dir.path().join("2.jsonl"));
+    let moved = move_out(location, &first).await.unwrap();
+    assert_eq!((moved.rows, moved.resumed), (Some((1, over)), false));
+    assert!(moved.stays.contains("valid until"), "{}", moved.stays);
+    assert_eq!(fs::metadata(&first).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let rest = check(location, &[]).await.unwrap();
+    assert_eq!((rest.unchecked, rest.first, rest.certificates, rest.tip), (over, over + 1, 10, whole.tip));
+    let all = check(location, &[&first]).await.unwrap();
+    assert_eq!((all.unchecked, all.first, all.tip, &all.ledger), (0, 1, whole.tip, &whole.ledger));
+    if let TestStore::Sqlite(dir) = store {
+        let (good, said) = checker::check(&[&first, &dir.path().join("ledger.db")], None).await;
+        assert!(good, "{said}");
+    }
+
+    // The hub goes on, and knows what stayed.
+    let clock = clock();
+    let open = hub(location, &clock, 2).await;
+    let again = open.ledger.intend(mk_intent(300)).await.unwrap();
+    assert!(matches!(again, Intended::Existing(Existing::Signed { .. })), "{again:?}");
+    open.close().await;
+    let later = Archive {
+        before: OVER.plus(Duration::from_secs(1_000_001)),
+        now: OVER.plus(Duration::from_secs(2_000_000)),
+        ..to(location, &second)
+    };
+    let moved = archive(later, |_, _| ()).await.unwrap();
+    assert_eq!(moved.rows, Some((over + 1, rest.tip.seq + 1)));
+    let all = check(location, &[&first, &second]).await.unwrap();
+    assert_eq!((all.unchecked, all.first, all.certificates), (0, 1, 0));
+    assert_eq!(rows::number(store, "(SELECT COUNT(*) FROM archives)").await, 2);
+    assert_eq!(rows::number(store, "(SELECT COUNT(*) FROM entries)").await, 1);
+
+    assert_eq!(check(location, &[&second]).await.unwrap().unchecked, over);
+    let error = check(location, &[&first]).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("rows {} to ", over + 1)) && error.contains("later archive"), "{error}");
+    let error = check(location, &[&second, &first]).await.unwrap_err().to_string();
+    assert!(error.contains("1.jsonl"), "{error}");
+    let altered = fs::read_to_string(&first).unwrap().replacen("cluster1", "cluster2", 1);
+    fs::write(&first, altered).unwrap();
+    let error = check(location, &[&first, &second]).await.unwrap_err().to_string();
+    assert!(error.contains("1.jsonl: row ") && error.contains("it was altered"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_open_or_valid_or_last_stays() {
+    let dir = TempDir::new().unwrap();
+    let location = sqlite(dir.path());
+    let clock = clock();
+    let open = hub(&location, &clock, 1).await;
+    let file = dir.path().join("a.jsonl");
+    open.ledger.intend(mk_intent(1)).await.unwrap();
+    open.ledger.append(mk_signed(1), "").await.unwrap();
+    let moved = move_out(&location, &file).await.unwrap();
+    assert_eq!(moved.rows, Some((1, 3)));
+    let moved = move_out(&location, &dir.path().join("b.jsonl")).await.unwrap();
+    assert_eq!(moved.rows, None);
+    assert!(moved.stays.contains("csr-1, which is still open"), "{}", moved.stays);
+    assert!(!dir.path().join("b.jsonl").exists());
+    let future = Archive { before: OVER.plus(Duration::from_secs(61)), ..to(&location, &file) };
+    assert!(matches!(archive(future, |_, _| ()).await, Err(ArchiveError::Future(_))));
+    let early = Archive { before: Timestamp::from_unix(1_700_000_000), ..to(&location, &dir.path().join("b.jsonl")) };
+    let moved = archive(early, |_, _| ()).await.unwrap();
+    assert!(moved.rows.is_none() && moved.stays.starts_with("row 4 was written on 2023"), "{}", moved.stays);
+    open.close().await;
+}
+
+#[tokio::test]
+async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command() {
+    let dir = TempDir::new().unwrap();
+    let location = sqlite(dir.path());
+    let over = prepare(&location).await;
+    let (database, copy) = (dir.path().join("ledger.db"), dir.path().join("copy.db"));
+    fs::copy(&database, &copy).unwrap();
+    let back = || {
+        for suffix in ["-wal", "-shm"] {
+            // There is none where the last connection was closed in good order.
+            let _ = fs::remove_file(dir.path().join(format!("ledger.db{suffix}")));
+        }
+        fs::copy(&copy, &database).unwrap();
+    };
+    let file = dir.path().join("a.jsonl");
+    move_out(&location, &file).await.unwrap();
+    let error = move_out(&location, &file).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("was archived completely before: rows 1 to {over}")), "{error}");
+    let whole = fs::read(&file).unwrap();
+
+    // Written, and nothing deleted.
+    back();
+    let error = check(&location, &[&file]).await.unwrap_err().to_string();
+    assert!(error.contains("was `certs archive` finished?"), "{error}");
+    let moved = move_out(&location, &file).await.unwrap();
+    assert_eq!((moved.rows, moved.resumed), (Some((1, over)), true));
+    check(&location, &[&file]).await.unwrap();
+
+    // Half written.
+    back();
+    for length in [0, 20, whole.len() / 2] {
+        fs::write(&file, &whole[..length]).unwrap();
+        let error = move_out(&location, &file).await.unwrap_err().to_string();
+        assert!(error.contains("was not finished") && error.contains("delete it"), "{error}");
+        assert_eq!(fs::metadata(&file).unwrap().len(), length as u64);
+    }
+    check(&location, &[]).await.unwrap();
+
+    // Something else.
+    for other in ["# my notes\n".to_owned(), String::from_utf8(whole.clone()).unwrap().replacen("hub-a", "hub-b", 1)] {
+        fs::write(&file, &other).unwrap();
+        let error = move_out(&location, &file).await.unwrap_err().to_string();
+        assert!(error.contains("name another file"), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), other);
+    }
+
+    // Moved, and damaged since.
+    fs::write(&file, &whole).unwrap();
+    move_out(&location, &file).await.unwrap();
+    fs::write(&file, &whole[..whole.len() - 5]).unwrap();
+    let error = move_out(&location, &file).await.unwrap_err().to_string();
+    assert!(error.contains("restore it from a backup"), "{error}");
+}
+
+#[tokio::test]
+async fn an_archive_that_is_killed_at_any_moment_loses_nothing() {
+    let dir = TempDir::new().unwrap();
+    let location = sqlite(dir.path());
+    let clock = Clock::default();
+    clock.set_back(Duration::from_secs(400 * 86_400));
+    let open = hub(&location, &clock, 1).await;
+    let past = |n: u64| {
+        let mut intent = mk_intent(n);
+        intent.not_after = clock.now();
+        intent
+    };
+    for n in 0..40 {
+        let numbers = n * 250..(n + 1) * 250;
+        let work = numbers.clone().map(|n| {
+            let (ledger, intent) = (open.ledger.clone(), past(n));
+            tokio::spawn(async move {
+                ledger.intend(intent).await.unwrap();
+                ledger.append(mk_signed(n), "").await.unwrap();
+            })
+        });
+        for done in work.collect::<Vec<_>>() {
+            done.await.unwrap();
+        }
+        publish(&open, numbers).await;
+    }
+    let file = dir.path().join("a.jsonl");
+    let before = Clock::default().now().minus(Duration::from_secs(86_400)).to_string();
+    let (mut kills, mut finished) = (0, false);
+    while !finished && kills < 60 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_addon-signer"))
+            .args(["certs", "archive", "--before", &before, "--to"])
+            .arg(&file)
+            .args(["--ledger", &location.to_string()])
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let wait = Duration::from_millis(20 + 40 * kills);
+        match tokio::time::timeout(wait, child.wait()).await.map(|status| status.unwrap().success()) {
+            // Nothing was moved, and the command says to delete the file.
+            Ok(false) => fs::remove_file(&file).unwrap(),
+            Ok(true) => finished = true,
+            Err(_) => {
+                child.kill().await.unwrap();
+                kills += 1;
+            }
+        }
+        let archives: Vec<&Path> = if rows_moved(&location).await { vec![&file] } else { vec![] };
+        if archives.is_empty() {
+            assert_eq!(check(&location, &[]).await.unwrap().certificates, 10_000);
+        } else if finished {
+            assert_eq!(check(&location, &archives).await.unwrap().unchecked, 0);
+        } else {
+            check(&location, &[]).await.unwrap();
+        }
+    }
+    assert!(finished && kills > 0);
+    open.close().await;
+}
+
+async fn rows_moved(location: &Location) -> bool {
+    check(location, &[]).await.unwrap().unchecked > 0
+}

@@ -1,0 +1,174 @@
+//! `addon-signer certs` as people and scripts use it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use addon_signer::journal::head::Head;
+use addon_signer::journal::record::Record;
+use addon_signer::ledger::{Health, Location, Seen};
+use addon_signer::private_key::PrivateKey;
+use addon_signer::public_key::KeyKind;
+use addon_signer::timestamp::Timestamp;
+use data_encoding::BASE64;
+use ring::rand::SystemRandom;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+
+use super::rows;
+use super::{fill, mk_intent, open, options};
+use crate::cli::run;
+use crate::support::store::{TestStore, on_every_store};
+
+/// Certificates of the ledger that `prepare` makes.
+const ALL: usize = 121;
+
+/// 120 certificates of bytes that are none, a real one, and the published head.
+async fn prepare(location: &Location, head: &Path) {
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
+    let (options, epoch) = options(location, "hub-a", 3);
+    options.clock.set_back(Duration::from_secs(3600)); // everything is old enough to be archived
+    let hub = open((options, epoch)).await;
+    hub.ledger.append(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await.unwrap();
+    fill(&hub, 0..120).await;
+    let mut intent = mk_intent(120);
+    intent.not_after = Timestamp::from_unix(4_102_444_800);
+    (intent.cluster, intent.agent) = ("a-cluster-with-a-name-of-its-own".to_owned(), "other".to_owned());
+    hub.ledger.intend(intent).await.unwrap();
+    let leaf = CertificateDer::from_pem_slice(include_bytes!("../../../certs/profiles/client-leaf.pem")).unwrap();
+    let (uid, serial) = ("uid-120".to_owned(), format!("{:032x}", 120));
+    hub.ledger.append(Record::Signed { uid, serial: serial.clone(), certificate: leaf.to_vec() }, "").await.unwrap();
+    let at = Timestamp::from_unix(1_795_040_000);
+    hub.ledger.published(serial.clone(), at).await;
+    hub.ledger.seen(vec![Seen { serial, at, from: "192.0.2.1".to_owned() }]).await;
+    let (ledger, tip) = match &*hub.ledger.health().borrow() {
+        Health::Up { ledger, tip } => (ledger.clone(), *tip),
+        other => panic!("{other:?}"),
+    };
+    fs::write(head, Head::sign(&ledger, tip, at, &key, &rng).unwrap().json()).unwrap();
+    hub.close().await;
+}
+
+#[tokio::test]
+async fn lists_are_tables_json_and_csv() {
+    on_every_store(lists).await;
+}
+
+async fn lists(store: &TestStore) {
+    let home = tempfile::tempdir().unwrap();
+    prepare(&store.url().parse().unwrap(), &home.path().join("head.json")).await;
+    let url = store.url();
+    let list = async |arguments: &[&str]| {
+        let all: Vec<&str> = ["certs", "list", "--ledger", &url].iter().chain(arguments).copied().collect();
+        let output = run(home.path(), &all).await;
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        output
+    };
+    let table = list(&["--limit", "2"]).await;
+    let lines: Vec<&str> = table.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", table.stdout);
+    assert!(lines[0].starts_with("SERIAL                            STATE"), "{}", table.stdout);
+    let newest = "00000000000000000000000000000078  published  a-cluste…its-own";
+    assert!(lines[1].starts_with(newest) && lines[1].contains("telemetry/other"), "{}", table.stdout);
+    assert!(lines[1].contains("2026-11-18T22:13:20Z"), "{}", table.stdout);
+    assert!(lines.iter().all(|line| line.chars().count() <= 125), "{}", table.stdout);
+    assert!(table.stderr.contains("--all"), "{}", table.stderr);
+
+    let all: Value = serde_json::from_str(&list(&["--all", "--output", "json"]).await.stdout).unwrap();
+    assert_eq!(all.as_array().unwrap().len(), ALL);
+    assert_eq!((&all[0]["state"], &all[0]["lastSeenFrom"]), (&"published".into(), &"192.0.2.1".into()));
+    let csv = list(&["--all", "--output", "csv", "--state", "signed", "--cluster", "cluster3"]).await;
+    assert_eq!((csv.stdout.lines().count(), csv.stderr.as_str()), (18, ""));
+    assert!(csv.stdout.starts_with("seq,serial,state,signer,cluster,"), "{}", csv.stdout);
+    assert_eq!(list(&["--signer", "nobody", "--output", "json"]).await.stdout, "[]\n");
+    assert_eq!(list(&["--signer", "nobody"]).await.stdout.lines().count(), 1);
+    assert_eq!(list(&["--not-seen-since", "2026-11-18", "--all", "--output", "csv"]).await.stdout.lines().count(), ALL);
+}
+
+#[tokio::test]
+async fn one_certificate_is_shown_with_everything_about_it() {
+    let (home, store) = (tempfile::tempdir().unwrap(), TestStore::sqlite());
+    prepare(&store.url().parse().unwrap(), &home.path().join("head.json")).await;
+    let shown = run(home.path(), &["certs", "show", "csr-120", "--ledger", &store.url()]).await;
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    for fact in [
+        "serial      00000000000000000000000000000078\n",
+        "holder      cluster a-cluster-with-a-name-of-its-own, addon telemetry, agent other\n",
+        "last seen   2026-11-18T22:13:20Z from 192.0.2.1\n",
+        "signer      telemetry (example.com/telemetry), rules of generation 1\n",
+        "requester   system:open-cluster-management:cluster1:agent1\n",
+        "by hub-a, epoch 3, row 24",
+        "\n  subject             ",
+        "\n  extended key usage  client authentication\n",
+        "\n-----BEGIN CERTIFICATE-----\n",
+        "\nRequest\n\n-----BEGIN CERTIFICATE REQUEST-----\n",
+    ] {
+        assert!(shown.stdout.contains(fact), "{fact}: {}", shown.stdout);
+    }
+    let json = run(home.path(), &["certs", "show", "78", "--output", "json", "--ledger", &store.url()]).await;
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&json["uid"], &json["decided"]["replica"]), (&"uid-120".into(), &"hub-a".into()));
+    let missing = run(home.path(), &["certs", "show", "nobody", "--ledger", &store.url()]).await;
+    assert_eq!((missing.code, missing.stdout.as_str()), (1, ""));
+    assert!(missing.stderr.contains("no certificate and no request is named \"nobody\""), "{}", missing.stderr);
+}
+
+#[tokio::test]
+async fn the_check_says_what_is_good_and_names_the_first_bad_row() {
+    on_every_store(checks).await;
+}
+
+async fn checks(store: &TestStore) {
+    let home = tempfile::tempdir().unwrap();
+    let head = home.path().join("head.json");
+    prepare(&store.url().parse().unwrap(), &head).await;
+    let (url, head) = (store.url(), head.display().to_string());
+    let good = run(home.path(), &["certs", "verify", "--ledger", &url, "--head", &head]).await;
+    assert_eq!((good.code, good.stderr.as_str()), (0, ""), "{}", good.stderr);
+    for fact in ["good: the ledger ", "rows 1 to 245, the last has the hash ", "121 certificates in its index"] {
+        assert!(good.stdout.contains(fact), "{fact}: {}", good.stdout);
+    }
+    assert!(good.stdout.contains("vouches for the rows up to 245; its key "), "{}", good.stdout);
+
+    let file = home.path().join("2026.jsonl").display().to_string();
+    let archive = ["certs", "archive", "--ledger", &url, "--before", "0s", "--to", &file];
+    let moved = run(home.path(), &archive).await;
+    assert_eq!(moved.code, 0, "{}", moved.stderr);
+    assert!(moved.stdout.starts_with(&format!("rows 1 to 3 are in {file}\nrow 4 ")), "{}", moved.stdout);
+    let again = run(home.path(), &archive).await;
+    assert_eq!(again.code, 1);
+    assert!(again.stderr.contains("name another file"), "{}", again.stderr);
+    let rest = run(home.path(), &["certs", "verify", "--ledger", &url]).await;
+    assert!(rest.stdout.contains("rows 1 to 3 are in archives and were not checked"), "{}", rest.stdout);
+    let whole = run(home.path(), &["certs", "verify", "--ledger", &url, "--head", &head, "--archive", &file]).await;
+    assert!(whole.stdout.contains("rows 1 to 245"), "{}{}", whole.stdout, whole.stderr);
+
+    rows::run(store, "UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-120'").await;
+    let bad = run(home.path(), &["certs", "verify", "--ledger", &url]).await;
+    assert_eq!((bad.code, bad.stdout.as_str()), (1, ""));
+    assert!(bad.stderr.contains("row 244: the index of certificates says something else"), "{}", bad.stderr);
+    assert!(!bad.stderr.contains("not-for-any-log"), "{}", bad.stderr);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let missing = run(home.path(), &["certs", "list", "--ledger", "sqlite:///no/such/ledger.db"]).await;
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains("the ledger /no/such/ledger.db cannot be opened"), "{}", missing.stderr);
+    let nowhere = run(home.path(), &["certs", "list"]).await;
+    assert_eq!(nowhere.code, 1);
+    assert!(nowhere.stderr.contains("without --ledger the hub is asked"), "{}", nowhere.stderr);
+    for arguments in [
+        &["certs", "list", "--state", "gone"][..],
+        &["certs", "list", "--limit", "0"],
+        &["certs", "list", "--not-seen-since", "yesterday"],
+        &["certs", "verify"],
+        &["certs", "archive", "--ledger", "sqlite:///x", "--to", "y"],
+    ] {
+        let refused = run(home.path(), arguments).await;
+        assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{arguments:?}: {}", refused.stderr);
+    }
+}
