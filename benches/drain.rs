@@ -107,19 +107,27 @@ async fn main() {
         return;
     }
     let world = World::start(&arguments).await;
-    let (mut floor, mut ours) = (world.floor().await, world.ours().await);
-    for _ in 1..arguments.rounds {
-        floor.add(world.floor().await);
-        ours.add(world.ours().await);
+    let stores = Stores::start().await;
+    let mut figures = vec![world.floor().await];
+    for store in &stores.all {
+        figures.push(world.ours(store).await);
     }
-    floor.add(world.floor().await);
-    let mut figures = vec![floor, ours];
+    for _ in 1..arguments.rounds {
+        figures[0].add(world.floor().await);
+        for (store, figure) in stores.all.iter().zip(figures.iter_mut().skip(1)) {
+            figure.add(world.ours(store).await);
+        }
+    }
+    figures[0].add(world.floor().await);
+    let (fastest, rates) =
+        (figures[1].rate(), figures.iter().skip(2).map(|figure| (figure.who.clone(), figure.rate())));
+    let ratios: Vec<_> = rates.map(|(who, rate)| format!("{who}: {:.3}", rate / fastest)).collect();
+    println!("\nof the rate without durable writes: {}", ratios.join(", "));
     if let Some(few) = arguments.peer {
         figures.push(world.peer("addon-framework, unthrottled", world.requests, &["--qps=1000", "--burst=1000"]).await);
         figures.push(world.peer("addon-framework, its defaults", few, &[]).await);
     }
     print(&figures);
-    println!("\nagent after its enrolment: {:.1} MB resident", world.agent_resident().await);
 }
 
 fn print(figures: &[Figure]) {
@@ -131,6 +139,32 @@ fn print(figures: &[Figure]) {
         let (rate, Figure { who, requests, seconds, first, resident, cpu }) = (figure.rate(), figure);
         let (of_floor, first, resident, cpu) = (rate / floor, number(*first), number(*resident), number(*cpu));
         println!("| {who} | {requests} | {seconds:.1} | {rate:.1} | {of_floor:.3} | {first} | {resident} | {cpu} |");
+    }
+}
+
+/// A ledger on each kind of store, each with a name for the table.
+struct Stores {
+    all: Vec<(&'static str, String)>,
+    _memory: tempfile::TempDir,
+    _disk: tempfile::TempDir,
+    _server: Option<support::postgres::Postgres>,
+}
+
+impl Stores {
+    /// A file in memory never waits for a disk; otherwise it is the same. PostgreSQL where ADDON_SIGNER_POSTGRES names it.
+    async fn start() -> Self {
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let url = |dir: &tempfile::TempDir| format!("sqlite://{}/ledger.db", dir.path().display());
+        let mut all = vec![("addon-signer, no durable writes", url(&memory)), ("addon-signer, SQLite", url(&disk))];
+        let mut server = None;
+        if support::postgres::programs().is_some() {
+            let postgres = support::postgres::Postgres::start().await; // waits for the disk
+            postgres.create_database("ledger").await;
+            all.push(("addon-signer, PostgreSQL", postgres.url("ledger")));
+            server = Some(postgres);
+        }
+        Self { all, _memory: memory, _disk: disk, _server: server }
     }
 }
 
@@ -161,7 +195,8 @@ impl World {
 
     /// The hub runs once and is gone: CA and registrations are there, as after an upgrade or an outage of the hub.
     async fn register(&self) {
-        let _hub = self.start_hub();
+        let dir = tempfile::tempdir().unwrap();
+        let _hub = self.start_hub(&format!("sqlite://{}/ledger.db", dir.path().display()));
         wait_ready(&self.admin, "telemetry", "True").await;
         let addons = registry::addons_api(&self.admin, registry::discover(&self.admin).await.unwrap());
         wait_until(READY, "the registrations to be written", async || {
@@ -221,11 +256,11 @@ impl World {
     }
 
     /// Our hub, a process of its own, on a backlog that was there before it.
-    async fn ours(&self) -> Figure {
+    async fn ours(&self, (who, ledger): &(&'static str, String)) -> Figure {
         let names = self.backlog(self.requests).await;
-        let figure = self.drain("addon-signer", names.len(), || self.start_hub()).await;
+        let figure = self.drain(who, names.len(), || self.start_hub(ledger)).await;
         self.assert_issued(names.len()).await;
-        println!("addon-signer: {} actions were tried again", self.retries());
+        println!("{who}: {} actions were tried again", self.retries());
         figure
     }
 
@@ -269,48 +304,22 @@ impl World {
         assert_eq!(issued, count);
     }
 
-    /// Resident memory of our agent, once it has its certificate and has proven it at the gateway.
-    async fn agent_resident(&self) -> f64 {
-        let port = free_port();
-        self.backlog(0).await; // an agent makes no request where ten of it are
-        let _hub = self.start_hub_on(port);
-        let real = self.hub.real().unwrap();
-        let (user, group) = ("system:open-cluster-management:cluster0:a1", "system:open-cluster-management:cluster0");
-        let kubeconfig = real.kubeconfig_file("agent", user, &[group, support::crds::MANAGED_CLUSTERS]);
-        let output = real.dir().join("agent");
-        let flags = [
-            "agent".to_owned(),
-            "--cluster=cluster0".to_owned(),
-            "--addon=telemetry".to_owned(),
-            "--signer=example.com/telemetry".to_owned(),
-            format!("--hub-kubeconfig={}", kubeconfig.display()),
-            format!("--gateway=https://localhost:{port}"),
-            format!("--output-dir={}", output.display()),
-        ];
-        let agent = Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &flags, real.dir());
-        wait_until(READY, "the agent to enrol", async || output.join("tls.crt").exists().then_some(())).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        resident_mb(agent.id())
-    }
-
     /// What the hub's log says was tried again.
     fn retries(&self) -> usize {
         let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
         log.lines().filter(|line| line.contains("trying again")).count()
     }
 
-    fn start_hub(&self) -> Process {
-        self.start_hub_on(0)
-    }
-
-    fn start_hub_on(&self, gateway_port: u16) -> Process {
+    fn start_hub(&self, ledger: &str) -> Process {
         let real = self.hub.real().unwrap();
         let kubeconfig = real.kubeconfig_file("hub", HUB_USER, &HUB_GROUPS);
         let flags = [
             "hub".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             "--gateway-name=localhost".to_owned(),
-            format!("--gateway-listen=127.0.0.1:{gateway_port}"),
+            "--gateway-listen=127.0.0.1:0".to_owned(),
+            format!("--ledger={ledger}"),
+            "--lease-duration=1s".to_owned(), // the one before it was killed
             format!("--metrics-listen=127.0.0.1:{}", free_port()),
             "--rate-burst=1000".to_owned(),
         ];

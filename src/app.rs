@@ -10,6 +10,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use futures::{FutureExt, TryFutureExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -28,7 +29,8 @@ use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
 use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
-use crate::ledger::{Health, Location, Writer, WriterOptions};
+use crate::inventory::{self, Inventory};
+use crate::ledger::{Health, Location, Reader, Writer, WriterOptions};
 use crate::policy::ServingRules;
 use crate::rate::Rate;
 use crate::registry::SharedRegistry;
@@ -62,6 +64,17 @@ pub struct HubOptions {
     pub ledger: Location,
     /// How long the Lease counts without being renewed, in whole seconds.
     pub lease_duration: Duration,
+    /// Where the inventory is served; `None` for nowhere.
+    pub inventory: Option<InventoryOptions>,
+}
+
+/// How Kubernetes' API server reaches the inventory.
+#[derive(Debug, Clone)]
+pub struct InventoryOptions {
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// The Service, in the hub's namespace, that the APIService names.
+    pub service: String,
 }
 
 /// The hub's process, whose sockets are bound: an address in use is known before anything runs.
@@ -71,6 +84,7 @@ pub struct HubProcess {
     clock: Clock,
     account: String,
     gateway: Gateway,
+    inventory: Option<Inventory>,
     metrics_listener: TcpListener,
     metrics_address: SocketAddr,
 }
@@ -83,13 +97,22 @@ impl HubProcess {
     pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
         let config = GatewayConfig { listen: options.gateway_listen, limits: Limits::default() };
         let gateway = Gateway::bind(config).await?;
+        let inventory = match &options.inventory {
+            Some(inventory) => Some(Inventory::bind(inventory.listen).await?),
+            None => None,
+        };
         let listening =
             || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
         let account = account(&client).await?;
         check_rights(&client, &account, &options.namespace).await?;
-        Ok(Self { client, options, clock, account, gateway, metrics_listener, metrics_address })
+        Ok(Self { client, options, clock, account, gateway, inventory, metrics_listener, metrics_address })
+    }
+
+    /// Where the inventory listens, if it is served.
+    pub fn inventory_address(&self) -> Option<SocketAddr> {
+        self.inventory.as_ref().map(Inventory::local_addr)
     }
 
     /// Where the gateway listens.
@@ -134,7 +157,7 @@ impl HubProcess {
         let _kept = trust.clone();
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let (serving_sender, serving) = watch::channel(None);
-        let names = serving_names(&self.options.gateway_names);
+        let names = serving_names(&self.options);
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
         let (location, clock) = (self.options.ledger.clone(), self.clock.clone());
@@ -150,10 +173,7 @@ impl HubProcess {
 
         let (audit, seen) = (Audit::new(self.clock.clone()), Arc::<Seen>::default());
         let (sums, stopped) = (audit.clone(), stop.clone());
-        tasks.spawn(async move {
-            sums.keep(stopped).await;
-            Ok(())
-        });
+        tasks.spawn(sums.keep(stopped).map(Ok));
 
         let links = HubLinks {
             client: self.client.clone(),
@@ -170,10 +190,19 @@ impl HubProcess {
         let settings = settings(&self.options, self.account, &names);
         tasks.spawn(async move { Ok(hub::run(links, settings, writer).await?) });
 
+        let offered = serving.clone();
         let (clock, audits) = (self.clock.clone(), audit.clone());
         let inputs = Inputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
+
+        if let Some(inventory) = self.inventory {
+            let (client, clock, reader) =
+                (self.client.clone(), self.clock.clone(), Reader::new(self.options.ledger.clone()));
+            let (trust, audit) = (trusted.clone(), audit.clone());
+            let inputs = inventory::Inputs { client, trust, serving: offered, clock, audit, reader };
+            tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
+        }
 
         let stopped = stop.clone();
         let keeper = keep_serving_certificate(self.client, names, self.clock, trusted, serving_sender, stop.clone());
@@ -227,9 +256,14 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
     }
 }
 
-fn serving_names(names: &[String]) -> ServingNames {
+/// Those of the gateway, and with an inventory the one by which the API server knows a Service (kube-aggregator,
+/// `BuildTransportConfig`).
+fn serving_names(options: &HubOptions) -> ServingNames {
     let mut serving = ServingNames::default();
-    for name in names {
+    if let Some(inventory) = &options.inventory {
+        serving.dns.insert(format!("{}.{}.svc", inventory.service, options.namespace));
+    }
+    for name in &options.gateway_names {
         match name.parse::<IpAddr>() {
             Ok(address) => serving.ips.insert(address),
             Err(_) => serving.dns.insert(name.clone()),

@@ -189,6 +189,13 @@ impl Audit {
         }
     }
 
+    /// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the answer.
+    /// Not throttled: only users with the right to read come so far.
+    pub(crate) fn inventory(&self, user: &str, request: &str, status: u16) {
+        let (time, user, request) = (self.now(), bounded(user), bounded(request));
+        info!(target: TARGET, time, event = "inventory", user, request, status);
+    }
+
     /// Writes the sums that are due, once a second until `stop`.
     pub async fn keep(self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(LOOK);

@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! program   main  cli  app  demo                        parse, wire, run; the only users of anyhow
-//! shell     hub   gateway   agent   embedded            talk, wait, log; hub and gateway never import each other
-//! cross     api  audit  telemetry  clock  output        Kubernetes' types, decisions, metrics, the one reader of the time
+//! shell     hub  gateway  inventory  agent  embedded    talk, wait, log; none of them imports another
+//! cross     api  audit  telemetry  listener             Kubernetes' types, decisions, metrics, accepting TLS,
+//!           clock  output                               the one reader of the time
 //! core      identity  csr  policy  ca  registry  trust  values in, values out: no kube, tokio, clock, dice, log, file
 //!           rate  throttle  sighting  timestamp  private_key  public_key  asn1  general_names  pem  hex
 //! ```
@@ -26,11 +27,14 @@
 //! | [`timestamp`], [`clock`] | seconds since 1970; the one place that reads them |
 //! | `asn1`, `general_names`, `pem`, `hex` | encodings |
 //! | [`api`] | AddOnSigner and its CRD, its way into the core's types, the slices of OCM's types that we use |
+//! | [`journal`] | what is recorded: entries, the chain of their hashes, heads that vouch for it |
+//! | [`ledger`] | where it is recorded: one writer on SQLite or PostgreSQL, readers, the check of all of it |
 //! | [`hub`] | one task per line of authorities, one per signer name, two watches; `supervisor` starts and stops them; `lease` says whether this hub leads |
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
+//! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
 //! | [`agent`] | the managed cluster's side: judge what is stored, enrol, prove, store |
 //! | [`embedded`] | a stand-in for a Kubernetes API server, for the demo and the fast tests |
-//! | [`telemetry`], [`audit`], `output` | metrics, decisions of consequence as lines of JSON, what commands print |
+//! | [`telemetry`], [`audit`], `listener`, `output` | metrics, decisions of consequence as lines of JSON, accept loop and TLS of every listener, what commands print |
 //! | [`app`], [`cli`], [`demo`] | one process from hub and gateway; the command line; the whole story on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
@@ -85,8 +89,10 @@ pub(crate) mod general_names;
 pub(crate) mod hex;
 pub mod hub;
 pub mod identity;
+pub mod inventory;
 pub mod journal;
 pub mod ledger;
+pub(crate) mod listener;
 pub(crate) mod output;
 pub(crate) mod pem;
 pub mod policy;

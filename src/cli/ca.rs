@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
@@ -145,6 +146,7 @@ fn active(report: &LineReport) -> Option<&AuthorityStatus> {
 }
 
 struct Ca {
+    client: Client,
     signers: Api<AddOnSigner>,
     config_maps: Api<ConfigMap>,
     namespace: String,
@@ -155,7 +157,8 @@ impl Ca {
         let client: Client = super::client(connection.kubeconfig.as_ref()).await?;
         Ok(Self {
             signers: Api::all(client.clone()),
-            config_maps: Api::namespaced(client, &connection.namespace),
+            config_maps: Api::namespaced(client.clone(), &connection.namespace),
+            client,
             namespace: connection.namespace.clone(),
         })
     }
@@ -192,9 +195,18 @@ impl Ca {
         Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
-    /// The request is a text that was not there before; the hub remembers the last one that it began.
+    /// Who asks, as the API server knows them, for the ledger. An API server that does not say it is no reason not to rotate.
+    async fn user(&self) -> String {
+        let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
+        let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok();
+        let user = review.and_then(|review| review.status?.user_info?.username);
+        user.unwrap_or_default()
+    }
+
+    /// The request is a text that was not there before, with the time and the user; the hub remembers the last one that it began.
     async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
-        let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: Clock::default().now().to_string() } } });
+        let (now, who) = (Clock::default().now(), self.user().await);
+        let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("{now} {who}").trim_end() } } });
         let (params, patch) = (PatchParams::default(), Patch::Merge(&body));
         match signer {
             Some(name) => {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::api::units::{UnitError, parse_duration};
-use crate::app::{HubOptions, HubProcess};
+use crate::app::{HubOptions, HubProcess, InventoryOptions};
 use crate::clock::Clock;
 use crate::ledger::Location;
 use crate::rate::Rate;
@@ -34,6 +34,12 @@ pub struct HubArgs {
     /// Where /healthz, /readyz and /metrics are.
     #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
+    /// Where the inventory of certificates is served to the Kubernetes API server [default: nowhere].
+    #[arg(long, env = "ADDON_SIGNER_INVENTORY_LISTEN", value_name = "ADDRESS")]
+    inventory_listen: Option<SocketAddr>,
+    /// The Service by which the API server reaches the inventory, in the hub's namespace.
+    #[arg(long, env = "ADDON_SIGNER_INVENTORY_SERVICE", value_name = "NAME", default_value = "addon-signer-inventory")]
+    inventory_service: String,
     /// The account of OCM's gRPC server: on its requests the annotation open-cluster-management.io/csr-user counts.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
@@ -78,6 +84,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 /// What cannot work, or which task ended and why.
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let client = super::client(args.kubeconfig.as_ref()).await?;
+    let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
     let options = HubOptions {
         namespace: args.namespace,
         gateway_listen: args.gateway_listen,
@@ -86,6 +93,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         grpc_proxy: args.grpc_proxy_account,
         retention: args.refused_retention,
         rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
+        inventory,
         replica: args.replica,
         ledger: args.ledger,
         lease_duration: args.lease_duration,

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod ca;
 pub mod hub;
+pub mod inventory;
 
 use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
@@ -187,15 +188,18 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 /// # Errors
 /// One sentence on the file that is missing or cannot be used.
 pub async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
-    let config = match kubeconfig {
+    Client::try_from(config(kubeconfig).await?).context("the kubeconfig cannot be used")
+}
+
+async fn config(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Config> {
+    Ok(match kubeconfig {
         Some(path) => {
             let cannot = || format!("the kubeconfig {} cannot be used", path.display());
             let read = Kubeconfig::read_from(path).with_context(cannot)?;
             Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(cannot)?
         }
         None => Config::infer().await.context("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a pod")?,
-    };
-    Client::try_from(config).context("the kubeconfig cannot be used")
+    })
 }
 
 #[cfg(test)]

@@ -126,6 +126,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
+        inventory: None,
         replica: "demo".to_owned(),
         ledger: format!("sqlite://{}/ledger.db", directory.display()).parse()?,
         lease_duration: lease::DEFAULT_DURATION,

@@ -9,6 +9,7 @@
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
 //! - No CRD machinery: the custom resources of the table are always there, without schema, defaults,
 //!   CEL rules or pruning. A CustomResourceDefinition is stored as a plain object.
+//! - No aggregation: an APIService is stored, and nothing is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. A deleted
 //!   namespace takes its content along at once.
 //! - Server-side apply is a merge; field ownership (`managedFields`) is not kept.

@@ -178,6 +178,16 @@ pub(super) static RESOURCES: &[Resource] = &[
         ..BUILT_IN
     },
     Resource {
+        group: "apiregistration.k8s.io",
+        plural: "apiservices",
+        singular: "apiservice",
+        kind: "APIService",
+        namespaced: false,
+        subresources: &["status"],
+        columns: &[("Available", Cell::Condition("Available")), AGE],
+        ..BUILT_IN
+    },
+    Resource {
         group: "cluster.open-cluster-management.io",
         plural: "managedclusters",
         singular: "managedcluster",

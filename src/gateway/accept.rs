@@ -1,6 +1,5 @@
-//! The accept loop: a cap on connections, handshakes outside the loop and bounded in time, a bounded drain.
+//! What the gateway lets in: a cap on connections, handshakes outside the accept loop and bounded in time, a bounded drain.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,6 @@ use std::time::Duration;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -18,41 +16,16 @@ use super::connection;
 use super::handshake::NoHandshake;
 use super::session::{Session, Shared};
 use crate::audit::Caller;
+use crate::listener;
 
-/// After an accept that failed, because out of file descriptors for instance: retrying at once would only spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Beyond the drain that each connection bounds itself.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 /// Accepts until `stop`, then waits for the connections, each of which ends within the drain timeout.
 pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(shared.limits.max_connections));
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            Some(ended) = connections.join_next() => report(ended),
-            accepted = listener.accept() => match accepted {
-                Ok((tcp, remote)) => admit(tcp, remote, &shared, &permits, &stop, &mut connections),
-                // The client left before its turn: accept(2) says so, and the next one is as good as ever.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "A connection could not be accepted");
-                    tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }
-                }
-            },
-        }
-    }
-    drop(listener);
-    let drain = async {
-        while let Some(ended) = connections.join_next().await {
-            report(ended);
-        }
-    };
-    if timeout(shared.limits.drain_timeout + DRAIN_MARGIN, drain).await.is_err() {
-        tracing::warn!("Connections were cut at the end of the drain");
-    }
+    let drain = shared.limits.drain_timeout + DRAIN_MARGIN;
+    listener::accept(listener, drain, &stop, |tcp, remote| admit(tcp, remote, &shared, &permits, &stop)).await;
 }
 
 fn admit(
@@ -61,16 +34,15 @@ fn admit(
     shared: &Arc<Shared>,
     permits: &Arc<Semaphore>,
     stop: &CancellationToken,
-    connections: &mut JoinSet<()>,
-) {
+) -> Option<impl Future<Output = ()> + Send + use<>> {
     shared.stats.connections.add();
     let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
         shared.stats.over_capacity.add();
         refuse(shared, remote, &NoHandshake::OverCapacity(shared.limits.max_connections));
-        return;
+        return None;
     };
     let (shared, stop) = (Arc::clone(shared), stop.clone());
-    connections.spawn(async move {
+    Some(async move {
         let handshake = tokio::select! {
             () = stop.cancelled() => None,
             done = handshake(tcp, remote, &shared) => done,
@@ -79,7 +51,7 @@ fn admit(
             connection::serve(tls, Arc::new(Session::new(shared, remote, leaf)), stop).await;
         }
         drop(permit);
-    });
+    })
 }
 
 /// The TLS stream and the client's certificate; `None`, with the cause in the audit log, when there is neither.
@@ -123,10 +95,4 @@ async fn handshake(
 /// In the audit log, which is throttled, and not in the other: strangers must not be able to fill a disk.
 fn refuse(shared: &Shared, remote: SocketAddr, cause: &NoHandshake) {
     shared.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
-}
-
-fn report(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "The task of a connection failed");
-    }
 }

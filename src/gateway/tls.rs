@@ -1,16 +1,14 @@
 //! The TLS configuration: built whole from one trust snapshot and one serving certificate, swapped whole on any change.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustls::pki_types::UnixTime;
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::time_provider::TimeProvider;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
+use crate::listener;
 use crate::trust::Trust;
 
 /// ALPN names (RFC 7301), the preferred one first.
@@ -77,7 +75,7 @@ pub(super) async fn keep_in_effect(
     }
 }
 
-/// TLS 1.3 only; a client certificate of any signer's CA is required; no resumption, no early data.
+/// A client certificate of any signer's CA is required.
 fn build(trust: &Trust, serving: Option<Arc<CertifiedKey>>, clock: &Clock) -> Result<ServerConfig, TlsError> {
     let anchors = trust.signers.iter().flat_map(|signer| signer.client_anchors.anchors());
     let roots = RootCertStore { roots: anchors.cloned().collect() };
@@ -85,29 +83,8 @@ fn build(trust: &Trust, serving: Option<Arc<CertifiedKey>>, clock: &Clock) -> Re
         return Err(TlsError::NoAnchors);
     }
     let serving = serving.ok_or(TlsError::NoServingCertificate)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
-    let mut config = ServerConfig::builder_with_details(provider, Arc::new(ClockTime(clock.clone())))
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), listener::provider()).build()?;
+    let mut config = listener::server_config(verifier, serving, clock)?;
     config.alpn_protocols = vec![H2.to_vec(), HTTP_1_1.to_vec()];
-    // A resumed session skips the verifier: rustls copies the client's chain from the ticket, whatever became of its CA
-    // since. So there are no tickets, and nothing to resume from; and a swap would forget them all.
-    config.send_tls13_tickets = 0;
-    config.max_tls13_tickets = 0;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.max_early_data_size = 0;
     Ok(config)
-}
-
-/// Our clock, as rustls asks it.
-#[derive(Debug)]
-struct ClockTime(Clock);
-
-impl TimeProvider for ClockTime {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.now().unix()).ok()?;
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-    }
 }

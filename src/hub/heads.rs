@@ -91,7 +91,7 @@ impl Heads {
         while let Some(due) = next(&mut health, published).await {
             let Some((id, tip)) = due else { continue };
             match self.publish(&id, tip, &mut checked).await {
-                Ok(()) => published = tip.seq,
+                Ok(seq) => published = seq,
                 Err(HeadsError::Ledger(LedgerError::Stopped)) => return,
                 Err(error) => {
                     warn!(%error, "Publishing the head of the ledger; trying again");
@@ -101,9 +101,11 @@ impl Heads {
         }
     }
 
-    async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<(), HeadsError> {
+    async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<u64, HeadsError> {
         let key = self.key().await?;
         self.ledger.change(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await?;
+        // With the entry that names the key.
+        let tip = of(&self.ledger.health().borrow(), tip.seq).map_or(tip, |(_, tip)| tip);
         let head = Head::sign(id, tip, self.clock.now(), &key, &SystemRandom::new())?;
         let found = self.config_maps.get_opt(LEDGER_OBJECT).await?;
         let missing = found.is_none();
@@ -122,7 +124,7 @@ impl Heads {
             self.config_maps.replace(LEDGER_OBJECT, &PostParams::default(), &map).await?;
         }
         *checked = true;
-        Ok(())
+        Ok(tip.seq)
     }
 
     /// The head that was published last must be borne out by the ledger that was opened. If it is not, it is kept as evidence.

@@ -2,6 +2,7 @@
 
 use crate::journal::entry::{Entry, EntryError, Hash, Tip};
 use crate::journal::head::Head;
+use crate::journal::page::Link;
 use crate::timestamp::Timestamp;
 
 /// What is wrong, and with which row.
@@ -40,6 +41,12 @@ pub enum Problem {
     /// The time is before that of the row before.
     #[error("its time {0:?} is no time, or is before that of the row before")]
     Time(String),
+    /// The first row is none.
+    #[error("it is the first, and names another row before it")]
+    First,
+    /// The epoch is before that of the row before.
+    #[error("its epoch {0} is before that of the row before")]
+    Epoch(u64),
     /// The published head says otherwise.
     #[error("it is not the row that the head of {0} vouches for: it or rows before it were rewritten")]
     NotTheHead(String),
@@ -66,6 +73,7 @@ impl Problem {
 #[derive(Debug, Clone)]
 pub struct Chain {
     tip: Tip,
+    epoch: u64,
     head: Option<Head>,
 }
 
@@ -73,7 +81,7 @@ impl Chain {
     /// A chain that goes on after `tip`, and that must contain what `head` vouches for. The signature of the head is its
     /// reader's to check.
     pub fn after(tip: Tip, head: Option<Head>) -> Self {
-        Self { tip, head }
+        Self { tip, epoch: 0, head }
     }
 
     /// Where the chain is.
@@ -99,17 +107,37 @@ impl Chain {
             return Err(Problem::Number(entry.seq).at(seq));
         }
         if Hash::from_hex(entry.previous.as_bytes()) != Some(self.tip.hash) {
-            return Err(Problem::Rewritten.at(self.tip.seq));
+            let before = self.tip.seq;
+            return Err(if before == 0 { Problem::First.at(seq) } else { Problem::Rewritten.at(before) });
         }
         let time = Timestamp::from_rfc3339(&entry.time).filter(|time| time.to_string() == entry.time);
         let Some(time) = time.filter(|time| *time >= self.tip.time) else {
             return Err(Problem::Time(entry.time).at(seq));
         };
+        if entry.epoch < self.epoch {
+            return Err(Problem::Epoch(entry.epoch).at(seq));
+        }
         if let Some(head) = self.head.as_ref().filter(|head| head.seq == seq && head.hash != hash.to_string()) {
             return Err(Problem::NotTheHead(head.time.clone()).at(seq));
         }
         self.tip = Tip { seq, hash, time };
+        self.epoch = entry.epoch;
         Ok(entry)
+    }
+
+    /// Goes on by a whole page. `false`, and nothing changed, where the page does not follow, or has the row of the head: its rows
+    /// are then to be [followed](Self::follow) one by one.
+    pub fn join(&mut self, page: &Link) -> bool {
+        let follows = page.first == self.tip.seq + 1
+            && page.previous == self.tip.hash
+            && page.time >= self.tip.time
+            && page.epochs.0 >= self.epoch;
+        let has_the_head = self.head.as_ref().is_some_and(|head| (page.first..=page.tip.seq).contains(&head.seq));
+        if !follows || has_the_head {
+            return false;
+        }
+        (self.tip, self.epoch) = (page.tip, page.epochs.1);
+        true
     }
 
     /// After the last row: the head must have been reached.
@@ -125,13 +153,13 @@ impl Chain {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    type Row = (u64, String, Vec<u8>);
+    pub(crate) type Row = (u64, String, Vec<u8>);
 
-    fn mk_rows(count: u64) -> Vec<Row> {
+    pub(crate) fn mk_rows(count: u64) -> Vec<Row> {
         let mut tip = Tip::EMPTY;
         let rows = (1..=count).map(|seq| {
             let entry = Entry {
@@ -151,7 +179,7 @@ mod tests {
         rows.collect()
     }
 
-    fn mk_head(rows: &[Row], seq: u64) -> Head {
+    pub(crate) fn mk_head(rows: &[Row], seq: u64) -> Head {
         let (_, text, _) = rows.iter().find(|row| row.0 == seq).unwrap();
         Head {
             ledger: "l".to_owned(),

@@ -6,4 +6,6 @@
 pub mod chain;
 pub mod entry;
 pub mod head;
+pub mod page;
 pub mod record;
+pub mod scan;

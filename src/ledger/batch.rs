@@ -140,8 +140,8 @@ struct Draft<'a> {
     entries: Vec<Value>,
     intents: Vec<Value>,
     signed: Vec<Value>,
-    /// (state, serial) of certificates that come to an end of their own.
-    ended: Vec<(&'static str, String)>,
+    /// (state, serial, number of the entry) of certificates that come to an end of their own.
+    ended: Vec<(&'static str, String, u64)>,
     latest: Vec<(&'static str, String, String, u64)>,
     published: Vec<(Timestamp, String)>,
     seen: Vec<Seen>,
@@ -218,8 +218,8 @@ impl<'a> Draft<'a> {
         match record {
             Record::Intent(intent) => self.intents.extend(intent_row(seq, intent)),
             Record::Signed { serial, .. } => self.signed.extend([serial.as_str().into(), seq.into()]),
-            Record::Abandoned { serial, .. } => self.ended.push(("abandoned", serial.clone())),
-            Record::Unpublished { serial, .. } => self.ended.push(("unpublished", serial.clone())),
+            Record::Abandoned { serial, .. } => self.ended.push(("abandoned", serial.clone(), seq)),
+            Record::Unpublished { serial, .. } => self.ended.push(("unpublished", serial.clone(), seq)),
             _ => {}
         }
     }
@@ -230,9 +230,10 @@ impl<'a> Draft<'a> {
                        not_before, not_after, state) VALUES ";
         insert(connection, intents, INTENT_COLUMNS, self.intents).await?;
         mark_signed(connection, self.signed).await?;
-        for (state, serial) in self.ended {
-            let sql = "UPDATE certificates SET state = $1 WHERE serial = $2 AND state IN ('intent', 'signed')";
-            connection.execute(sql.to_owned(), vec![state.into(), serial.into()]).await?;
+        for (state, serial, seq) in self.ended {
+            // The index says what the entry says, also of a certificate whose publication was noted meanwhile.
+            let sql = "UPDATE certificates SET state = $1, ended_seq = $2 WHERE serial = $3 AND state <> 'abandoned'";
+            connection.execute(sql.to_owned(), vec![state.into(), seq.into(), serial.into()]).await?;
         }
         for (topic, name, value, seq) in self.latest {
             let sql = "INSERT INTO latest (topic, name, value, seq) VALUES ($1, $2, $3, $4) \

@@ -15,9 +15,9 @@ use super::{LedgerError, Location};
 const BUSY: Duration = Duration::from_secs(5);
 /// How long PostgreSQL may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long PostgreSQL waits for the next statement of a transaction. A hub that was frozen in the middle of one, or cut off, holds
-/// the fence, and whoever takes over waits for that.
-const IDLE: &str = "5s";
+/// A commit is durable when it is answered. A transaction whose client the network has lost holds the row of the fence, and
+/// nothing but time ends it; ours are never idle in between.
+const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
 /// Statements differ by how many rows they have.
 const STATEMENTS: usize = 512;
 
@@ -89,9 +89,14 @@ pub(crate) struct Cells(Vec<Value>);
 impl Cells {
     /// A text; empty for NULL.
     pub(crate) fn text(&self, at: usize) -> String {
+        self.str(at).to_owned()
+    }
+
+    /// A text where it is; empty for NULL.
+    pub(crate) fn str(&self, at: usize) -> &str {
         match self.0.get(at) {
-            Some(Value::Text(text)) => text.clone(),
-            _ => String::new(),
+            Some(Value::Text(text)) => text,
+            _ => "",
         }
     }
 
@@ -156,10 +161,7 @@ impl Connection {
                     .pragma("cache_size", "-65536"); // KiB
                 options.connect().await.map(Self::Sqlite)
             }
-            Location::Postgres(options) => {
-                let settings = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", IDLE)];
-                Self::postgres(options, &settings).await
-            }
+            Location::Postgres(options) => Self::postgres(options, &WRITER).await,
         };
         opened.map_err(|error| super::error::classify(location, &error))
     }
@@ -208,6 +210,14 @@ impl Connection {
         match self {
             Self::Sqlite(_) => self.command("BEGIN IMMEDIATE").await,
             Self::Postgres(_) => self.command("BEGIN").await,
+        }
+    }
+
+    /// Begins a transaction that reads, and that sees one moment from its first statement to its end.
+    pub(crate) async fn begin_to_read(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(_) => self.command("BEGIN").await,
+            Self::Postgres(_) => self.command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await,
         }
     }
 

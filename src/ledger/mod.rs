@@ -3,23 +3,31 @@
 //! One task writes ([`writer`]), and what waits shares a transaction. Every transaction confirms the epoch of the Lease, so that a
 //! replica that lost it writes nothing. Readers have connections of their own. What an entry is: [`crate::journal`].
 
+pub mod answer;
 mod batch;
 mod connection;
 mod error;
 mod evidence;
+mod file;
 mod handle;
 mod location;
 mod lock;
 mod open;
+pub mod query;
+mod reader;
 mod schema;
+pub mod verify;
+pub mod view;
 mod writer;
 
 use std::path::PathBuf;
 
 pub use batch::{Existing, Seen};
+pub use file::FileError;
 pub use handle::{Intended, Ledger};
 pub use location::Location;
 pub use open::{Claim, OpenRow, OpenState};
+pub use reader::Reader;
 pub use writer::{Health, Writer, WriterOptions};
 
 /// Why the ledger did not do what it was asked to.

@@ -1,6 +1,10 @@
 //! The schema: embedded, forward only, brought up to date at start under a lock.
 
+use std::fs::File;
+use std::io::{self, Read};
+
 use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::sqlite::SqliteConnection;
 
 use super::connection::Connection;
 use super::error::classify;
@@ -11,6 +15,8 @@ static POSTGRES: Migrator = sqlx::migrate!("src/ledger/migrations/postgres");
 
 /// `PRAGMA application_id` of our files: "ASgn".
 const APPLICATION_ID: i64 = 0x4153_676e;
+/// https://www.sqlite.org/fileformat.html section 1.3.
+const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
 
 /// Opens a ledger to write: made if it is not there, brought to this program's schema if it is older.
 ///
@@ -19,6 +25,7 @@ pub(crate) async fn open(location: &Location) -> Result<Connection, LedgerError>
     if let Location::Sqlite(path) = location {
         lock::create_private(path)?;
     }
+    refuse_other_file(location)?;
     let mut connection = Connection::open(location).await?;
     refuse_foreign(location, &mut connection).await?;
     migrate(location, &mut connection).await?;
@@ -27,6 +34,7 @@ pub(crate) async fn open(location: &Location) -> Result<Connection, LedgerError>
 
 /// Opens a ledger to read; one that is older or newer than this program is refused.
 pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, LedgerError> {
+    refuse_other_file(location)?;
     let mut connection = Connection::open_to_read(location).await?;
     refuse_foreign(location, &mut connection).await?;
     let sql = "SELECT CAST(MAX(version) AS BIGINT) FROM _sqlx_migrations".to_owned();
@@ -42,6 +50,19 @@ pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, Ledg
         found if found > ours => Err(LedgerError::Newer { ledger: location.to_string(), found }),
         _ => Err(LedgerError::Older { ledger: location.to_string(), found }),
     }
+}
+
+/// A file that does not begin as SQLite's do is left alone. SQLite itself takes one of a single byte for an empty database.
+fn refuse_other_file(location: &Location) -> Result<(), LedgerError> {
+    let Location::Sqlite(path) = location else { return Ok(()) };
+    let failed = |error: io::Error| LedgerError::File { path: path.clone(), cause: error.to_string() };
+    let mut header = Vec::with_capacity(SQLITE_HEADER.len());
+    let limit = u64::try_from(SQLITE_HEADER.len()).unwrap_or(u64::MAX);
+    File::open(path).and_then(|file| file.take(limit).read_to_end(&mut header)).map_err(failed)?;
+    if header.is_empty() || header == SQLITE_HEADER {
+        return Ok(());
+    }
+    Err(LedgerError::Foreign { ledger: location.to_string(), cause: "the file is not a SQLite database".to_owned() })
 }
 
 /// A database with tables that are not ours is left alone.
@@ -64,7 +85,8 @@ async fn refuse_foreign(location: &Location, connection: &mut Connection) -> Res
         if rows.first().and_then(|row| row.int(0)) != Some(APPLICATION_ID) {
             return Err(foreign("it is a SQLite database of another program"));
         }
-    } else if !tables.iter().any(|row| row.text(0) == "fence") {
+    } else if tables.len() > 1 && !tables.iter().any(|row| row.text(0) == "fence") {
+        // Alone, the table of the migrations is what a process left that was killed before the first of them.
         return Err(foreign("it is a database with tables of another program"));
     }
     Ok(())
@@ -73,8 +95,7 @@ async fn refuse_foreign(location: &Location, connection: &mut Connection) -> Res
 async fn migrate(location: &Location, connection: &mut Connection) -> Result<(), LedgerError> {
     let migrated = match connection {
         Connection::Sqlite(inner) => {
-            let mark = sqlx::AssertSqlSafe(format!("PRAGMA application_id = {APPLICATION_ID}"));
-            sqlx::raw_sql(mark).execute(&mut *inner).await.map_err(|error| classify(location, &error))?;
+            mark(inner).await.map_err(|error| classify(location, &error))?;
             SQLITE.run_direct(None, inner, false).await
         }
         Connection::Postgres(inner) => POSTGRES.run_direct(None, inner, false).await,
@@ -88,4 +109,14 @@ async fn migrate(location: &Location, connection: &mut Connection) -> Result<(),
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => classify(location, &error),
         other => LedgerError::Unavailable { ledger, cause: other.to_string() },
     })
+}
+
+/// Says in the file whose it is, if it does not say so yet.
+async fn mark(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let found: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await?;
+    if found != APPLICATION_ID {
+        let mark = sqlx::AssertSqlSafe(format!("PRAGMA application_id = {APPLICATION_ID}"));
+        sqlx::raw_sql(mark).execute(connection).await?;
+    }
+    Ok(())
 }

@@ -8,6 +8,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+mod transaction;
+
+use transaction::{Commit, commit, new_id, read_id, read_tip};
+
 use super::batch::{self, Author, BatchError, Command, Outcome};
 use super::connection::Connection;
 use super::error::classify;
@@ -15,7 +19,7 @@ use super::handle::Ledger;
 use super::lock::{self, FileLock};
 use super::{LedgerError, Location, schema};
 use crate::clock::Clock;
-use crate::journal::entry::{Entry, Hash, Tip};
+use crate::journal::entry::Tip;
 use crate::journal::record::Record;
 use crate::timestamp::Timestamp;
 
@@ -85,19 +89,8 @@ struct Store {
     connection: Connection,
     ledger: String,
     tip: Tip,
-}
-
-/// How a transaction ended.
-enum Commit {
-    Durable(Tip, Vec<Outcome>),
-    /// Nothing was written.
-    Failed(BatchError),
-    /// COMMIT was sent and not answered: it may have happened.
-    Unknown {
-        would_be: Tip,
-        outcomes: Vec<Outcome>,
-        cause: LedgerError,
-    },
+    /// Whether the clock was behind the last entry when it was looked at last: that is said once.
+    clock_behind: bool,
 }
 
 impl Writer {
@@ -204,7 +197,7 @@ impl Writer {
             let mut connection = schema::open(&location).await?;
             let store = self.take_over(&mut connection).await;
             let (ledger, tip) = store.map_err(|error| self.explain(error))?;
-            Ok(Store { connection, ledger, tip })
+            Ok(Store { connection, ledger, tip, clock_behind: false })
         });
         opened.await.unwrap_or_else(|_| Err(classify(&location, &sqlx::Error::PoolTimedOut)))
     }
@@ -216,7 +209,6 @@ impl Writer {
         let before = connection.rows("SELECT epoch, replica FROM fence WHERE id = 1".to_owned(), Vec::new()).await?;
         batch::fence(connection, &author).await?;
         let tip = read_tip(connection).await?;
-        warn_of_the_clock(author.now, tip);
         let mut commands = Vec::new();
         if tip == Tip::EMPTY {
             commands.push(Record::Opened { ledger: new_id()? });
@@ -251,7 +243,7 @@ impl Writer {
         };
         let commands: Vec<_> = jobs.iter().map(|job| job.command.clone()).collect();
         let before = store.tip;
-        warn_of_the_clock(author.now, before);
+        store.look_at_the_clock(author.now);
         match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
             Commit::Durable(tip, outcomes) => {
                 store.tip = tip;
@@ -262,7 +254,11 @@ impl Writer {
             Commit::Failed(error) => {
                 let error = self.explain(error);
                 answer_all(jobs, &error);
-                if error.is_passing() { Ok(self.fail(error)) } else { Err(error) }
+                if !error.is_passing() {
+                    return Err(error);
+                }
+                self.fail(error);
+                Ok(())
             }
             Commit::Unknown { would_be, outcomes, cause } => {
                 if self.was_committed(before, would_be, cause.clone()).await? {
@@ -313,10 +309,14 @@ impl Writer {
     }
 }
 
-/// Entries keep the time of the last one until the clock has passed it (`batch::apply`).
-fn warn_of_the_clock(now: Timestamp, tip: Tip) {
-    if now.until(tip.time) > CLOCK_STEP {
-        warn!(clock = %now, last = %tip.time, "The clock is behind the last entry of the ledger");
+impl Store {
+    /// Entries keep the time of the last one until the clock has passed it (`batch::apply`).
+    fn look_at_the_clock(&mut self, now: Timestamp) {
+        let behind = now.until(self.tip.time) > CLOCK_STEP;
+        if behind && !self.clock_behind {
+            warn!(clock = %now, last = %self.tip.time, "The clock is behind the last entry of the ledger");
+        }
+        self.clock_behind = behind;
     }
 }
 
@@ -349,58 +349,4 @@ fn answer_all(jobs: Vec<Job>, error: &LedgerError) {
         // Who asked may have gone.
         let _ = job.reply.map(|reply| reply.send(Err(error.clone())));
     }
-}
-
-async fn commit(
-    connection: &mut Connection,
-    author: &Author,
-    tip: Tip,
-    commands: &[Command],
-    location: &Location,
-) -> Commit {
-    let late = || BatchError::Store(sqlx::Error::PoolTimedOut);
-    let written = timeout(PATIENCE, async {
-        connection.begin().await?;
-        batch::fence(connection, author).await?;
-        batch::apply(connection, author, tip, commands).await
-    });
-    let (tip, outcomes) = match written.await.unwrap_or_else(|_| Err(late())) {
-        Ok(written) => written,
-        Err(error) => return Commit::Failed(error),
-    };
-    match timeout(PATIENCE, connection.command("COMMIT")).await {
-        Ok(Ok(())) => Commit::Durable(tip, outcomes),
-        Ok(Err(error)) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &error) },
-        Err(_) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &sqlx::Error::PoolTimedOut) },
-    }
-}
-
-async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchError> {
-    let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq DESC LIMIT 1";
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
-    let Some(row) = rows.first() else { return Ok(Tip::EMPTY) };
-    let (seq, text) = (row.count(0), row.text(1));
-    let hash = Hash::of(&text);
-    let entry = Entry::parse(&text).ok().filter(|entry| entry.seq == seq && row.bytes(2) == hash.as_bytes());
-    match entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)) {
-        Some(time) => Ok(Tip { seq, hash, time }),
-        None => Err(BatchError::Inconsistent(format!("its last row, {seq}, is not what was written there"))),
-    }
-}
-
-/// The ledger's id, from the first entry, or from the topic that outlives it in an archive.
-async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
-    let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
-    match rows.first() {
-        Some(row) => Ok(row.text(0)),
-        None => Err(BatchError::Inconsistent("it has no id".to_owned())),
-    }
-}
-
-fn new_id() -> Result<String, BatchError> {
-    let mut id = [0; 16];
-    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
-        .map_err(|_| BatchError::Inconsistent("the system has no random bytes".to_owned()))?;
-    Ok(crate::hex::encode(&id))
 }

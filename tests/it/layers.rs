@@ -44,14 +44,16 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Who must not import whom.
-const APART: [(&str, &[&str]); 7] = [
-    ("hub", &["gateway", "agent", "embedded", "cli", "app", "demo"]),
-    ("gateway", &["hub", "agent", "embedded", "cli", "app", "demo", "api"]),
-    ("agent", &["hub", "gateway", "embedded", "cli", "app", "demo"]),
-    ("embedded", &["hub", "gateway", "agent", "cli", "app", "demo"]),
-    ("api", &["hub", "gateway", "agent", "embedded", "cli", "app", "demo"]),
-    ("ledger", &["hub", "gateway", "agent", "embedded", "cli", "app", "demo", "api"]),
-    ("telemetry", &["hub", "agent", "embedded", "cli", "app", "demo"]),
+const APART: [(&str, &[&str]); 9] = [
+    ("hub", &["gateway", "inventory", "agent", "embedded", "cli", "app", "demo"]),
+    ("gateway", &["hub", "inventory", "agent", "embedded", "cli", "app", "demo", "api"]),
+    ("inventory", &["hub", "gateway", "agent", "embedded", "cli", "app", "demo"]),
+    ("agent", &["hub", "gateway", "inventory", "embedded", "cli", "app", "demo"]),
+    ("embedded", &["hub", "gateway", "inventory", "agent", "cli", "app", "demo"]),
+    ("api", &["hub", "gateway", "inventory", "agent", "embedded", "cli", "app", "demo"]),
+    ("listener", &["hub", "gateway", "inventory", "agent", "embedded", "cli", "app", "demo"]),
+    ("telemetry", &["hub", "inventory", "agent", "embedded", "cli", "app", "demo"]),
+    ("ledger", &["hub", "gateway", "inventory", "agent", "embedded", "cli", "app", "demo", "api"]),
 ];
 
 fn root() -> PathBuf {

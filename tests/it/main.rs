@@ -14,6 +14,7 @@ mod embedded_hub;
 mod embedded_kubectl;
 mod gateway;
 mod hub;
+mod inventory;
 mod layers;
 mod ledger;
 mod ocm_types;

@@ -61,6 +61,8 @@ impl Keeper {
         let handled = stored.line.handled_request().map(str::to_owned);
         let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
         let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
+        // `ca rotate` writes the time and the user; others write what they like.
+        let asked = asked.split_once(' ').map_or(asked, |(_, user)| user);
         self.unrecorded.get_or_insert_default().push_str(asked);
         let verb = match &step {
             Step::Prepare => "prepared",

@@ -159,6 +159,12 @@ hub   no  get         core secrets    in:default
 hub   no  list        core secrets    everywhere
 hub   yes update      core configmaps in:addon-signer
 hub   no  get         core configmaps in:kube-system
+hub   yes watch       core configmaps in:kube-system/extension-apiserver-authentication
+hub   no  update      core configmaps in:kube-system/extension-apiserver-authentication
+hub   yes patch       apiregistration.k8s.io apiservices v1alpha1.ledger.addon-signer.io
+hub   no  patch       apiregistration.k8s.io apiservices v1.apps
+hub   no  create      apiregistration.k8s.io apiservices everywhere
+hub   no  list        ledger.addon-signer.io certificates everywhere
 hub   yes create      coordination.k8s.io leases in:addon-signer
 hub   yes update      coordination.k8s.io leases in:addon-signer/addon-signer
 hub   no  update      coordination.k8s.io leases in:addon-signer/other

@@ -4,6 +4,7 @@ mod corpus;
 mod crash;
 mod lease;
 mod lines;
+mod record;
 mod requests;
 mod signers;
 mod stage;

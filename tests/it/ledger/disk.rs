@@ -83,6 +83,7 @@ async fn full_disk_is_said_and_when_there_is_room_again_nothing_is_lost() {
     std::fs::remove_file(disk.file("filler")).unwrap();
     running.up().await;
     timeout(PATIENCE, running.issue(10_000)).await.unwrap();
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -96,5 +97,7 @@ async fn disk_that_becomes_read_only_is_said_and_waited_for() {
     assert!(matches!(error, LedgerError::File { .. }), "{error}");
     assert!(error.to_string().contains("give this process a directory that it may write in"), "{error}");
     disk.remount("rw");
-    Running::start(&disk.url()).issue(1).await;
+    let running = Running::start(&disk.url());
+    running.issue(1).await;
+    running.stop().await;
 }

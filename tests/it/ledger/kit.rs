@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{Open, mk_intent, mk_signed, options, start};
 use crate::support::hub::PATIENCE;
 
-/// A running writer; it ends when this value is dropped or stopped.
+/// A running writer; it ends some time after this value is dropped, or while it is stopped.
 pub(super) struct Running {
     pub(super) ledger: Ledger,
     pub(super) clock: Clock,

@@ -6,8 +6,10 @@ mod format;
 mod kit;
 mod opening;
 mod outage;
+mod reading;
 pub(crate) mod rows;
 mod tampering;
+mod verifying;
 mod writing;
 
 use std::path::Path;
@@ -77,4 +79,18 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
 
 pub(crate) fn mk_signed(n: u64) -> Record {
     Record::Signed { uid: format!("uid-{n}"), serial: format!("{n:032x}"), certificate: n.to_be_bytes().to_vec() }
+}
+
+/// Certificates `mk_intent(n)`, each signed, many at once.
+pub(crate) async fn fill(hub: &Open, numbers: std::ops::Range<u64>) {
+    let work = numbers.map(|n| {
+        let ledger = hub.ledger.clone();
+        tokio::spawn(async move {
+            ledger.intend(mk_intent(n)).await.unwrap();
+            ledger.append(mk_signed(n), "").await.unwrap();
+        })
+    });
+    for done in work.collect::<Vec<_>>() {
+        done.await.unwrap();
+    }
 }

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use addon_signer::ledger::LedgerError;
+use sqlx::Connection;
 use tempfile::TempDir;
 
 use super::kit::Running;
 use super::rows::{run, sqlite, try_run};
-use crate::support::postgres::{Options, PASSWORD, Postgres, programs};
+use crate::support::postgres::{Database, Options, PASSWORD, Postgres, programs};
 use crate::support::store::{TestStore, on_every_store};
 
 struct Place {
@@ -40,6 +41,7 @@ async fn files_of_a_ledger_are_their_owners_alone() {
     for file in files {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -54,6 +56,8 @@ async fn file_is_one_that_other_programs_open_and_every_commit_waits_for_the_dis
     assert_eq!(check, "ok");
     let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM certificates").fetch_one(&mut reader).await.unwrap();
     assert_eq!(rows, 1);
+    reader.close().await.unwrap();
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -68,16 +72,30 @@ async fn second_hub_on_a_file_is_told_who_has_it_and_waits() {
     first.stop().await;
     second.up().await;
     second.issue(2).await;
+    second.stop().await;
 }
 
 #[tokio::test]
 async fn file_of_another_program_is_left_alone() {
-    let place = mk_place();
-    let content = "#!/bin/sh\n# Longer than the 100 bytes of a database's header.\n".repeat(4);
-    fs::write(&place.file, &content).unwrap();
-    let error = Running::start(&place.url).ended().await;
-    assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
-    assert_eq!(fs::read_to_string(&place.file).unwrap(), content);
+    for content in ["#!/bin/sh\n# Longer than the 100 bytes of a database's header.\n".repeat(4), "x".to_owned()] {
+        let place = mk_place();
+        fs::write(&place.file, &content).unwrap();
+        let error = Running::start(&place.url).ended().await;
+        assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
+        assert_eq!(fs::read_to_string(&place.file).unwrap(), content);
+    }
+}
+
+#[tokio::test]
+async fn postgres_that_was_left_before_the_first_migration_is_ours() {
+    if programs().is_none() {
+        return;
+    }
+    let store = TestStore::Postgres(Database::create().await);
+    let columns = "version BIGINT PRIMARY KEY, description TEXT NOT NULL, installed_on TIMESTAMPTZ NOT NULL DEFAULT now(), \
+                   success BOOLEAN NOT NULL, checksum BYTEA NOT NULL, execution_time BIGINT NOT NULL";
+    run(&store, &format!("CREATE TABLE _sqlx_migrations ({columns})")).await;
+    Running::start(&store.url()).issue(1).await;
 }
 
 #[tokio::test]
@@ -136,8 +154,7 @@ async fn corrupt_file_stops_the_program() {
     fs::write(&place.file, &bytes).unwrap();
     let error = Running::start(&place.url).ended().await;
     assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
-    let left = fs::read(&place.file).unwrap();
-    assert!(left[4096..] == bytes[4096..], "it is left for whoever can mend it");
+    assert!(fs::read(&place.file).unwrap() == bytes, "it is left for whoever can mend it");
 }
 
 #[tokio::test]

@@ -103,6 +103,11 @@ async fn intent_whose_commit_was_not_answered_is_found() {
     commit_is_found_out(Moment::After).await;
 }
 
+#[tokio::test]
+async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_ever() {
+    commit_is_found_out(Moment::Parted).await;
+}
+
 fn existing(number: u64) -> Intended {
     let certificate = number.to_be_bytes().to_vec();
     let issuer = "0123456789abcdef".to_owned();
@@ -121,7 +126,9 @@ async fn clock_that_jumps_back_an_hour_stops_nothing() {
         assert_eq!(after.seq, before.seq + 2);
         assert!(after.time >= before.time && after.time.until(before.time).is_zero());
         running.stop().await;
-        Running::start_as(&store.url(), "hub-1", 2).issue(3).await;
+        let next = Running::start_as(&store.url(), "hub-1", 2);
+        next.issue(3).await;
+        next.stop().await;
     })
     .await;
 }

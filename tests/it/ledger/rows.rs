@@ -74,3 +74,10 @@ pub(super) async fn replace(store: &TestStore, rows: &[Row]) {
     }
     run(store, "INSERT INTO certificates SELECT * FROM saved WHERE seq IN (SELECT seq FROM entries)").await;
 }
+
+/// The number that a statement selects.
+pub(super) async fn number(store: &TestStore, sql: &str) -> u64 {
+    let sql = AssertSqlSafe(format!("SELECT CAST({sql} AS BIGINT)"));
+    let found: i64 = on!(store, connection => sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap());
+    found.try_into().unwrap()
+}

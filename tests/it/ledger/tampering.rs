@@ -33,10 +33,12 @@ struct Case {
     shows_by_itself: bool,
 }
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 13] = [
     Case { name: "text altered", change: |rows| alter(rows, 5), bad: 5, shows_by_itself: true },
     Case { name: "text and its hash altered", change: |rows| alter_and_hash(rows, 5), bad: 5, shows_by_itself: true },
     Case { name: "first row altered", change: |rows| alter_and_hash(rows, 1), bad: 1, shows_by_itself: true },
+    Case { name: "rows put before the first", change: |rows| name_another_before(rows), bad: 1, shows_by_itself: true },
+    Case { name: "earlier epoch, made anew from there", change: |rows| go_back(rows), bad: 6, shows_by_itself: true },
     Case { name: "row deleted", change: |rows| drop(rows.remove(5)), bad: 6, shows_by_itself: true },
     Case { name: "first row deleted", change: |rows| drop(rows.remove(0)), bad: 1, shows_by_itself: true },
     Case { name: "row deleted and the rest moved up", change: move_up, bad: 6, shows_by_itself: true },
@@ -84,6 +86,18 @@ fn respell(rows: &mut [Row]) {
 fn make_anew(rows: &mut [Row]) {
     alter_and_hash(rows, 5);
     chain_on(rows, 5);
+}
+
+fn name_another_before(rows: &mut [Row]) {
+    rows[0].entry = rows[0].entry.replacen("00000000", "12345678", 1);
+    rehash(&mut rows[0]);
+    chain_on(rows, 1);
+}
+
+fn go_back(rows: &mut [Row]) {
+    rows[5].entry = rows[5].entry.replace(r#""epoch":1"#, r#""epoch":0"#);
+    rehash(&mut rows[5]);
+    chain_on(rows, 6);
 }
 
 /// Makes `previous` and the hashes of the rows from that index on fit what is before them.

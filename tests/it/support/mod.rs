@@ -9,7 +9,7 @@ pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod ocm;
-mod pki;
+pub(crate) mod pki;
 pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod real;

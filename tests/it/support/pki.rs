@@ -34,12 +34,16 @@ pub(crate) struct TestCa {
 
 impl TestCa {
     pub(crate) fn new() -> Self {
+        Self::named("test-hub-ca")
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "test-hub-ca");
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let cert = params.self_signed(&key).unwrap().pem();
-        let name = relative_name(COMMON_NAME, "test-hub-ca");
+        let name = relative_name(COMMON_NAME, name);
         Self { key, cert, name: tlv(SEQUENCE, &[&name]), serial: AtomicU8::new(1) }
     }
 

@@ -37,6 +37,7 @@ pub(crate) struct RealHub {
     etcd_url: String,
     port: u16,
     ca: TestCa,
+    front_proxy: TestCa,
     dir: TempDir,
     _slot: SemaphorePermit<'static>,
 }
@@ -49,7 +50,8 @@ impl RealHub {
         let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
         let dir = TempDir::new().unwrap();
         let ca = TestCa::new();
-        write_credentials(dir.path(), &ca);
+        let front_proxy = TestCa::new();
+        write_credentials(dir.path(), &ca, &front_proxy);
         let etcd_url = format!("http://127.0.0.1:{}", free_port());
         let etcd = start_etcd(&binaries, &etcd_url, dir.path(), etcd_flags);
         let hub = Self {
@@ -60,6 +62,7 @@ impl RealHub {
             etcd_url,
             port: free_port(),
             ca,
+            front_proxy,
             dir,
             _slot: slot,
         };
@@ -92,6 +95,11 @@ impl RealHub {
         let path = self.dir.path().join(format!("{name}.kubeconfig"));
         fs::write(&path, serde_yaml::to_string(&self.kubeconfig(user, groups)).unwrap()).unwrap();
         path
+    }
+
+    /// The CA by which the API server's front proxy is known; agents' and users' certificates are of another one.
+    pub(crate) fn front_proxy(&self) -> &TestCa {
+        &self.front_proxy
     }
 
     /// A directory that lives as long as the hub.
@@ -162,6 +170,13 @@ impl RealHub {
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(), // it refuses loopback addresses
+            format!("--requestheader-client-ca-file={}", file("front-proxy-ca.crt")),
+            "--requestheader-allowed-names=front-proxy-client".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            format!("--proxy-client-cert-file={}", file("front-proxy-client.crt")),
+            format!("--proxy-client-key-file={}", file("front-proxy-client.key")),
         ]
     }
 }
@@ -181,11 +196,16 @@ fn start_etcd(binaries: &Path, client_url: &str, dir: &Path, more: &[&str]) -> P
     Process::start(&binaries.join("etcd"), &flags, dir)
 }
 
-fn write_credentials(dir: &Path, ca: &TestCa) {
+fn write_credentials(dir: &Path, ca: &TestCa, front_proxy: &TestCa) {
     let service_account = rcgen::KeyPair::generate().unwrap();
     fs::write(dir.join("service-account.key"), service_account.serialize_pem()).unwrap();
     fs::write(dir.join("service-account.pub"), service_account.public_key_pem()).unwrap();
-    for (name, pair) in [("ca", ca.pair()), ("server", ca.server())] {
+    for (name, pair) in [
+        ("ca", ca.pair()),
+        ("server", ca.server()),
+        ("front-proxy-ca", front_proxy.pair()),
+        ("front-proxy-client", front_proxy.client("front-proxy-client", &[])),
+    ] {
         fs::write(dir.join(format!("{name}.crt")), pair.cert).unwrap();
         fs::write(dir.join(format!("{name}.key")), pair.key).unwrap();
     }

@@ -12,8 +12,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-/// Certificate, key and anchors, all PEM.
+/// Certificate, key and anchors, all PEM. Without a certificate none is shown.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) certificate: Vec<u8>,
@@ -31,12 +32,26 @@ impl Pair {
         for anchor in CertificateDer::pem_slice_iter(&self.anchors) {
             roots.add(anchor.unwrap()).unwrap();
         }
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots)
-            .with_client_auth_cert(vec![self.leaf()], PrivateKeyDer::from_pem_slice(&self.key).unwrap())
-            .unwrap()
+            .with_root_certificates(roots);
+        if self.certificate.is_empty() {
+            return config.with_no_client_auth();
+        }
+        config.with_client_auth_cert(vec![self.leaf()], PrivateKeyDer::from_pem_slice(&self.key).unwrap()).unwrap()
+    }
+
+    async fn connect(&self, gateway: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(gateway).await?;
+        tcp.set_nodelay(true)?;
+        TlsConnector::from(Arc::new(self.config())).connect(ServerName::from(gateway.ip()), tcp).await
+    }
+
+    /// The certificate that is shown to us.
+    pub(crate) async fn shown(&self, server: SocketAddr) -> Option<CertificateDer<'static>> {
+        let stream = self.connect(server).await.ok()?;
+        Some(stream.get_ref().1.peer_certificates()?.first()?.clone().into_owned())
     }
 
     /// One request on a connection of its own.
@@ -46,13 +61,19 @@ impl Pair {
         method: Method,
         path: &str,
     ) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
-        let tcp = TcpStream::connect(gateway).await?;
-        tcp.set_nodelay(true)?;
-        let name = ServerName::from(gateway.ip());
-        let stream = TlsConnector::from(Arc::new(self.config())).connect(name, tcp).await?;
+        let request = Request::builder().method(method).uri(path).header("host", gateway.to_string());
+        self.send(gateway, request).await
+    }
+
+    /// The same, with headers.
+    pub(crate) async fn send(
+        &self,
+        gateway: SocketAddr,
+        request: hyper::http::request::Builder,
+    ) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
+        let stream = self.connect(gateway).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
-        let request = Request::builder().method(method).uri(path).header("host", gateway.to_string());
         let answer = sender.send_request(request.body(Full::new(Bytes::from_static(b"metrics")))?).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();

@@ -2,7 +2,7 @@
 //! both kinds of hubs, with OCM's unmodified agent on a real one.
 
 mod audit;
-mod client;
+pub(crate) mod client;
 mod ocm;
 mod ours;
 mod startup;
@@ -48,6 +48,7 @@ pub(crate) fn options() -> HubOptions {
         grpc_proxy: None,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+        inventory: None,
         replica: "hub".to_owned(),
         ledger: "sqlite:///named/by/whoever/starts.db".parse().unwrap(),
         lease_duration: DEFAULT_DURATION,

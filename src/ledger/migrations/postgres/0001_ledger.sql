@@ -5,7 +5,8 @@ CREATE TABLE entries (
     hash  BYTEA NOT NULL
 );
 
--- One row per intent: an index of the entries, for questions. last_seen and published_at are in no entry.
+-- One row per intent: an index of the entries, for questions. seq is the intent's, signed_seq the signed entry's, ended_seq that of
+-- abandoned or unpublished. published_at and last_seen are in no entry.
 CREATE TABLE certificates (
     seq            BIGINT PRIMARY KEY,
     uid            TEXT NOT NULL,
@@ -20,6 +21,7 @@ CREATE TABLE certificates (
     not_after      BIGINT NOT NULL,
     state          TEXT NOT NULL CHECK (state IN ('intent', 'signed', 'published', 'unpublished', 'abandoned')),
     signed_seq     BIGINT,
+    ended_seq      BIGINT,
     published_at   BIGINT,
     last_seen      BIGINT,
     last_seen_from TEXT

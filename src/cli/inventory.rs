@@ -1,0 +1,117 @@
+//! The inventory as the hub serves it through the Kubernetes API: with the caller's kubeconfig, and nothing else.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use kube::Client;
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+
+use crate::inventory::{API_SERVICE, BASE, GROUP};
+
+/// The ClusterRole of `deploy/inventory.yaml` that allows to read.
+const READER: &str = "addon-signer-ledger-reader";
+
+/// Why the inventory did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InventoryError {
+    /// Kubernetes' RBAC.
+    #[error("your account may not {verb} {resource} of {GROUP}: ask for the ClusterRole {READER}")]
+    Forbidden {
+        /// `get` or `list`.
+        verb: &'static str,
+        /// `certificates` or `entries`.
+        resource: String,
+    },
+    /// Nobody is asked, because no account is known.
+    #[error("the API server does not know who you are: the credentials of the kubeconfig are missing or expired")]
+    Unauthorized,
+    /// The hub answers, and it has no such thing.
+    #[error("{0}")]
+    NotFound(String),
+    /// The API server knows no such API, does not reach it, or the hub cannot answer now.
+    #[error("the hub does not serve its inventory: {0}")]
+    NotServed(String),
+    /// Anything else.
+    #[error("the inventory cannot be read: {}", crate::api::words(.0))]
+    Api(#[source] kube::Error),
+    /// A path that is none.
+    #[error("the question cannot be asked: {0}")]
+    Question(#[from] axum::http::Error),
+}
+
+/// A client that says at once that the inventory is not served: the usual one would ask for minutes, as a controller should.
+///
+/// # Errors
+/// One sentence on the kubeconfig, as [`super::client`].
+pub async fn connect(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
+    let mut config = super::config(kubeconfig).await?;
+    config.default_retry = false;
+    Client::try_from(config).context("the kubeconfig cannot be used")
+}
+
+/// Asks `GET /apis/ledger.addon-signer.io/v1alpha1/<question>`: a resource, perhaps a name, and a query that is percent-encoded
+/// already (`certificates?limit=500`).
+///
+/// # Errors
+/// [`InventoryError`], one sentence each.
+pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result<T, InventoryError> {
+    let request = axum::http::Request::get(format!("{BASE}/{question}")).body(Vec::new())?;
+    client.request(request).await.map_err(|error| match error {
+        kube::Error::Api(status) => refused(question, *status),
+        other => InventoryError::Api(other),
+    })
+}
+
+/// kube's word for an answer that is no Status.
+const NO_STATUS: &str = "Failed to parse error data";
+
+/// Our hub and the API server answer with a Status; the API server's proxy, and a path that nobody serves, with a line of text.
+fn refused(question: &str, status: Status) -> InventoryError {
+    let path = question.split('?').next().unwrap_or_default();
+    let (resource, name) = path.split_once('/').map_or((path, None), |(resource, name)| (resource, Some(name)));
+    let is_status = status.reason != NO_STATUS;
+    match status.code {
+        401 => InventoryError::Unauthorized,
+        403 => {
+            let verb = if name.is_some() { "get" } else { "list" };
+            InventoryError::Forbidden { verb, resource: resource.to_owned() }
+        }
+        404 if is_status => InventoryError::NotFound(status.message),
+        404 => InventoryError::NotServed(format!(
+            "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the hub with --inventory-listen"
+        )),
+        503 if is_status => InventoryError::NotServed(status.message),
+        503 => InventoryError::NotServed(format!(
+            "the API server does not reach it; `kubectl get apiservice {API_SERVICE}` says why"
+        )),
+        _ => InventoryError::Api(kube::Error::Api(status.boxed())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(question: &str, code: u16, reason: &str) -> String {
+        refused(question, Status::failure("as the server says", reason).with_code(code)).to_string()
+    }
+
+    #[test]
+    fn each_refusal_is_one_sentence_with_what_to_do() {
+        assert_eq!(
+            words("certificates?limit=5", 403, "Forbidden"),
+            "your account may not list certificates of ledger.addon-signer.io: ask for the ClusterRole addon-signer-ledger-reader"
+        );
+        assert!(words("certificates/0a", 403, "Forbidden").starts_with("your account may not get certificates"));
+        assert_eq!(words("certificates/0a", 404, "NotFound"), "as the server says");
+        assert!(words("certificates", 404, NO_STATUS).contains("knows no APIService v1alpha1.ledger.addon-signer.io"));
+        assert!(words("entries", 503, NO_STATUS).contains("kubectl get apiservice"));
+        assert_eq!(
+            words("entries", 503, "ServiceUnavailable"),
+            "the hub does not serve its inventory: as the server says"
+        );
+        assert!(words("entries", 401, "Unauthorized").contains("credentials"));
+        assert_eq!(words("entries", 400, "BadRequest"), "the inventory cannot be read: as the server says");
+    }
+}

@@ -1,0 +1,77 @@
+//! Keeps the APIService's `spec.caBundle` equal to the serving anchors, and says which anchors are known to be in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::API_SERVICE;
+use crate::api::words;
+use crate::ca::bundle::Bundle;
+use crate::trust::Trust;
+
+/// How often the APIService is looked at when nothing happens: whoever applies a manifest may have emptied the field.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Keeps it until nobody tells the anchors any more. `registered` is what the API server has confirmed.
+///
+/// The anchors are those that agents get: a new one is in them long before its key signs (invariant I5), and the listener
+/// waits for `registered` besides.
+pub(super) async fn keep(
+    client: Client,
+    mut trust: watch::Receiver<Arc<Trust>>,
+    registered: watch::Sender<Option<Bundle>>,
+) {
+    let services: Api<APIService> = Api::all(client);
+    let mut said = String::new();
+    loop {
+        let wanted = trust.borrow_and_update().serving_anchors.clone();
+        let problem = match wanted {
+            None => String::new(),
+            Some(wanted) => match write(&services, &wanted).await {
+                Ok(()) => {
+                    publish(&registered, wanted);
+                    String::new()
+                }
+                Err(error) => words(&error),
+            },
+        };
+        if problem != said && !problem.is_empty() {
+            tracing::warn!(
+                error = problem,
+                "Keeping the CA of the APIService {API_SERVICE}; is deploy/inventory.yaml applied?"
+            );
+        }
+        said = problem;
+        tokio::select! {
+            changed = trust.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+fn publish(registered: &watch::Sender<Option<Bundle>>, anchors: Bundle) {
+    registered.send_if_modified(|known| {
+        let differs = known.as_ref() != Some(&anchors);
+        *known = Some(anchors);
+        differs
+    });
+}
+
+/// Writes where it differs. The API server is never told to take any certificate.
+async fn write(services: &Api<APIService>, anchors: &Bundle) -> Result<(), kube::Error> {
+    let wanted = ByteString(anchors.pem().into_bytes());
+    let spec = services.get(API_SERVICE).await?.spec.unwrap_or_default();
+    if spec.ca_bundle.as_ref() == Some(&wanted) && spec.insecure_skip_tls_verify != Some(true) {
+        return Ok(());
+    }
+    let body = json!({ "spec": { "caBundle": wanted, "insecureSkipTLSVerify": null } });
+    services.patch(API_SERVICE, &PatchParams::default(), &Patch::Merge(&body)).await?;
+    tracing::info!(anchors = anchors.anchors().len(), "Wrote the CA of the APIService {API_SERVICE}");
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! The ledger's inventory as a read-only API of the hub's Kubernetes: `v1alpha1.ledger.addon-signer.io`, an aggregated API.
+//!
+//! ```text
+//! kubeconfig ─► kube-apiserver (authentication, RBAC, audit) ─► its front proxy ─► server ─► routes ─► the ledger's reader
+//!                     │ APIService: which Service, which CA          │ client certificate
+//!               ca_bundle keeps that CA                        front_proxy says whose counts
+//! ```
+//!
+//! - Only the API server's front proxy gets a handshake: a client certificate of the CA and with a name that the ConfigMap
+//!   `kube-system/extension-apiserver-authentication` holds ([`front_proxy`]). Who asks is then the header `X-Remote-User`.
+//! - Kubernetes has authorized what it passes on, and only that is answered: `get` and `list` of two resources, cluster-wide,
+//!   without selectors ([`routes`]).
+//! - The certificate is the gateway's own, with the Service's name in it. One of a new serving CA is used when that CA is in
+//!   the APIService, and not before ([`tls`]).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use kube::Client;
+use rustls::sign::CertifiedKey;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::Audit;
+use crate::clock::Clock;
+use crate::ledger::Reader;
+use crate::trust::Trust;
+
+mod ca_bundle;
+mod front_proxy;
+mod problem;
+mod resources;
+mod routes;
+mod server;
+mod tls;
+
+pub use problem::Problem;
+
+/// The API group. Kubernetes' RBAC knows the inventory by it.
+pub const GROUP: &str = "ledger.addon-signer.io";
+/// Its one version.
+pub const VERSION: &str = "v1alpha1";
+/// The APIService, whose name Kubernetes derives from version and group.
+pub const API_SERVICE: &str = "v1alpha1.ledger.addon-signer.io";
+/// The path under which everything is.
+pub const BASE: &str = "/apis/ledger.addon-signer.io/v1alpha1";
+
+/// What the inventory needs of the process.
+pub struct Inputs {
+    /// The hub's account.
+    pub client: Client,
+    /// Its serving anchors go into the APIService.
+    pub trust: watch::Receiver<Arc<Trust>>,
+    /// The gateway's own certificate, which holds the name of the inventory's Service; `None` until there is one.
+    pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
+    /// The time of day.
+    pub clock: Clock,
+    /// Where questions are recorded.
+    pub audit: Audit,
+    /// What answers.
+    pub reader: Reader,
+}
+
+/// Why the inventory does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum InventoryError {
+    /// The address is in use, or not ours.
+    #[error("the inventory cannot listen on {address}: {source}; choose another --inventory-listen")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// One of its inputs ended, so that it would go on with what was true once.
+    #[error("the inventory stopped, because nobody tells it {0} any more")]
+    InputEnded(&'static str),
+}
+
+/// An inventory that listens but does not accept yet.
+#[derive(Debug)]
+pub struct Inventory {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Inventory {
+    /// Listens, so that an address in use is known before anything runs.
+    ///
+    /// # Errors
+    /// [`InventoryError::Listen`] names the address.
+    pub async fn bind(listen: SocketAddr) -> Result<Self, InventoryError> {
+        let failed = |source| InventoryError::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+
+    /// The address, with the port that the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`, then for a few seconds what is in flight. An API server that is away, an APIService or a ConfigMap
+    /// that is not there are no errors: nobody can ask meanwhile, and the log says why.
+    ///
+    /// # Errors
+    /// [`InventoryError::InputEnded`] when a sender of the inputs is gone before `stop`.
+    pub async fn run(self, inputs: Inputs, stop: CancellationToken) -> Result<(), InventoryError> {
+        let resources = resources::router(inputs.reader, inputs.clock.clone());
+        let (callers, whose) = watch::channel(None);
+        let (registered, anchors) = watch::channel(None);
+        let (publish, in_effect) = watch::channel(None);
+        let tls =
+            tls::Sources { front_proxy: whose, registered: anchors, serving: inputs.serving, clock: inputs.clock };
+        let inputs_end = async {
+            tokio::select! {
+                () = front_proxy::follow(inputs.client.clone(), callers) => "whom the API server proxies as",
+                () = ca_bundle::keep(inputs.client.clone(), inputs.trust, registered) => "the serving anchors",
+                ended = tls::keep_in_effect(tls, publish) => ended,
+            }
+        };
+        let serve = server::run(self.listener, routes::router(resources, inputs.audit), in_effect, stop.clone());
+        tokio::pin!(serve);
+        tokio::select! {
+            biased;
+            () = &mut serve => Ok(()),
+            ended = inputs_end => {
+                if stop.is_cancelled() {
+                    serve.await; // the inputs stop with us: what is in flight still drains
+                    return Ok(());
+                }
+                Err(InventoryError::InputEnded(ended))
+            }
+        }
+    }
+}

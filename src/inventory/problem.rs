@@ -1,0 +1,45 @@
+//! Errors as Kubernetes tells them: a `Status` object.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+/// Why a question is not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    code: StatusCode,
+    message: String,
+}
+
+impl Problem {
+    /// `message` is one sentence for the administrator who asked, without a final period.
+    pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Kubernetes' word for the code (`apimachinery/pkg/apis/meta/v1/types.go`, `StatusReason`).
+    fn reason(&self) -> &'static str {
+        match self.code {
+            StatusCode::BAD_REQUEST => "BadRequest",
+            StatusCode::UNAUTHORIZED => "Unauthorized",
+            StatusCode::FORBIDDEN => "Forbidden",
+            StatusCode::NOT_FOUND => "NotFound",
+            StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+            StatusCode::GONE => "Expired",
+            StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+            StatusCode::GATEWAY_TIMEOUT => "Timeout",
+            _ => "InternalError",
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason(), "code": self.code.as_u16(),
+        });
+        (self.code, Json(status)).into_response()
+    }
+}

@@ -1,0 +1,82 @@
+//! The resources: what [`crate::ledger::answer`] says, as Kubernetes' clients expect objects and lists.
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{GROUP, Problem, VERSION};
+use crate::clock::Clock;
+use crate::ledger::Reader;
+use crate::ledger::answer::{self, AnswerError};
+use crate::ledger::view::{Certificate, Page};
+
+type Answer = Result<Json<Value>, Problem>;
+type Parameters = Query<Vec<(String, String)>>;
+
+#[derive(Clone)]
+struct Source {
+    reader: Reader,
+    clock: Clock,
+}
+
+/// `certificates`, `certificates/{name}` and `entries`, from the ledger.
+pub(super) fn router(reader: Reader, clock: Clock) -> Router {
+    Router::new()
+        .route("/certificates", get(certificates))
+        .route("/certificates/{name}", get(certificate))
+        .route("/entries", get(entries))
+        .with_state(Source { reader, clock })
+}
+
+async fn certificates(State(source): State<Source>, Query(parameters): Parameters) -> Answer {
+    let page = answer::certificates(&source.reader, &parameters, source.clock.now()).await?;
+    list("Certificate", page, |certificate: &Certificate| certificate.serial.clone())
+}
+
+async fn certificate(State(source): State<Source>, Path(name): Path<String>) -> Answer {
+    let details = answer::certificate(&source.reader, &name).await?;
+    let name = details.certificate.serial.clone();
+    object("Certificate", &name, &details).map(Json)
+}
+
+async fn entries(State(source): State<Source>, Query(parameters): Parameters) -> Answer {
+    let page = answer::entries(&source.reader, &parameters).await?;
+    list("Entry", page, |entry| entry.seq.to_string())
+}
+
+fn list<T: Serialize>(kind: &str, page: Page<T>, name: impl Fn(&T) -> String) -> Answer {
+    let items = page.items.iter().map(|item| object(kind, &name(item), item)).collect::<Result<Vec<_>, _>>()?;
+    let api_version = format!("{GROUP}/{VERSION}");
+    let list =
+        json!({ "kind": format!("{kind}List"), "apiVersion": api_version, "metadata": page.metadata, "items": items });
+    Ok(Json(list))
+}
+
+/// An entry has a `kind` of its own, which is then called `entryKind`: Kubernetes' name comes first.
+fn object(kind: &str, name: &str, item: &impl Serialize) -> Result<Value, Problem> {
+    let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written as JSON");
+    let mut value = serde_json::to_value(item).map_err(failed)?;
+    if let Some(members) = value.as_object_mut() {
+        if let Some(own) = members.remove("kind") {
+            members.insert("entryKind".to_owned(), own);
+        }
+        members.insert("kind".to_owned(), json!(kind));
+        members.insert("apiVersion".to_owned(), json!(format!("{GROUP}/{VERSION}")));
+        members.insert("metadata".to_owned(), json!({ "name": name }));
+    }
+    Ok(value)
+}
+
+impl From<AnswerError> for Problem {
+    fn from(error: AnswerError) -> Self {
+        let code = match error {
+            AnswerError::Query(_) => StatusCode::BAD_REQUEST,
+            AnswerError::NotFound(_) => StatusCode::NOT_FOUND,
+            AnswerError::Ledger(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(code, error.to_string())
+    }
+}

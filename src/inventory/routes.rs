@@ -1,0 +1,97 @@
+//! What is served: the documents of discovery, and below them the resources, behind one guard.
+//!
+//! Kubernetes' authorizer decided on verb, resource and name as it reads them from the request (`RequestInfo`). So what
+//! could make it decide on something narrower than what is answered is refused: selectors, and `watch`.
+
+use std::time::Duration;
+
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::{BASE, GROUP, Problem, VERSION};
+use crate::audit::Audit;
+
+/// Under the minute after which kube-apiserver gives up (`--request-timeout`), so that our sentence arrives.
+const ANSWER: Duration = Duration::from_secs(50);
+/// Set by the front proxy, and by nobody else: it drops what its own clients send (`SetAuthProxyHeaders`).
+const REMOTE_USER: &str = "x-remote-user";
+
+/// Everything; `resources` is what answers below [`BASE`].
+pub(super) fn router(resources: Router, audit: Audit) -> Router {
+    let resources = resources.fallback(unknown).layer(middleware::from_fn_with_state(audit, guard));
+    Router::new()
+        .route(&format!("/apis/{GROUP}"), get(|| async { Json(group()) }))
+        .route(BASE, get(|| async { Json(version()) }))
+        .nest(BASE, resources)
+        .fallback(unknown)
+}
+
+async fn unknown(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("{GROUP} has nothing at {}", uri.path()))
+}
+
+fn group() -> Value {
+    let version = json!({ "groupVersion": format!("{GROUP}/{VERSION}"), "version": VERSION });
+    json!({ "kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [version], "preferredVersion": version })
+}
+
+fn version() -> Value {
+    let resource = |name: &str, singular: &str, kind: &str, verbs: &[&str]| json!({ "name": name, "singularName": singular, "namespaced": false, "kind": kind, "verbs": verbs });
+    json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{VERSION}"),
+        "resources": [
+            resource("certificates", "certificate", "Certificate", &["get", "list"]),
+            resource("entries", "entry", "Entry", &["list"]),
+        ],
+    })
+}
+
+/// Lets through what Kubernetes authorized as it will be answered, bounds it in time, and records who asked for what.
+async fn guard(State(audit): State<Audit>, request: Request, next: Next) -> Response {
+    let user = user(request.headers());
+    let question = request.uri().to_string();
+    let answer = match check(&request, user.as_deref()) {
+        Ok(()) => tokio::time::timeout(ANSWER, next.run(request)).await.unwrap_or_else(|_| {
+            let message = format!("the hub did not find the answer within {} s", ANSWER.as_secs());
+            Problem::new(StatusCode::GATEWAY_TIMEOUT, message).into_response()
+        }),
+        Err(problem) => problem.into_response(),
+    };
+    audit.inventory(user.as_deref().unwrap_or_default(), &question, answer.status().as_u16());
+    answer
+}
+
+fn user(headers: &HeaderMap) -> Option<String> {
+    let user = headers.get(REMOTE_USER).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    user.filter(|user| !user.is_empty())
+}
+
+fn check(request: &Request, user: Option<&str>) -> Result<(), Problem> {
+    if user.is_none() {
+        return Err(Problem::new(StatusCode::UNAUTHORIZED, "the API server does not say who asks"));
+    }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{GROUP} is read-only: get and list")));
+    }
+    let bad = |message: String| Problem::new(StatusCode::BAD_REQUEST, message);
+    let Query(parameters) = Query::<Vec<(String, String)>>::try_from_uri(request.uri())
+        .map_err(|error| bad(format!("the query cannot be read: {error}")))?;
+    for (name, value) in &parameters {
+        match name.as_str() {
+            "fieldSelector" | "labelSelector" => return Err(bad(format!("{GROUP} knows no {name}"))),
+            "watch" if !["false", "0"].contains(&value.as_str()) => {
+                return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{GROUP} cannot be watched")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

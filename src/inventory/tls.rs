@@ -1,0 +1,63 @@
+//! The TLS configuration: who may call, and the certificate to show; swapped whole on any change.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+
+use super::front_proxy::{FrontProxy, FrontProxyError};
+use crate::ca::bundle::{Bundle, Purpose};
+use crate::clock::Clock;
+use crate::listener;
+
+/// What a configuration is made of.
+pub(super) struct Sources {
+    pub(super) front_proxy: watch::Receiver<Option<FrontProxy>>,
+    /// The anchors that the APIService is known to hold.
+    pub(super) registered: watch::Receiver<Option<Bundle>>,
+    pub(super) serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
+    pub(super) clock: Clock,
+}
+
+/// Publishes a configuration after every change; `None` while there is nobody to let in or nothing to show. Returns, with
+/// what it was, when a source is gone.
+pub(super) async fn keep_in_effect(
+    mut sources: Sources,
+    publish: watch::Sender<Option<Arc<ServerConfig>>>,
+) -> &'static str {
+    let mut shown: Option<Arc<CertifiedKey>> = None;
+    loop {
+        let front_proxy = sources.front_proxy.borrow_and_update().clone();
+        let (anchors, newest) =
+            (sources.registered.borrow_and_update().clone(), sources.serving.borrow_and_update().clone());
+        if let Some(newest) = newest.filter(|pair| is_known(pair, anchors.as_ref(), &sources.clock)) {
+            shown = Some(newest);
+        }
+        let config = front_proxy.zip(shown.clone()).and_then(|(front_proxy, pair)| {
+            build(&front_proxy, pair, &sources.clock)
+                .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
+                .ok() // said above
+        });
+        tracing::debug!(serves = config.is_some(), "The inventory has another configuration");
+        publish.send_replace(config.map(Arc::new));
+        tokio::select! {
+            changed = sources.front_proxy.changed() => if changed.is_err() { return "whom the API server proxies as" },
+            changed = sources.registered.changed() => if changed.is_err() { return "the CA of its APIService" },
+            changed = sources.serving.changed() => if changed.is_err() { return "its serving certificate" },
+        }
+    }
+}
+
+/// Whether the API server will accept the certificate: by an anchor that is in the APIService (invariant I5).
+fn is_known(pair: &CertifiedKey, anchors: Option<&Bundle>, clock: &Clock) -> bool {
+    let leaf = pair.cert.first();
+    anchors.zip(leaf).is_some_and(|(anchors, leaf)| anchors.verify(leaf, Purpose::Server, clock.now()).is_ok())
+}
+
+fn build(front_proxy: &FrontProxy, pair: Arc<CertifiedKey>, clock: &Clock) -> Result<ServerConfig, FrontProxyError> {
+    let mut config = listener::server_config(front_proxy.verifier()?, pair, clock)?;
+    // Questions are few and answers are pages: HTTP/1.1 leaves no streams to bound.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,72 @@
+//! Answers for HTTP, and for whoever asks as HTTP does: a query's parameters in, what is sent as JSON out.
+
+use super::LedgerError;
+use super::query::{Query, QueryError};
+use super::reader::Reader;
+use super::view::{Certificate, Details, Page, PageMetadata};
+use crate::journal::entry::Entry;
+use crate::timestamp::Timestamp;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// The question is none: 400.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// 404.
+    #[error("no certificate and no request is named {0:?} in the ledger; it may be in an archive")]
+    NotFound(String),
+    /// The ledger does not answer now: 503.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// `GET certificates?…`: one page, newest first.
+///
+/// # Errors
+/// [`AnswerError::Query`] and [`AnswerError::Ledger`].
+pub async fn certificates(
+    reader: &Reader,
+    parameters: &[(String, String)],
+    now: Timestamp,
+) -> Result<Page<Certificate>, AnswerError> {
+    page(reader, &Query::from_parameters(parameters)?, now).await
+}
+
+/// One page of a question that was understood.
+///
+/// # Errors
+/// [`AnswerError::Ledger`].
+pub async fn page(reader: &Reader, query: &Query, now: Timestamp) -> Result<Page<Certificate>, AnswerError> {
+    let items = reader.list(query, now).await?;
+    let next = next(items.len(), query.limit, items.last().map(|last| last.seq));
+    Ok(Page { metadata: PageMetadata { next }, items })
+}
+
+/// `GET certificates/NAME`: everything about the certificate with this serial number, or of the CSR with this UID or name.
+///
+/// # Errors
+/// [`AnswerError::NotFound`] and [`AnswerError::Ledger`].
+pub async fn certificate(reader: &Reader, name: &str) -> Result<Details, AnswerError> {
+    reader.show(name).await?.ok_or_else(|| AnswerError::NotFound(name.to_owned()))
+}
+
+/// `GET entries?limit=…&continue=…`: one page, oldest first.
+///
+/// # Errors
+/// [`AnswerError::Query`] and [`AnswerError::Ledger`].
+pub async fn entries(reader: &Reader, parameters: &[(String, String)]) -> Result<Page<Entry>, AnswerError> {
+    let Query { filter, after, limit } = Query::from_parameters(parameters)?;
+    if filter != Default::default() {
+        return Err(QueryError::Unknown("a filter of certificates".to_owned()).into());
+    }
+    let items = reader.entries(after.unwrap_or(0), limit).await?;
+    let next = next(items.len(), limit, items.last().map(|last| last.seq));
+    Ok(Page { metadata: PageMetadata { next }, items })
+}
+
+/// A page that is not full is the last.
+fn next(items: usize, limit: u32, last: Option<u64>) -> Option<String> {
+    let full = u32::try_from(items).is_ok_and(|items| items >= limit);
+    last.filter(|_| full).map(|last| last.to_string())
+}

@@ -1,0 +1,81 @@
+//! An archive: the texts of entries, oldest first, each followed by one line feed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use crate::journal::chain::{Chain, Fault};
+use crate::journal::entry::{Entry, Hash};
+
+/// Why a file is not an archive that can be relied on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    /// The system refuses.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    /// Nothing is in it.
+    #[error("it is empty")]
+    Empty,
+    /// The last line has no end.
+    #[error("it is cut off in line {0}")]
+    Cut(u64),
+    /// Not a text.
+    #[error("line {0} is not UTF-8")]
+    Text(u64),
+    /// The first line is not an entry.
+    #[error("line 1: {0}")]
+    First(String),
+    /// It does not begin where it should.
+    #[error("it begins with row {found}; the rows before it are not known here, give their archive before this one")]
+    Begins {
+        /// The first row in it.
+        found: u64,
+    },
+    /// A row is wrong.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Follows the chain through the file at `path`. `begin` gets the number of the first row and says what it must follow; `each`
+/// sees every entry that is good. Returns the number of the first row, and the chain after the last.
+///
+/// # Errors
+/// [`FileError`] with the first thing that is wrong.
+pub(crate) fn follow(
+    path: &Path,
+    begin: impl FnOnce(u64) -> Option<Chain>,
+    mut each: impl FnMut(&Entry),
+) -> Result<(u64, Chain), FileError> {
+    let unreadable = |error: std::io::Error| FileError::Unreadable(error.to_string());
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(unreadable)?);
+    let mut line = Vec::new();
+    let mut number = 1;
+    if !next_line(&mut reader, &mut line, number)? {
+        return Err(FileError::Empty);
+    }
+    let first = Entry::parse(text(&line, number)?).map_err(|error| FileError::First(error.to_string()))?.seq;
+    let mut chain = begin(first).ok_or(FileError::Begins { found: first })?;
+    loop {
+        let text = text(&line, number)?;
+        let seq = chain.tip().seq + 1;
+        each(&chain.follow(seq, text, Hash::of(text).as_bytes())?);
+        number += 1;
+        if !next_line(&mut reader, &mut line, number)? {
+            return Ok((first, chain));
+        }
+    }
+}
+
+/// Reads a line without its end; `false` at the end of the file.
+fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>, number: u64) -> Result<bool, FileError> {
+    line.clear();
+    let read = reader.read_until(b'\n', line).map_err(|error| FileError::Unreadable(error.to_string()))?;
+    if read > 0 && line.pop() != Some(b'\n') {
+        return Err(FileError::Cut(number));
+    }
+    Ok(read > 0)
+}
+
+fn text(line: &[u8], number: u64) -> Result<&str, FileError> {
+    std::str::from_utf8(line).map_err(|_| FileError::Text(number))
+}

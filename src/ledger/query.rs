@@ -1,0 +1,322 @@
+//! Questions for lists of certificates: as the command line and HTTP ask them, and as SQL.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::connection::Value;
+use super::view::State;
+use crate::timestamp::Timestamp;
+
+/// Certificates of one page, unless the question says otherwise.
+pub const PAGE: u32 = 100;
+/// Certificates of one page at most.
+pub const PAGE_MAX: u32 = 1000;
+
+/// A state in the ledger, or one that depends on the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// As recorded.
+    Recorded(State),
+    /// Signed, not unpublished, and within its time.
+    Valid,
+    /// Signed, and its time is over.
+    Expired,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recorded(state) => state.fmt(f),
+            Self::Valid => f.write_str("valid"),
+            Self::Expired => f.write_str("expired"),
+        }
+    }
+}
+
+impl FromStr for Standing {
+    type Err = QueryError;
+
+    fn from_str(name: &str) -> Result<Self, QueryError> {
+        match name {
+            "valid" => Ok(Self::Valid),
+            "expired" => Ok(Self::Expired),
+            other => match other.parse() {
+                Ok(state) => Ok(Self::Recorded(state)),
+                Err(()) => Err(QueryError::State(other.to_owned())),
+            },
+        }
+    }
+}
+
+/// Which certificates; all that is given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Of this AddOnSigner, or `gateway-serving`.
+    pub signer: Option<String>,
+    /// Of this cluster.
+    pub cluster: Option<String>,
+    /// Of this addon.
+    pub addon: Option<String>,
+    /// Of this agent.
+    pub agent: Option<String>,
+    /// Of the authority with this id.
+    pub issuer: Option<String>,
+    /// In this state.
+    pub state: Option<Standing>,
+    /// Valid now, and for no longer than this.
+    pub expiring_within: Option<Duration>,
+    /// Signed, and not used at the gateway since.
+    pub not_seen_since: Option<Timestamp>,
+}
+
+/// One page of the certificates that a filter lets through, newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Which.
+    pub filter: Filter,
+    /// Only older ones than the one with this number, the last of the page before.
+    pub after: Option<u64>,
+    /// How many; 1 to [`PAGE_MAX`].
+    pub limit: u32,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self { filter: Filter::default(), after: None, limit: PAGE }
+    }
+}
+
+/// Why a question is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// Not a state.
+    #[error(
+        "there is no state {0:?}; there are intent, signed, published, unpublished, abandoned, and by the time valid, expired"
+    )]
+    State(String),
+    /// A value that cannot be read.
+    #[error("{name} cannot be {value:?}: {wanted}")]
+    Value {
+        /// The parameter.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        wanted: &'static str,
+    },
+    /// A parameter that does not exist: leaving it out would answer another question.
+    #[error("there is no parameter {0:?}")]
+    Unknown(String),
+}
+
+/// What Kubernetes' clients say of any list, and what changes nothing about the answer.
+const IGNORED: [&str; 7] =
+    ["pretty", "watch", "resourceVersion", "resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks"];
+
+impl Query {
+    /// Reads the parameters of an HTTP query, percent-decoded.
+    ///
+    /// # Errors
+    /// [`QueryError`]: nothing is guessed, and nothing left out.
+    pub fn from_parameters(parameters: &[(String, String)]) -> Result<Self, QueryError> {
+        let mut query = Self::default();
+        for (name, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
+            query.set(name, value)?;
+        }
+        Ok(query)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), QueryError> {
+        let refused = |name, wanted| QueryError::Value { name, value: value.to_owned(), wanted };
+        let text = || Some(value.to_owned());
+        let filter = &mut self.filter;
+        match name {
+            "signer" => filter.signer = text(),
+            "cluster" => filter.cluster = text(),
+            "addon" => filter.addon = text(),
+            "agent" => filter.agent = text(),
+            "issuer" => filter.issuer = text(),
+            "state" => filter.state = Some(value.parse()?),
+            "expiringWithinSeconds" => {
+                let seconds = value.parse().map_err(|_| refused("expiringWithinSeconds", "a number of seconds"))?;
+                filter.expiring_within = Some(Duration::from_secs(seconds));
+            }
+            "notSeenSince" => {
+                let time = Timestamp::from_rfc3339(value).ok_or_else(|| refused("notSeenSince", "a time of RFC 3339"));
+                filter.not_seen_since = Some(time?);
+            }
+            "limit" => {
+                let limit: u32 = value.parse().map_err(|_| refused("limit", "a number of certificates"))?;
+                self.limit = if limit == 0 { PAGE } else { limit.min(PAGE_MAX) }; // 0 is Kubernetes' "no limit"
+            }
+            "continue" => {
+                let after = value.parse().map_err(|_| refused("continue", "what the page before said"))?;
+                self.after = Some(after);
+            }
+            ignored if IGNORED.contains(&ignored) => {}
+            other => return Err(QueryError::Unknown(other.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// The query of an HTTP request, percent-encoded: what [`Self::from_parameters`] reads.
+    pub fn to_parameters(&self) -> String {
+        let Self { filter, after, limit } = self;
+        let Filter { signer, cluster, addon, agent, issuer, state, expiring_within, not_seen_since } = filter;
+        let parameters = [
+            ("signer", signer.clone()),
+            ("cluster", cluster.clone()),
+            ("addon", addon.clone()),
+            ("agent", agent.clone()),
+            ("issuer", issuer.clone()),
+            ("state", state.map(|state| state.to_string())),
+            ("expiringWithinSeconds", expiring_within.map(|within| within.as_secs().to_string())),
+            ("notSeenSince", not_seen_since.map(|since| since.to_string())),
+            ("limit", Some(limit.to_string())),
+            ("continue", after.map(|after| after.to_string())),
+        ];
+        let given = parameters.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", percent(&value?))));
+        given.collect::<Vec<_>>().join("&")
+    }
+
+    /// What follows WHERE, with its values.
+    pub(crate) fn condition(&self, now: Timestamp) -> (String, Vec<Value>) {
+        let mut sql = Condition::default();
+        if let Some(after) = self.after {
+            sql.and("seq < ?", [after.into()]);
+        }
+        self.filter.add_to(&mut sql, now);
+        (sql.text, sql.values)
+    }
+}
+
+impl Filter {
+    fn add_to(&self, sql: &mut Condition, now: Timestamp) {
+        let Self { signer, cluster, addon, agent, issuer, state, expiring_within, not_seen_since } = self;
+        let columns =
+            [("signer", signer), ("cluster", cluster), ("addon", addon), ("agent", agent), ("issuer", issuer)];
+        for (column, value) in columns {
+            if let Some(value) = value {
+                sql.and(&format!("{column} = ?"), [value.as_str().into()]);
+            }
+        }
+        match state {
+            // Named in the text, so that the store can choose the index of that state.
+            Some(Standing::Recorded(state)) => sql.and(&format!("state = '{}'", state.name()), []),
+            Some(Standing::Valid) => {
+                sql.and(&format!("{IN_USE} AND not_before <= ?"), [now.unix().into()]);
+                sql.and("not_after >= ?", [now.unix().into()]);
+            }
+            Some(Standing::Expired) => sql.and(&format!("{SIGNED} AND not_after < ?"), [now.unix().into()]),
+            None => {}
+        }
+        if let Some(within) = expiring_within {
+            sql.and(&format!("{IN_USE} AND not_after >= ?"), [now.unix().into()]);
+            sql.and("not_after <= ?", [now.plus(*within).unix().into()]);
+        }
+        if let Some(since) = not_seen_since {
+            sql.and(&format!("{SIGNED} AND COALESCE(last_seen, 0) < ?"), [since.unix().into()]);
+        }
+    }
+}
+
+const SIGNED: &str = "state IN ('signed', 'published', 'unpublished')";
+const IN_USE: &str = "state IN ('signed', 'published')";
+
+/// Conditions joined by AND.
+struct Condition {
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Default for Condition {
+    fn default() -> Self {
+        Self { text: "seq > 0".to_owned(), values: Vec::new() }
+    }
+}
+
+impl Condition {
+    /// Adds one; each `?` stands for the next value.
+    fn and<const N: usize>(&mut self, text: &str, values: [Value; N]) {
+        let mut text = text.to_owned();
+        for value in values {
+            self.values.push(value);
+            text = text.replacen('?', &format!("${}", self.values.len()), 1);
+        }
+        self.text.push_str(&format!(" AND {text}"));
+    }
+}
+
+/// Percent-encoding of everything but unreserved characters (RFC 3986 section 2.3).
+fn percent(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Query {
+        let text = |text: &str| Some(text.to_owned());
+        let filter = Filter {
+            signer: text("telemetry"),
+            cluster: text("c&1 ü"),
+            addon: text("a"),
+            agent: text("b"),
+            issuer: text("0123"),
+            state: Some(Standing::Recorded(State::Unpublished)),
+            expiring_within: Some(Duration::from_secs(3600)),
+            not_seen_since: Some(Timestamp::from_unix(1_795_000_000)),
+        };
+        Query { filter, after: Some(17), limit: 7 }
+    }
+
+    fn parameters(query: &str) -> Vec<(String, String)> {
+        let uri: axum::http::Uri = format!("/x?{query}").parse().unwrap();
+        axum::extract::Query::try_from_uri(&uri).unwrap().0
+    }
+
+    #[test]
+    fn a_question_is_read_as_it_was_written() {
+        for query in [full(), Query::default()] {
+            assert_eq!(Query::from_parameters(&parameters(&query.to_parameters())), Ok(query));
+        }
+        let state = |name: &str| name.parse::<Standing>().unwrap().to_string();
+        for name in ["intent", "signed", "published", "unpublished", "abandoned", "valid", "expired"] {
+            assert_eq!(state(name), name);
+        }
+    }
+
+    #[test]
+    fn what_kubernetes_clients_add_changes_nothing() {
+        let query = "limit=500&resourceVersion=0&timeoutSeconds=30&watch=false&continue=";
+        assert_eq!(Query::from_parameters(&parameters(query)), Ok(Query { limit: 500, ..Query::default() }));
+        let limit = |limit: &str| Query::from_parameters(&parameters(limit)).unwrap().limit;
+        assert_eq!((limit("limit=0"), limit("limit=100000")), (PAGE, PAGE_MAX));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_refused() {
+        for (query, word) in [
+            ("clutser=a", "no parameter \"clutser\""),
+            ("state=gone", "no state \"gone\""),
+            ("limit=all", "limit cannot be"),
+            ("continue=x", "continue cannot be"),
+            ("notSeenSince=yesterday", "notSeenSince cannot be"),
+            ("expiringWithinSeconds=1h", "expiringWithinSeconds cannot be"),
+        ] {
+            let error = Query::from_parameters(&parameters(query)).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_are_bound_and_never_part_of_the_text() {
+        let (sql, values) = full().condition(Timestamp::from_unix(5));
+        assert!(!sql.contains("telemetry") && sql.ends_with(&format!("< ${}", values.len())), "{sql}");
+        assert_eq!(values.len(), 9);
+    }
+}

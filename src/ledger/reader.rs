@@ -1,0 +1,214 @@
+//! Questions to the ledger, on connections of their own: the writer is never waited for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::connection::{Cells, Connection, Value};
+use super::error::classify;
+use super::query::Query;
+use super::view::{COLUMNS, Certificate, Details, Written};
+use super::{LedgerError, Location, schema};
+use crate::journal::entry::Entry;
+use crate::pem;
+use crate::timestamp::Timestamp;
+
+/// Questions at a time; more wait.
+const CONNECTIONS: usize = 4;
+/// How long a store may take over one question.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Digits of a serial number.
+const SERIAL: usize = 32;
+
+/// Reads the ledger. Clones share their connections.
+#[derive(Clone)]
+pub struct Reader(Arc<Inner>);
+
+struct Inner {
+    location: Location,
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+}
+
+impl Reader {
+    /// A reader that opens the ledger when it is first asked: there may be none before its writer has run.
+    pub fn new(location: Location) -> Self {
+        Self(Arc::new(Inner { location, idle: Mutex::default(), permits: Semaphore::new(CONNECTIONS) }))
+    }
+
+    /// A reader of a ledger that is there and can be read.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: which ledger, and what to do.
+    pub async fn open(location: Location) -> Result<Self, LedgerError> {
+        let connection = schema::open_to_read(&location).await?;
+        let reader = Self::new(location);
+        reader.put_back(connection);
+        Ok(reader)
+    }
+
+    /// One page of certificates, newest first.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn list(&self, query: &Query, now: Timestamp) -> Result<Vec<Certificate>, LedgerError> {
+        let (condition, values) = query.condition(now);
+        let limit = query.limit;
+        let sql = format!("SELECT {COLUMNS} FROM certificates WHERE {condition} ORDER BY seq DESC LIMIT {limit}");
+        let rows = self.rows(sql, values).await?;
+        rows.iter().map(|row| self.certificate(row)).collect()
+    }
+
+    /// Everything about the certificate with this serial number (in any usual form), or of the CSR with this UID or name: of
+    /// several the newest.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn show(&self, name: &str) -> Result<Option<Details>, LedgerError> {
+        let by_uid = "uid = $1 AND state <> 'abandoned'"; // the condition of its index
+        let ways = [("serial = $1", normal_serial(name)), (by_uid, name.to_owned())];
+        let ways = ways.into_iter().chain([("request = $1 OR uid = $1", name.to_owned())]);
+        for (condition, value) in ways {
+            let sql = format!(
+                "SELECT {COLUMNS}, signed_seq, ended_seq FROM certificates WHERE {condition} ORDER BY seq DESC LIMIT 1"
+            );
+            if let Some(row) = self.rows(sql, vec![value.into()]).await?.first() {
+                return self.details(row).await.map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Entries after the one with the number `after`, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; [`LedgerError::Damaged`] names a row that is no entry.
+    pub async fn entries(&self, after: u64, limit: u32) -> Result<Vec<Entry>, LedgerError> {
+        let sql = format!("SELECT seq, entry FROM entries WHERE seq > $1 ORDER BY seq LIMIT {limit}");
+        let rows = self.rows(sql, vec![after.into()]).await?;
+        rows.iter().map(|row| self.entry(row.count(0), &row.text(1))).collect()
+    }
+
+    async fn details(&self, row: &Cells) -> Result<Details, LedgerError> {
+        let certificate = self.certificate(row)?;
+        let (intent_seq, signed_seq, ended_seq) = (row.count(0), row.count(15), row.count(16));
+        let sql = "SELECT seq, entry FROM entries WHERE seq IN ($1, $2, $3) OR seq IN \
+                   (SELECT seq FROM latest WHERE topic = 'authority' AND name = $4)";
+        let authority = format!("{}/{}", certificate.signer, certificate.issuer);
+        let values = vec![intent_seq.into(), signed_seq.into(), ended_seq.into(), authority.into()];
+        let mut entries = HashMap::new();
+        for row in self.rows(sql.to_owned(), values).await? {
+            entries.insert(row.count(0), self.entry(row.count(0), &row.text(1))?);
+        }
+        let intent = entries.get(&intent_seq);
+        let intent = intent.ok_or_else(|| self.damaged(format!("row {intent_seq} of it is missing")))?;
+        let (signed, ended) = (entries.get(&signed_seq), entries.get(&ended_seq));
+        let authority = entries.values().find(|entry| entry.kind == "authority");
+        let detail = |name: &str| intent.detail(name).to_owned();
+        Ok(Details {
+            requester: detail("requester"),
+            signer_name: detail("signer-name"),
+            generation: detail("generation"),
+            prepared: detail("prepared"),
+            tbs: detail("tbs"),
+            csr: detail("csr"),
+            decided: written(intent),
+            signed: signed.map(written),
+            pem: signed.and_then(certificate_pem),
+            ended: ended.map(written),
+            reason: ended.map(|entry| entry.detail("reason").to_owned()),
+            issuer_pem: authority.and_then(certificate_pem),
+            certificate,
+        })
+    }
+
+    fn certificate(&self, row: &Cells) -> Result<Certificate, LedgerError> {
+        let unreadable = || self.damaged(format!("row {} of its index has an unknown state", row.count(0)));
+        Certificate::from_row(row).ok_or_else(unreadable)
+    }
+
+    fn entry(&self, seq: u64, text: &str) -> Result<Entry, LedgerError> {
+        Entry::parse(text).map_err(|error| self.damaged(format!("row {seq}: {error}")))
+    }
+
+    fn damaged(&self, cause: String) -> LedgerError {
+        LedgerError::Damaged { ledger: self.0.location.to_string(), cause }
+    }
+
+    /// Asks on an idle connection, or on a new one. An idle one may have died with its server, which is no answer yet.
+    async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
+        let _permit = self.0.permits.acquire().await.map_err(|_| LedgerError::Stopped)?;
+        let idle = self.idle().pop(); // in a statement of its own: the guard must not live on
+        if let Some(connection) = idle
+            && let Ok(rows) = self.ask(connection, sql.clone(), values.clone()).await
+        {
+            return Ok(rows);
+        }
+        let connection = schema::open_to_read(&self.0.location).await?;
+        self.ask(connection, sql, values).await
+    }
+
+    async fn ask(
+        &self,
+        mut connection: Connection,
+        sql: String,
+        values: Vec<Value>,
+    ) -> Result<Vec<Cells>, LedgerError> {
+        let answered = timeout(PATIENCE, connection.rows(sql, values)).await;
+        let rows = answered.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let rows = rows.map_err(|error| classify(&self.0.location, &error))?;
+        self.put_back(connection);
+        Ok(rows)
+    }
+
+    fn put_back(&self, connection: Connection) {
+        self.idle().push(connection);
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn written(entry: &Entry) -> Written {
+    let Entry { seq, time, replica, epoch, .. } = entry;
+    Written { seq: *seq, time: time.clone(), replica: replica.clone(), epoch: *epoch }
+}
+
+fn certificate_pem(entry: &Entry) -> Option<String> {
+    let der = BASE64.decode(entry.detail("certificate").as_bytes()).ok()?; // shown only, and the entry is as it was written
+    Some(pem::encode("CERTIFICATE", &der))
+}
+
+/// A serial number as OpenSSL, browsers or people write it: upper case, colons, without leading zeros.
+fn normal_serial(text: &str) -> String {
+    let digits: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
+    let digits = digits.strip_prefix("0x").unwrap_or(&digits);
+    let is_serial = !digits.is_empty() && digits.len() <= SERIAL && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if is_serial { format!("{digits:0>SERIAL$}") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serial_numbers_are_read_in_the_usual_forms() {
+        let serial = "00ab0123456789abcdef0123456789ab";
+        for text in [
+            serial,
+            &serial.to_uppercase(),
+            "AB:01:23:45:67:89:AB:CD:EF:01:23:45:67:89:AB",
+            "0xab0123456789abcdef0123456789ab",
+        ] {
+            assert_eq!(normal_serial(text), serial);
+        }
+        for text in ["csr-1", "", "0000ab0123456789abcdef0123456789ab"] {
+            assert_eq!(normal_serial(text), text);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the process' TLS listeners have in common: the accept loop, and what no TLS configuration of ours goes without.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::UnixTime;
+use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::time_provider::TimeProvider;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+
+/// After an accept that failed, because out of file descriptors for instance: retrying at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts until `stop`, then waits for the connections for at most `drain`.
+///
+/// `admit` makes a connection's task, in which its handshake belongs, or drops the socket.
+pub(crate) async fn accept<C>(
+    listener: TcpListener,
+    drain: Duration,
+    stop: &CancellationToken,
+    admit: impl Fn(TcpStream, SocketAddr) -> Option<C>,
+) where
+    C: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = connections.join_next() => report(ended),
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, remote)) => {
+                    if let Some(connection) = admit(tcp, remote) {
+                        connections.spawn(connection);
+                    }
+                }
+                // The client left before its turn: accept(2) says so, and the next one is as good as ever.
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "A connection could not be accepted");
+                    tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }
+                }
+            },
+        }
+    }
+    drop(listener);
+    let drained = async {
+        while let Some(ended) = connections.join_next().await {
+            report(ended);
+        }
+    };
+    if timeout(drain, drained).await.is_err() {
+        tracing::warn!("Connections were cut at the end of the drain");
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "The task of a connection failed");
+    }
+}
+
+/// ring, the only provider that is linked.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// TLS 1.3 only; every client goes through `verifier`; no resumption, no early data.
+///
+/// # Errors
+/// rustls', which does not happen for ring and TLS 1.3.
+pub(crate) fn server_config(
+    verifier: Arc<dyn ClientCertVerifier>,
+    serving: Arc<CertifiedKey>,
+    clock: &Clock,
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(ClockTime(clock.clone())))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
+    // A resumed session skips the verifier: rustls copies the client's chain from the ticket, whatever became of its CA
+    // since. So there are no tickets, and nothing to resume from; and a swap would forget them all.
+    config.send_tls13_tickets = 0;
+    config.max_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
+/// Our clock, as rustls asks it.
+#[derive(Debug)]
+struct ClockTime(Clock);
+
+impl TimeProvider for ClockTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().unix()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}

@@ -1,0 +1,208 @@
+//! What the hub records besides certificates, and what it does while it cannot.
+
+use std::path::PathBuf;
+
+use addon_signer::api::AddOnSigner;
+use addon_signer::journal::chain::Chain;
+use addon_signer::journal::entry::{Entry, Tip};
+use addon_signer::journal::head::Head;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
+use tempfile::TempDir;
+
+use super::{MOMENT, mk_csr, submit};
+use crate::support::hub::{
+    Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
+};
+use crate::support::{TestHub, accept_cluster, install_addon, objects, wait_until};
+
+/// A hub whose ledger is a file that the test knows.
+struct Recorded {
+    hub: TestHub,
+    admin: Client,
+    running: Option<RunningHub>,
+    dir: TempDir,
+}
+
+impl Recorded {
+    async fn start() -> Self {
+        let hub = TestHub::start().await;
+        deploy(&hub).await;
+        let admin = hub.admin().await;
+        accept_cluster(&admin, "spoke1").await;
+        install_addon(&admin, "spoke1", "telemetry").await;
+        create_signer(&admin, "telemetry", telemetry()).await;
+        let mut recorded = Self { hub, admin, running: None, dir: tempfile::tempdir().unwrap() };
+        recorded.start_on("ledger.db").await;
+        recorded
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    async fn start_on(&mut self, name: &str) {
+        self.running = None; // the Lease and the file are free before the next one starts
+        let ledger = format!("sqlite://{}", self.file(name).display()).parse().ok();
+        self.running = Some(RunningHub::start_with(&self.hub, Options { ledger, ..Options::default() }).await);
+        wait_ready(&self.admin, "telemetry", "True").await;
+    }
+
+    async fn connect(&self) -> sqlx::SqliteConnection {
+        SqliteConnectOptions::new().filename(self.file("ledger.db")).connect().await.unwrap()
+    }
+
+    /// The entries so far, checked.
+    async fn entries(&self) -> Vec<Entry> {
+        let mut connection = self.connect().await;
+        let rows: Vec<(i64, String, Vec<u8>)> = sqlx::query_as("SELECT seq, entry, hash FROM entries ORDER BY seq")
+            .fetch_all(&mut connection)
+            .await
+            .unwrap();
+        connection.close().await.unwrap();
+        let mut chain = Chain::after(Tip::EMPTY, None);
+        rows.iter().map(|(seq, text, hash)| chain.follow(u64::try_from(*seq).unwrap(), text, hash).unwrap()).collect()
+    }
+
+    /// Waits until an entry of `kind` has these details.
+    async fn wait(&self, kind: &str, details: &[(&str, &str)]) -> Entry {
+        wait_until(PATIENCE, &format!("an entry {kind} with {details:?}"), async || {
+            let entries = self.entries().await;
+            entries
+                .into_iter()
+                .rev()
+                .find(|entry| entry.kind == kind && details.iter().all(|(name, value)| entry.detail(name) == *value))
+        })
+        .await
+    }
+
+    async fn issue(&self) {
+        let name = submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+        wait_csr(&self.admin, &name, "issued", certificate).await;
+    }
+
+    async fn patch_signer(&self, patch: Value) {
+        let api: Api<AddOnSigner> = Api::all(self.admin.clone());
+        api.patch("telemetry", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    async fn annotate_addon(&self, suspended: Value) {
+        let addons = objects::managed_cluster_addons(&self.admin, "spoke1").await;
+        let patch = json!({ "metadata": { "annotations": { "addon-signer.io/suspended": suspended } } });
+        addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    async fn map(&self) -> ConfigMap {
+        let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
+        wait_until(PATIENCE, "the head to be published", async || maps.get_opt("addon-signer-ledger").await.ok()?).await
+    }
+}
+
+#[tokio::test]
+async fn every_step_of_a_line_is_in_the_chain_with_who_asked() {
+    let recorded = Recorded::start().await;
+    recorded.issue().await;
+    let first =
+        recorded.wait("authority", &[("line", "telemetry"), ("step", "activated")]).await.detail("id").to_owned();
+    recorded.wait("anchors", &[("line", "telemetry"), ("authorities", &first)]).await;
+    recorded.wait("authority", &[("line", "(serving)"), ("step", "activated")]).await;
+    recorded
+        .patch_signer(
+            json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "2026-11-20T00:00:00Z ann" } } }),
+        )
+        .await;
+    let retired = recorded.wait("authority", &[("id", &first), ("step", "retired")]).await;
+    let entries = recorded.entries().await;
+    let of_line = |step: &'static str| {
+        let of = move |entry: &&Entry| entry.detail("line") == "telemetry" && entry.detail("step") == step;
+        entries
+            .iter()
+            .filter(of)
+            .map(|entry| (entry.seq, entry.actor.clone(), entry.detail("id").to_owned()))
+            .next_back()
+    };
+    let (prepared, asked, second) = of_line("prepared").unwrap();
+    assert_eq!(asked, "ann");
+    let (activated, _, active) = of_line("activated").unwrap();
+    assert_eq!(active, second);
+    assert!(prepared < activated && activated < retired.seq + 2, "{entries:?}");
+    let both =
+        entries.iter().find(|entry| entry.kind == "anchors" && entry.detail("authorities").contains(' ')).unwrap();
+    assert!(prepared < both.seq && both.seq < activated, "the anchor is given out before it is used");
+    let clock = &recorded.running.as_ref().unwrap().clock;
+    clock.advance(std::time::Duration::from_secs(28 * 3_600));
+    recorded.patch_signer(json!({ "metadata": { "annotations": { "wake": "up" } } })).await;
+    recorded.wait("authority", &[("id", &first), ("step", "removed")]).await;
+}
+
+#[tokio::test]
+async fn configurations_and_standings_are_in_the_chain() {
+    let mut recorded = Recorded::start().await;
+    let begun = recorded.wait("signer", &[("signer", "telemetry"), ("before", "")]).await;
+    let before = begun.detail("after").to_owned();
+    recorded.patch_signer(json!({ "spec": { "certificate": { "duration": "2h" } } })).await;
+    let changed = recorded.wait("signer", &[("signer", "telemetry"), ("before", &before)]).await;
+    assert!(changed.detail("after").contains(r#""duration":"2h""#), "{changed:?}");
+    assert_eq!(changed.detail("generation"), "2");
+    let of = |change| [("cluster", "spoke1"), ("addon", "telemetry"), ("change", change)];
+    recorded.annotate_addon(json!("true")).await;
+    recorded.wait("standing", &of("suspended")).await;
+    recorded.annotate_addon(Value::Null).await;
+    recorded.wait("standing", &of("resumed")).await;
+    // What happens while no hub runs is found by the next one.
+    recorded.running = None;
+    let addons = objects::managed_cluster_addons(&recorded.admin, "spoke1").await;
+    addons.delete("telemetry", &Default::default()).await.unwrap();
+    recorded.start_on("ledger.db").await;
+    recorded.wait("standing", &of("detached")).await;
+    let api: Api<AddOnSigner> = Api::all(recorded.admin.clone());
+    api.delete("telemetry", &Default::default()).await.unwrap();
+    recorded.wait("signer", &[("signer", "telemetry"), ("after", "")]).await;
+    let leaders = recorded.entries().await.into_iter().filter(|entry| entry.kind == "leader");
+    let epochs: Vec<_> = leaders.map(|entry| entry.epoch).collect();
+    assert!(epochs.len() == 2 && epochs[0] < epochs[1], "{epochs:?}");
+}
+
+#[tokio::test]
+async fn the_head_is_published_and_one_that_is_not_borne_out_is_kept() {
+    let mut recorded = Recorded::start().await;
+    recorded.issue().await;
+    let text = recorded.map().await.data.unwrap().remove("head.json").unwrap();
+    let head = Head::read(&text).unwrap();
+    recorded.wait("head-key", &[("key", &head.key)]).await;
+    let entries = recorded.entries().await;
+    assert_eq!(entries[0].detail("ledger"), head.ledger);
+    let vouched = entries.iter().find(|entry| entry.seq == head.seq).unwrap();
+    assert_eq!(addon_signer::journal::entry::Hash::of(&vouched.text()).to_string(), head.hash);
+    // A ledger that was replaced by an empty one.
+    recorded.start_on("other.db").await;
+    let kept = wait_until(PATIENCE, "the contradicted head to be kept", async || {
+        recorded.map().await.data?.remove("contradicted-head.json")
+    })
+    .await;
+    assert_eq!(Head::read(&kept).unwrap().ledger, head.ledger);
+    assert_ne!(Head::read(&recorded.map().await.data.unwrap()["head.json"]).unwrap().ledger, head.ledger);
+}
+
+#[tokio::test]
+async fn while_the_ledger_is_away_requests_wait_and_the_gateway_does_not() {
+    let recorded = Recorded::start().await;
+    recorded.issue().await;
+    let mut other = recorded.connect().await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let name = submit(&recorded.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let running = recorded.running.as_ref().unwrap();
+    let mut health = running.ledger.health();
+    let down = |health: &addon_signer::ledger::Health| matches!(health, addon_signer::ledger::Health::Down(_));
+    tokio::time::timeout(PATIENCE, health.wait_for(down)).await.unwrap().unwrap();
+    tokio::time::sleep(MOMENT).await;
+    let waiting = wait_csr(&recorded.admin, &name, "there", |csr| Some(csr.clone())).await;
+    assert!(waiting.status.is_none_or(|status| status.conditions.is_none() && status.certificate.is_none()));
+    assert_eq!(running.trust.borrow().signers.len(), 1, "what was trusted stays trusted");
+    drop(other);
+    wait_csr(&recorded.admin, &name, "issued", certificate).await;
+}

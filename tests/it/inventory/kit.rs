@@ -1,0 +1,160 @@
+//! Hub and gateway with an inventory, reached as the API server does.
+
+use std::net::SocketAddr;
+
+use addon_signer::app::{HubOptions, HubProcess, InventoryOptions};
+use addon_signer::ca::bundle::{Bundle, Purpose};
+use addon_signer::clock::Clock;
+use addon_signer::inventory::{API_SERVICE, BASE};
+use hyper::Request;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
+use crate::support::pki::TestCa;
+use crate::support::{TestHub, objects, wait_until};
+use crate::whole::client::Pair;
+use crate::whole::{options, serving_anchors};
+
+pub(super) struct Stage {
+    pub(super) admin: Client,
+    pub(super) inventory: SocketAddr,
+    pub(super) gateway: SocketAddr,
+    /// The front proxy's CA, where the test makes it: on a real hub the hub's own counts.
+    ca: TestCa,
+    stop: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+    _ledger: TempDir,
+}
+
+impl Stage {
+    /// deploy/ applied; the process runs with its rights.
+    pub(super) async fn start(hub: &TestHub) -> Self {
+        deploy(hub).await;
+        let (admin, ca) = (hub.admin().await, TestCa::new());
+        if !hub.is_real() {
+            objects::create_namespace(&admin, "kube-system").await;
+            let manifest = manifests(".").into_iter().find(|object| object["kind"] == "APIService").unwrap();
+            let services: Api<APIService> = Api::all(admin.clone());
+            services.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+            tell_front_proxy(&admin, &ca).await;
+        }
+        // Without a client CA the gateway lets nobody in, and shows no certificate.
+        create_signer(&admin, "telemetry", telemetry()).await;
+        let (dir, ledger) = fresh_ledger();
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let inventory = InventoryOptions { listen, service: "addon-signer-inventory".to_owned() };
+        let options = HubOptions { ledger, inventory: Some(inventory), ..options() };
+        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap();
+        let (inventory, gateway) = (process.inventory_address().unwrap(), process.gateway_address());
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(process.run(stop.clone()));
+        Self { admin, inventory, gateway, ca, stop, task, _ledger: dir }
+    }
+
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+
+    /// The certificate of the API server's front proxy.
+    pub(super) fn front_proxy(&self, hub: &TestHub, name: &str) -> Pair {
+        pair(hub.real().map_or(&self.ca, |real| real.front_proxy()), name)
+    }
+
+    /// One question without an API server in between.
+    pub(super) async fn ask(&self, caller: &Pair, user: &str, question: &str) -> Result<(u16, Value), String> {
+        let request =
+            Request::get(format!("{BASE}{question}")).header("host", "inventory").header("x-remote-user", user);
+        let caller = self.trusting(caller).await;
+        let (status, body) = caller.send(self.inventory, request).await.map_err(|error| chain(&*error))?;
+        Ok((status.as_u16(), serde_json::from_str(&body).unwrap()))
+    }
+
+    /// The caller, who trusts the serving anchors of now.
+    async fn trusting(&self, caller: &Pair) -> Pair {
+        Pair { anchors: serving_anchors(&self.admin).await.into_bytes(), ..caller.clone() }
+    }
+
+    /// Waits until the front proxy is answered.
+    pub(super) async fn wait_served(&self, caller: &Pair) {
+        wait_until(PATIENCE, "the inventory to answer its front proxy", async || {
+            self.ask(caller, "alice", "").await.ok()
+        })
+        .await;
+    }
+
+    pub(super) fn api_services(&self) -> Api<APIService> {
+        Api::all(self.admin.clone())
+    }
+
+    /// The anchors by which the API server knows the inventory.
+    pub(super) async fn registered(&self) -> Option<Bundle> {
+        let ca = self.api_services().get_opt(API_SERVICE).await.unwrap()?.spec?.ca_bundle?;
+        Bundle::from_pem(&ca.0).ok()
+    }
+
+    /// Which serving authority the certificate there is of.
+    pub(super) async fn issuer(&self, server: SocketAddr, caller: &Pair) -> Option<String> {
+        let caller = self.trusting(caller).await;
+        let (leaf, bundle) = (caller.shown(server).await?, Bundle::from_pem(&caller.anchors).unwrap());
+        Some(bundle.verify(&leaf, Purpose::Server, Clock::default().now()).ok()?.id().to_owned())
+    }
+
+    /// Rotates the serving line and waits until the gateway shows a certificate of the new authority; returns both.
+    pub(super) async fn rotate(&self) -> (String, String) {
+        let nobody = nobody();
+        let before = wait_until(PATIENCE, "the gateway", async || self.issuer(self.gateway, &nobody).await).await;
+        let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
+        let after = wait_until(PATIENCE * 2, "a certificate of the new serving authority", async || {
+            // The second annotation makes the keeper look again at once: it waits for a second to pass.
+            let now = Clock::default().now().to_string();
+            let annotations = json!({ "addon-signer.io/rotate": format!("after {before}"), "test/poke": now });
+            let body = json!({ "metadata": { "annotations": annotations } });
+            maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+            self.issuer(self.gateway, &nobody).await.filter(|id| *id != before)
+        })
+        .await;
+        (before, after)
+    }
+}
+
+/// An error and its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(|cause| format!("{cause:?} ")).collect()
+}
+
+/// A client certificate of that CA.
+pub(super) fn pair(ca: &TestCa, name: &str) -> Pair {
+    let made = ca.client(name, &[]);
+    Pair { certificate: made.cert.into_bytes(), key: made.key.into_bytes(), anchors: Vec::new() }
+}
+
+/// A caller without a certificate.
+pub(super) fn nobody() -> Pair {
+    Pair { certificate: Vec::new(), key: Vec::new(), anchors: Vec::new() }
+}
+
+/// What kube-apiserver writes for its aggregated API servers.
+pub(super) async fn tell_front_proxy(admin: &Client, ca: &TestCa) {
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "kube-system");
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "extension-apiserver-authentication" },
+        "data": {
+            "requestheader-client-ca-file": ca.pair().cert,
+            "requestheader-allowed-names": r#"["front-proxy-client"]"#,
+        },
+    });
+    let params = PatchParams::apply("test").force();
+    maps.patch("extension-apiserver-authentication", &params, &Patch::Apply(&map)).await.unwrap();
+}

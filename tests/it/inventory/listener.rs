@@ -1,0 +1,103 @@
+//! Whom the listener lets in, and with which certificate it shows itself.
+
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use addon_signer::ca::bundle::Bundle;
+use addon_signer::inventory::API_SERVICE;
+
+use super::kit::{Stage, nobody, pair, tell_front_proxy};
+use crate::support::hub::PATIENCE;
+use crate::support::log::capture_audit;
+use crate::support::pki::TestCa;
+use crate::support::{TestHub, wait_until};
+use crate::whole::serving_anchors;
+
+#[tokio::test]
+async fn only_the_api_servers_front_proxy_gets_a_handshake() {
+    let (log, _, _guard) = capture_audit();
+    let hub = TestHub::start().await;
+    let stage = Stage::start(&hub).await;
+    let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
+    stage.wait_served(&front_proxy).await;
+    let (code, list) = stage.ask(&front_proxy, "alice", "/certificates").await.unwrap();
+    // The certificate with which the listener shows itself is in the ledger.
+    assert_eq!((code, &list["items"][0]["signer"]), (200, &json!("gateway-serving")));
+    let (code, status) = stage.ask(&front_proxy, "alice", "/certificates/0a1c").await.unwrap();
+    assert_eq!((code, &status["kind"], &status["reason"]), (404, &json!("Status"), &json!("NotFound")));
+    assert_eq!(stage.ask(&front_proxy, "", "/certificates").await.unwrap().0, 401);
+    let told: Vec<_> = log.json().into_iter().filter(|line| line["event"] == "inventory").collect();
+    let told: Vec<_> = told.iter().map(|line| (&line["user"], &line["request"], &line["status"])).collect();
+    assert_eq!(told[0], (&json!("alice"), &json!("/certificates"), &json!(200)));
+    assert_eq!(told[1].2, &json!(404));
+    assert_eq!(told[2], (&json!(""), &json!("/certificates"), &json!(401)));
+
+    let agent = pair(&TestCa::named("addon-signer client CA telemetry"), "front-proxy-client");
+    let user = pair(&TestCa::new(), "front-proxy-client"); // of a CA of the same name
+    for (caller, alert) in [
+        (nobody(), "CertificateRequired"),
+        (agent, "UnknownCA"),
+        (user, "DecryptError"),
+        (stage.front_proxy(&hub, "kube-apiserver-kubelet-client"), "AccessDenied"),
+    ] {
+        let refusal = stage.ask(&caller, "system:admin", "/certificates").await.unwrap_err();
+        assert!(refusal.contains(alert), "{alert}: {refusal}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn another_front_proxy_is_followed_at_once() {
+    let hub = TestHub::start().await;
+    if hub.is_real() {
+        return; // a real API server puts its own CA back
+    }
+    let stage = Stage::start(&hub).await;
+    let first = stage.front_proxy(&hub, "front-proxy-client");
+    stage.wait_served(&first).await;
+    let ca = TestCa::new();
+    tell_front_proxy(&stage.admin, &ca).await;
+    stage.wait_served(&pair(&ca, "front-proxy-client")).await;
+    assert!(stage.ask(&first, "alice", "/certificates").await.is_err());
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_new_authority_waits_until_the_api_service_holds_its_anchor() {
+    let hub = TestHub::start().await;
+    let stage = Stage::start(&hub).await;
+    let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
+    stage.wait_served(&front_proxy).await;
+    let services = stage.api_services();
+    let mut service = services.get(API_SERVICE).await.unwrap();
+    services.delete(API_SERVICE, &DeleteParams::default()).await.unwrap();
+    let (before, after) = stage.rotate().await;
+    assert_eq!(stage.issuer(stage.inventory, &front_proxy).await.unwrap(), before);
+    service.metadata.resource_version = None;
+    service.metadata.uid = None;
+    services.create(&PostParams::default(), &APIService { status: None, ..service }).await.unwrap();
+    wait_until(PATIENCE, "the inventory to show the new certificate", async || {
+        stage.issuer(stage.inventory, &front_proxy).await.filter(|id| *id == after)
+    })
+    .await;
+    let registered = stage.registered().await.unwrap();
+    assert!(registered.authorities().iter().any(|authority| authority.id() == after));
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn the_api_services_ca_is_kept() {
+    let hub = TestHub::start().await;
+    let stage = Stage::start(&hub).await;
+    let anchors = Bundle::from_pem(serving_anchors(&stage.admin).await.as_bytes()).unwrap();
+    let kept = async || stage.registered().await.filter(|registered| *registered == anchors);
+    wait_until(PATIENCE, "the CA of the APIService", kept).await;
+    // Whoever applies another tool's manifest empties it, or tells the API server to take anything.
+    let body = json!({ "spec": { "caBundle": null, "insecureSkipTLSVerify": true } });
+    stage.api_services().patch(API_SERVICE, &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    wait_until(PATIENCE, "the CA of the APIService to be back", kept).await;
+    let spec = stage.api_services().get(API_SERVICE).await.unwrap().spec.unwrap();
+    assert_ne!(spec.insecure_skip_tls_verify, Some(true));
+    stage.stop().await;
+}

@@ -1,0 +1,217 @@
+//! What the check finds, and that it finds it where it is.
+
+use addon_signer::journal::head::Head;
+use addon_signer::journal::record::Record;
+use addon_signer::ledger::verify::{Check, Report, VerifyError, verify};
+use addon_signer::ledger::{Health, Location};
+use addon_signer::private_key::PrivateKey;
+use addon_signer::public_key::KeyKind;
+use addon_signer::timestamp::Timestamp;
+use data_encoding::BASE64;
+use ring::rand::SystemRandom;
+
+use super::rows::{self, run};
+use super::{Open, fill, mk_intent, mk_signed, open, options, sqlite};
+use crate::support::store::{TestStore, on_every_store};
+
+const CERTIFICATES: u64 = 700;
+
+async fn check(location: &Location, head: Option<Head>) -> Result<Report, VerifyError> {
+    verify(Check { location: location.clone(), head, archives: Vec::new() }, |_| ()).await
+}
+
+/// The first bad row and what is wrong with it.
+async fn fault(location: &Location) -> (u64, String) {
+    match check(location, None).await {
+        Err(VerifyError::Fault(fault)) => (fault.row, fault.problem.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tip(hub: &Open) -> (String, addon_signer::journal::entry::Tip) {
+    match &*hub.ledger.health().borrow() {
+        Health::Up { ledger, tip } => (ledger.clone(), *tip),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A ledger with everything in it that the index knows, and a head of it.
+async fn prepare(location: &Location) -> Head {
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
+    let hub = open(options(location, "hub-a", 1)).await;
+    hub.ledger.change(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await.unwrap();
+    fill(&hub, 0..CERTIFICATES).await;
+    for n in CERTIFICATES..CERTIFICATES + 3 {
+        hub.ledger.intend(mk_intent(n)).await.unwrap();
+    }
+    let serial = |n: u64| format!("{n:032x}");
+    let reason = || "It is gone.".to_owned();
+    let abandoned = CERTIFICATES + 1;
+    let uid = format!("uid-{abandoned}");
+    hub.ledger.append(Record::Abandoned { uid, serial: serial(abandoned), reason: reason() }, "").await.unwrap();
+    let (ledger, tip) = tip(&hub);
+    let head = Head::sign(&ledger, tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap();
+    let uid = "uid-5".to_owned();
+    hub.ledger.append(Record::Unpublished { uid, serial: serial(5), reason: reason() }, "").await.unwrap();
+    hub.close().await;
+    head
+}
+
+#[tokio::test]
+async fn an_untouched_ledger_is_good() {
+    on_every_store(async |store| untouched(&store.url().parse().unwrap()).await).await;
+}
+
+async fn untouched(location: &Location) {
+    let head = prepare(location).await;
+    let report = check(location, Some(head.clone())).await.unwrap();
+    assert_eq!((report.first, report.unchecked, report.certificates), (1, 0, CERTIFICATES + 3));
+    assert_eq!((report.ledger.as_str(), report.tip.seq), (head.ledger.as_str(), head.seq + 1));
+    let found = report.head.unwrap();
+    assert!(found.covers && found.key_is_recorded);
+    assert_eq!(found.head, head);
+}
+
+#[tokio::test]
+async fn a_ledger_is_checked_while_its_hub_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = sqlite(dir.path());
+    let hub = open(options(&location, "hub-a", 1)).await;
+    let writing = {
+        let ledger = hub.ledger.clone();
+        tokio::spawn(async move {
+            for n in 0..1500 {
+                ledger.intend(mk_intent(n)).await.unwrap();
+                ledger.append(mk_signed(n), "").await.unwrap();
+            }
+        })
+    };
+    let mut checks = 0;
+    while !writing.is_finished() || checks == 0 {
+        check(&location, None).await.unwrap();
+        checks += 1;
+    }
+    writing.await.unwrap();
+    hub.close().await;
+}
+
+#[tokio::test]
+async fn heads_of_other_ledgers_and_other_keys_prove_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = sqlite(dir.path());
+    let head = prepare(&location).await;
+    let other = Head { ledger: "0".repeat(32), ..head.clone() };
+    let error = check(&location, Some(other)).await.unwrap_err().to_string();
+    assert!(error.contains("it is of the ledger 00"), "{error}");
+    let other = Head { key: "MCowBQYDK2VwAyEA".to_owned(), ..head.clone() };
+    let error = check(&location, Some(other)).await.unwrap_err().to_string();
+    assert!(error.contains("since row"), "{error}");
+    let other = Head { hash: "0".repeat(64), ..head.clone() };
+    let error = check(&location, Some(other)).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("row {}: it is not the row that the head of", head.seq)), "{error}");
+    let later = Head { seq: head.seq + 2, ..head.clone() };
+    let error = check(&location, Some(later)).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("row {}: it is missing, and all after it", head.seq + 2)), "{error}");
+}
+
+#[tokio::test]
+async fn rows_that_were_altered_are_named() {
+    on_every_store(async |store| altered_rows(store, &store.url().parse().unwrap()).await).await;
+}
+
+async fn altered_rows(store: &TestStore, location: &Location) {
+    prepare(location).await;
+    rows::disarm(store).await;
+    for (change, undo, row, what) in [
+        (
+            "UPDATE entries SET entry = replace(entry, '\"epoch\":1', '\"epoch\":2') WHERE seq = 700",
+            "UPDATE entries SET entry = replace(entry, '\"epoch\":2', '\"epoch\":1') WHERE seq = 700",
+            700,
+            "does not have the hash",
+        ),
+        (
+            "UPDATE entries SET seq = 100000 WHERE seq = 600",
+            "UPDATE entries SET seq = 600 WHERE seq = 100000",
+            600,
+            "it is missing",
+        ),
+        (
+            "UPDATE entries SET entry = entry || '\n' WHERE seq = 700",
+            "UPDATE entries SET entry = replace(entry, '\n', '') WHERE seq = 700",
+            700,
+            "does not have the hash",
+        ),
+    ] {
+        run(store, change).await;
+        let (found, problem) = fault(location).await;
+        assert!(found == row && problem.contains(what), "{change}: {found}: {problem}");
+        run(store, undo).await;
+        check(location, None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn rows_of_the_index_that_were_altered_are_named() {
+    on_every_store(async |store| altered_index(store, &store.url().parse().unwrap()).await).await;
+}
+
+async fn altered_index(store: &TestStore, location: &Location) {
+    prepare(location).await;
+    rows::disarm(store).await;
+    let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, signed_seq, ended_seq";
+    let undo = format!("DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM saved");
+    let of = |uid: &str| format!("(SELECT seq FROM saved WHERE uid = 'uid-{uid}')");
+    for (change, uid, what) in [
+        ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-300'", "300", "cluster is \"mine\" there"),
+        ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-300'", "300", "not-after is "),
+        ("UPDATE certificates SET state = 'intent' WHERE uid = 'uid-300'", "300", "its state is \"intent\""),
+        ("UPDATE certificates SET state = 'published' WHERE uid = 'uid-5'", "5", "its state is \"published\""),
+        ("DELETE FROM certificates WHERE uid = 'uid-300'", "300", "no row for it"),
+        (
+            "UPDATE certificates SET signed_seq = 3, state = 'signed' WHERE uid = 'uid-702'",
+            "702",
+            "is signed by entry 3, which",
+        ),
+    ] {
+        run(store, change).await;
+        let (found, problem) = fault(location).await;
+        let expected = rows::number(store, &of(uid)).await;
+        assert!(found == expected && problem.contains(what), "{change}: {found}, not {expected}: {problem}");
+        run(store, &undo).await;
+    }
+    for (change, of_entry, what) in [
+        (
+            "UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE uid = 'uid-300'",
+            "(SELECT signed_seq FROM saved WHERE uid = 'uid-300')",
+            "is intent by entry 0, and here it is signed",
+        ),
+        (
+            "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-300'",
+            "(SELECT seq FROM saved WHERE uid = 'uid-300')",
+            "is unpublished by entry",
+        ),
+        (
+            "UPDATE certificates SET state = 'signed', ended_seq = NULL WHERE uid = 'uid-5'",
+            "(SELECT ended_seq FROM saved WHERE uid = 'uid-5')",
+            "is signed by entry 0, and here it is unpublished",
+        ),
+        (
+            "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL",
+            "1",
+            "it has the certificate 00, which no entry decided on",
+        ),
+        (
+            "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL",
+            "99999",
+            "it has the certificate 00, which no entry decided on",
+        ),
+    ] {
+        run(store, change).await;
+        let (found, problem) = fault(location).await;
+        let expected = rows::number(store, of_entry).await;
+        assert!(found == expected && problem.contains(what), "{change}: {found}, not {expected}: {problem}");
+        run(store, &undo).await;
+    }
+    check(location, None).await.unwrap();
+}
