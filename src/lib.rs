@@ -41,8 +41,7 @@
 //!
 //! # The invariants
 //!
-//! Each with the tests that fail when it is broken; `SECURITY.md` has all of them. I13 (no certificate without a ledger row) waits
-//! for the ledger.
+//! Each with the tests that fail when it is broken; `SECURITY.md` has all of them.
 //!
 //! - I1 Only [`policy`] makes an [`policy::Approved`]: `every_request_gets_its_verdict`, `every_refusal_has_a_case`,
 //!   `an_approval_by_somebody_else_is_not_proof`.
@@ -68,6 +67,11 @@
 //!   `nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate`, `strangers_are_refused_in_the_handshake`.
 //! - I12 The end of every background task is observed: `a_gateway_whose_inputs_end_stops`,
 //!   `of_a_deleted_signer_nothing_is_trusted_and_nothing_answered`.
+//! - I13 No certificate without a row of the ledger, and no request with two:
+//!   `hub_killed_between_any_two_steps_leaves_one_certificate_that_is_the_recorded_one`,
+//!   `hubs_killed_at_random_moments_lose_double_and_forget_no_certificate`,
+//!   `leader_that_was_frozen_writes_nothing_when_another_has_taken_over`,
+//!   `certificate_of_a_deleted_request_is_unpublished_and_nobody_elses`.
 //! - I14 A certificate is an identity only of the addon whose CA signed it:
 //!   `certificate_of_another_addons_ca_is_no_identity`, `certificate_that_two_signers_vouch_for_is_no_identity`.
 //! - I15 No session outlives its credential by more than 2 s: `sessions_end_with_their_certificate`,

@@ -118,7 +118,6 @@ impl RunningHub {
         let (registry, clock, metrics) = (SharedRegistry::default(), options.clock, Metrics::new(Arc::default()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
-        let (holding, leading) = Holding::start(hub, client.clone(), options.lease).await;
         let (fresh, location) = match options.ledger {
             Some(location) => (None, location),
             None => {
@@ -126,6 +125,8 @@ impl RunningHub {
                 (Some(dir), location)
             }
         };
+        let floor = u32::try_from(location.last_epoch().await).unwrap();
+        let (holding, leading) = Holding::start(hub, client.clone(), options.lease, floor).await;
         let replica = format!("test-{}", std::process::id());
         let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock: clock.clone() });
         let links = HubLinks {

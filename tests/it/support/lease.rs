@@ -30,7 +30,12 @@ pub(crate) struct Holding {
 
 impl Holding {
     /// Takes the Lease as `client`, or believes at once that it has it.
-    pub(crate) async fn start(hub: &TestHub, client: Client, duration: Option<Duration>) -> (Self, Leading) {
+    pub(crate) async fn start(
+        hub: &TestHub,
+        client: Client,
+        duration: Option<Duration>,
+        floor: u32,
+    ) -> (Self, Leading) {
         let (stop, identity) = (CancellationToken::new(), identity("hub").unwrap());
         let Some(duration) = duration else {
             let (announcer, leading) = channel();
@@ -40,7 +45,7 @@ impl Holding {
         };
         bury(&leases(&hub.admin().await)).await;
         let namespace = "addon-signer".to_owned();
-        let settings = LeaseSettings { namespace, identity: identity.clone(), duration, floor: 0 };
+        let settings = LeaseSettings { namespace, identity: identity.clone(), duration, floor };
         let (holder, leading) = Holder::new(client, Clock::default(), settings);
         let task = Some(tokio::spawn(holder.run(stop.clone())));
         (Self { stop, task, identity, believes: None }, leading)

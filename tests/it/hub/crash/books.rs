@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use addon_signer::journal::entry::Entry;
+use addon_signer::ledger::verify::{Check, verify};
 use data_encoding::BASE64;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -23,8 +24,8 @@ pub(in crate::hub) struct Row {
     pub(in crate::hub) certificate: Option<Vec<u8>>,
 }
 
-/// Texts of a query, on either store.
-async fn query<const N: usize, T>(url: &str, sql: &str) -> Vec<T>
+/// Rows of a query, on either store.
+async fn query<T>(url: &str, sql: &str) -> Vec<T>
 where
     T: for<'r> FromRow<'r, sqlx::sqlite::SqliteRow> + for<'r> FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
 {
@@ -50,7 +51,7 @@ where
 pub(in crate::hub) async fn rows(url: &str) -> Vec<Row> {
     let sql = "SELECT c.uid, c.serial, c.state, COALESCE(e.entry, '') FROM certificates c \
                LEFT JOIN entries e ON e.seq = c.signed_seq ORDER BY c.seq";
-    let rows: Vec<(String, String, String, String)> = query::<4, _>(url, sql).await;
+    let rows: Vec<(String, String, String, String)> = query(url, sql).await;
     let read = |(uid, serial, state, entry): (String, String, String, String)| {
         let certificate = Entry::parse(&entry).ok().map(|entry| {
             assert_eq!((entry.detail("uid"), entry.detail("serial")), (uid.as_str(), serial.as_str()));
@@ -61,13 +62,19 @@ pub(in crate::hub) async fn rows(url: &str) -> Vec<Row> {
     rows.into_iter().map(read).collect()
 }
 
+/// How many requests were decided and not signed.
+pub(in crate::hub) async fn intents(url: &str) -> i64 {
+    let rows: Vec<(i64,)> = query(url, "SELECT count(*) FROM certificates WHERE state = 'intent'").await;
+    rows[0].0
+}
+
 /// All entries, in their order.
 pub(in crate::hub) async fn entries(url: &str) -> Vec<String> {
-    let rows: Vec<(String,)> = query::<1, _>(url, "SELECT entry FROM entries ORDER BY seq").await;
+    let rows: Vec<(String,)> = query(url, "SELECT entry FROM entries ORDER BY seq").await;
     rows.into_iter().map(|row| row.0).collect()
 }
 
-/// The chain is whole, says the checker that shares no code with the program.
+/// The ledger is whole, say our own check and the checker that shares no code with it.
 pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
     let file = match url.strip_prefix("sqlite://") {
         Some(path) => path.into(),
@@ -77,6 +84,8 @@ pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
             file
         }
     };
+    let check = Check { location: url.parse().unwrap(), head: None, archives: Vec::new() };
+    verify(check, |_| ()).await.unwrap();
     let (good, said) = checker::check(&[&file], None).await;
     assert!(good, "{said}");
 }

@@ -16,7 +16,7 @@ use super::books::Row;
 use super::kit::World;
 use crate::hub::mk_csr;
 use crate::support::hub::{PATIENCE, certificate};
-use crate::support::wait_until;
+use crate::support::wait::wait_or_explain;
 
 /// Requests without a certificate at any time.
 const IN_FLIGHT: usize = 30;
@@ -55,6 +55,12 @@ impl Memory {
 
     fn waiting(&self) -> usize {
         self.certificates.values().filter(|certificates| certificates.is_empty()).count()
+    }
+
+    fn tell_waiting(&self) -> String {
+        let waiting = self.certificates.iter().filter(|(_, certificates)| certificates.is_empty());
+        let tell = |(uid, _): (&String, _)| format!("{uid} {:?}", self.names.get(uid));
+        waiting.map(tell).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -98,10 +104,9 @@ impl Load {
     pub(super) async fn settle(&mut self) {
         self.assert_running();
         self.driving.shutdown().await;
-        wait_until(4 * PATIENCE, "every request to have its certificate", async || {
-            (lock(&self.seen).waiting() == 0).then_some(())
-        })
-        .await;
+        let issued = async || (lock(&self.seen).waiting() == 0).then_some(());
+        let explain = || lock(&self.seen).tell_waiting();
+        wait_or_explain(2 * PATIENCE, "every request to have its certificate", issued, explain).await;
     }
 
     /// Everything that was ever seen, and what is there now.

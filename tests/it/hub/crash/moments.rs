@@ -48,13 +48,14 @@ async fn killed_at_random(store: &TestStore) {
     let world = World::start(&CLUSTERS).await;
     let (url, kills) = (store.url(), kills(world.hub.is_real(), store.is_file()));
     let mut load = Load::start(&world, &CLUSTERS).await;
-    let mut productive = 0;
+    let (mut productive, mut intents) = (0, 0);
     for round in 0..kills {
         let (child, before) = (world.start_hub(&url), load.issued());
         live(&child, &load, round).await;
         child.kill();
         load.assert_running();
         productive += usize::from(load.issued() > before);
+        intents += books::intents(&url).await;
         world.delete_lease().await;
         if round % PRUNE == PRUNE - 1 {
             load.prune(&world, &books::rows(&url).await).await;
@@ -66,7 +67,7 @@ async fn killed_at_random(store: &TestStore) {
     running.stop().await;
     let rows = books::rows(&url).await;
     let tally = compare(&load.finish(&world).await, &rows);
-    eprintln!("{kills} kills, {productive} of hubs that had signed, {tally}");
+    eprintln!("{kills} kills ({productive} of hubs that had signed; {intents} intents were open), {tally}");
     tally.assert_clean();
     let open: Vec<_> = rows.iter().filter(|row| !["published", "abandoned"].contains(&row.state.as_str())).collect();
     assert!(open.is_empty(), "{open:?}");
