@@ -119,7 +119,6 @@ async fn main() {
         figures.push(world.peer("addon-framework, its defaults", few, &[]).await);
     }
     print(&figures);
-    println!("\nagent after its enrolment: {:.1} MB resident", world.agent_resident().await);
 }
 
 fn print(figures: &[Figure]) {
@@ -269,30 +268,6 @@ impl World {
         assert_eq!(issued, count);
     }
 
-    /// Resident memory of our agent, once it has its certificate and has proven it at the gateway.
-    async fn agent_resident(&self) -> f64 {
-        let port = free_port();
-        self.backlog(0).await; // an agent makes no request where ten of it are
-        let _hub = self.start_hub_on(port);
-        let real = self.hub.real().unwrap();
-        let (user, group) = ("system:open-cluster-management:cluster0:a1", "system:open-cluster-management:cluster0");
-        let kubeconfig = real.kubeconfig_file("agent", user, &[group, support::crds::MANAGED_CLUSTERS]);
-        let output = real.dir().join("agent");
-        let flags = [
-            "agent".to_owned(),
-            "--cluster=cluster0".to_owned(),
-            "--addon=telemetry".to_owned(),
-            "--signer=example.com/telemetry".to_owned(),
-            format!("--hub-kubeconfig={}", kubeconfig.display()),
-            format!("--gateway=https://localhost:{port}"),
-            format!("--output-dir={}", output.display()),
-        ];
-        let agent = Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &flags, real.dir());
-        wait_until(READY, "the agent to enrol", async || output.join("tls.crt").exists().then_some(())).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        resident_mb(agent.id())
-    }
-
     /// What the hub's log says was tried again.
     fn retries(&self) -> usize {
         let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
@@ -300,17 +275,13 @@ impl World {
     }
 
     fn start_hub(&self) -> Process {
-        self.start_hub_on(0)
-    }
-
-    fn start_hub_on(&self, gateway_port: u16) -> Process {
         let real = self.hub.real().unwrap();
         let kubeconfig = real.kubeconfig_file("hub", HUB_USER, &HUB_GROUPS);
         let flags = [
             "hub".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             "--gateway-name=localhost".to_owned(),
-            format!("--gateway-listen=127.0.0.1:{gateway_port}"),
+            "--gateway-listen=127.0.0.1:0".to_owned(),
             format!("--metrics-listen=127.0.0.1:{}", free_port()),
             "--rate-burst=1000".to_owned(),
         ];
