@@ -6,7 +6,13 @@
 //!
 //! The agent is a child process against a hub and a gateway in this one, on the embedded hub, or on a real API server
 //! where `KUBEBUILDER_ASSETS` names one. Figures are from Linux' `/proc/PID/smaps`, after a pause.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a load program fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
