@@ -1,0 +1,245 @@
+//! How much memory `addon-signer agent` has resident, and what it consists of. docs/figures.md has the figures.
+//!
+//! ```console
+//! $ cargo bench --bench agent
+//! ```
+//!
+//! The agent is a child process against a hub and a gateway in this one, on the embedded hub, or on a real API server
+//! where `KUBEBUILDER_ASSETS` names one. Figures are from Linux' `/proc/PID/smaps`, after a pause.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
+
+use std::fmt::{self, Display, Formatter};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use addon_signer::app::{HubOptions, HubProcess};
+use addon_signer::clock::Clock;
+use addon_signer::hub::lease::DEFAULT_DURATION;
+use addon_signer::rate::Rate;
+use clap::Parser;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+#[path = "../tests/it"]
+#[expect(dead_code, unused_imports, reason = "the tests use the rest")]
+mod it {
+    pub(crate) mod deploy;
+    pub(crate) mod support;
+}
+use it::{deploy, support};
+
+use deploy::manifests;
+use deploy::on_api_server::{AGENT_USER, HUB_GROUPS, HUB_USER, apply};
+use support::hub::{create_signer, telemetry, wait_ready};
+use support::process::Process;
+use support::{TestHub, accept_cluster, install_addon, objects, wait_until};
+
+const READY: Duration = Duration::from_secs(60);
+/// Time for an agent to begin its watch, also in an emulator.
+const WATCHING: Duration = Duration::from_secs(5);
+/// Where deploy/agent/ keeps the Secret.
+const NAMESPACE: &str = "open-cluster-management-agent-addon";
+
+#[derive(Parser)]
+struct Arguments {
+    /// How often.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How long an agent rests before it is looked at, in seconds.
+    #[arg(long, default_value_t = 5)]
+    pause: u64,
+    /// The program to measure.
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_addon-signer"))]
+    program: PathBuf,
+    /// What cargo passes.
+    #[arg(long = "bench", hide = true)]
+    _bench: bool,
+}
+
+#[tokio::main]
+async fn main() {
+    addon_signer::cli::install_crypto_provider();
+    let arguments = Arguments::parse();
+    let (world, pause) =
+        (World::start(fs::canonicalize(arguments.program).unwrap()).await, Duration::from_secs(arguments.pause));
+    println!("| agent | resident, MB | its own | program's code | program's constants | libraries, stack, others |");
+    println!("|---|---|---|---|---|---|");
+    println!("| directory, which waited for its signer | {} |", world.first(pause).await);
+    for round in 0..arguments.rounds {
+        world.directory(round, pause).await;
+        world.secret(pause).await;
+    }
+}
+
+/// Hub and gateway, in this process, and what an agent is told.
+struct World {
+    hub: TestHub,
+    admin: Client,
+    gateway: SocketAddr,
+    program: PathBuf,
+    dir: TempDir,
+}
+
+impl World {
+    async fn start(program: PathBuf) -> Self {
+        let hub = TestHub::start().await;
+        support::hub::deploy(&hub).await;
+        let admin = hub.admin().await;
+        let (any, dir) = (SocketAddr::from(([127, 0, 0, 1], 0)), TempDir::new().unwrap());
+        let options = HubOptions {
+            namespace: "addon-signer".to_owned(),
+            gateway_listen: any,
+            gateway_names: vec!["127.0.0.1".to_owned()],
+            metrics_listen: any,
+            grpc_proxy: None,
+            retention: Duration::from_secs(600),
+            rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+            replica: "bench".to_owned(),
+            ledger: format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap(),
+            lease_duration: DEFAULT_DURATION,
+            inventory: None,
+        };
+        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap();
+        let gateway = process.gateway_address();
+        tokio::spawn(process.run(CancellationToken::new()));
+        accept_cluster(&admin, "cluster1").await;
+        install_addon(&admin, "cluster1", "telemetry").await;
+        objects::create_namespace(&admin, NAMESPACE).await;
+        if hub.is_real() {
+            apply(&admin, &manifests("agent")).await; // the hub's API server is the managed cluster as well
+        }
+        Self { hub, admin, gateway, program, dir }
+    }
+
+    /// An agent whose request waits until there is a signer for it: it watches, as it also does where a person approves.
+    async fn first(&self, pause: Duration) -> Memory {
+        let output = self.dir.path().join("first");
+        let agent = self.agent(&[format!("--output-dir={}", output.display())]);
+        let requests: Api<CertificateSigningRequest> = Api::all(self.admin.clone());
+        let of_agent = ListParams::default().fields("spec.signerName=example.com/telemetry");
+        let made = async || requests.list(&of_agent).await.ok().filter(|found| !found.items.is_empty()).map(drop);
+        wait_until(READY, "the agent's request", made).await;
+        tokio::time::sleep(WATCHING).await;
+        create_signer(&self.admin, "telemetry", telemetry()).await;
+        wait_ready(&self.admin, "telemetry", "True").await;
+        wait_until(READY, "the agent to enrol", async || output.join("tls.crt").exists().then_some(())).await;
+        look(agent, pause).await
+    }
+
+    /// With `--output-dir`: an agent that enrols, and one that finds its certificate there.
+    async fn directory(&self, round: usize, pause: Duration) {
+        let output = self.dir.path().join(round.to_string());
+        for what in ["directory, after it enrolled", "directory, after a restart"] {
+            let agent = self.agent(&[format!("--output-dir={}", output.display())]);
+            wait_until(READY, "the agent to enrol", async || output.join("tls.crt").exists().then_some(())).await;
+            println!("| {what} | {} |", look(agent, pause).await);
+        }
+    }
+
+    /// With `--secret-namespace`, as deploy/agent/ runs it.
+    async fn secret(&self, pause: Duration) {
+        let kubeconfig = self.kubeconfig("managed-cluster", AGENT_USER, &[]);
+        let flags = [format!("--secret-namespace={NAMESPACE}"), format!("--kubeconfig={}", kubeconfig.display())];
+        let secrets: Api<Secret> = Api::namespaced(self.admin.clone(), NAMESPACE);
+        for what in ["Secret, after it enrolled", "Secret, after a restart"] {
+            let agent = self.agent(&flags);
+            let stored = async || secrets.get_opt("telemetry-client-cert").await.unwrap().map(drop);
+            wait_until(READY, "the agent to enrol", stored).await;
+            println!("| {what} | {} |", look(agent, pause).await);
+        }
+        secrets.delete("telemetry-client-cert", &Default::default()).await.unwrap();
+    }
+
+    fn agent(&self, store: &[String]) -> Process {
+        let cluster = "system:open-cluster-management:cluster1";
+        let groups = [cluster, support::crds::MANAGED_CLUSTERS];
+        let kubeconfig = self.kubeconfig("hub", &format!("{cluster}:a1"), &groups);
+        let mut flags = vec![
+            "agent".to_owned(),
+            "--cluster=cluster1".to_owned(),
+            "--addon=telemetry".to_owned(),
+            "--signer=example.com/telemetry".to_owned(),
+            format!("--hub-kubeconfig={}", kubeconfig.display()),
+            format!("--gateway=https://{}", self.gateway),
+        ];
+        flags.extend_from_slice(store);
+        Process::start(&self.program, &flags, self.dir.path())
+    }
+
+    fn kubeconfig(&self, name: &str, user: &str, groups: &[&str]) -> PathBuf {
+        let path = self.dir.path().join(format!("{name}.kubeconfig"));
+        fs::write(&path, serde_yaml::to_string(&self.hub.kubeconfig(user, groups)).unwrap()).unwrap();
+        path
+    }
+}
+
+/// What the agent has resident after the pause, in which nothing went wrong.
+async fn look(mut agent: Process, pause: Duration) -> Memory {
+    tokio::time::sleep(pause).await;
+    agent.assert_running();
+    assert!(!agent.tail().contains("WARN"), "{}", agent.tail());
+    Memory::of(agent.id())
+}
+
+/// Resident memory, in KiB.
+#[derive(Default)]
+struct Memory {
+    /// Anonymous: heap, stacks, what was written of the program's data.
+    own: f64,
+    /// Pages of the program's file that can be executed.
+    code: f64,
+    /// Its other pages, unwritten.
+    constants: f64,
+    /// Pages of other files: libc, the loader.
+    others: f64,
+}
+
+impl Memory {
+    /// From `/proc/PID/smaps`: a header line per mapping, then fields.
+    fn of(id: u32) -> Self {
+        let program = fs::read_link(format!("/proc/{id}/exe")).unwrap();
+        let (mut memory, mut header, mut resident) = (Self::default(), Vec::new(), 0.0);
+        for line in fs::read_to_string(format!("/proc/{id}/smaps")).unwrap().lines() {
+            let words: Vec<_> = line.split_whitespace().collect();
+            match *words.as_slice() {
+                ["Rss:", kib, _] => resident = kib.parse().unwrap(),
+                ["Anonymous:", kib, _] => memory.add(&header, &program, resident, kib.parse().unwrap()),
+                [range, ..] if range.contains('-') => header = words.iter().map(|word| (*word).to_owned()).collect(),
+                _ => {}
+            }
+        }
+        memory
+    }
+
+    fn add(&mut self, header: &[String], program: &Path, resident: f64, anonymous: f64) {
+        self.own += anonymous;
+        let of_file = match header {
+            [_, access, _, _, _, path] if Path::new(path) == program && access.contains('x') => &mut self.code,
+            [_, _, _, _, _, path] if Path::new(path) == program => &mut self.constants,
+            _ => &mut self.others,
+        };
+        *of_file += resident - anonymous;
+    }
+}
+
+/// The columns of the table: all (`VmRSS`), then the parts, in MB of 10^6 bytes.
+impl Display for Memory {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { own, code, constants, others } = self;
+        let columns = [own + code + constants + others, *own, *code, *constants, *others];
+        write!(f, "{}", columns.map(|kib| format!("{:.1}", kib * 1024.0 / 1e6)).join(" | "))
+    }
+}
