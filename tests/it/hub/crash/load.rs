@@ -75,7 +75,10 @@ impl Load {
         let (memory, requests) = (seen.clone(), world.requests());
         watching.spawn(async move {
             let changes = watcher(requests, watcher::Config::default()).default_backoff().applied_objects();
-            let noted = changes.try_for_each(async |csr| Ok(lock(&memory).note(&csr)));
+            let noted = changes.try_for_each(async |csr| {
+                lock(&memory).note(&csr);
+                Ok(())
+            });
             panic!("the watch of the requests ended: {:?}", noted.await);
         });
         let mut agents = Vec::new();
