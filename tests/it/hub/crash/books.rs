@@ -1,6 +1,6 @@
 //! The ledger's rows beside what requests have.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
@@ -95,11 +95,11 @@ pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
 pub(in crate::hub) struct Tally {
     pub(in crate::hub) certificates: usize,
     /// Requests without a certificate that should have one.
-    pub(in crate::hub) lost: Vec<String>,
+    pub(in crate::hub) lost: BTreeSet<String>,
     /// Requests that saw two certificates, or have two rows, or another certificate than their row.
-    pub(in crate::hub) doubled: Vec<String>,
+    pub(in crate::hub) doubled: BTreeSet<String>,
     /// Certificates without a row.
-    pub(in crate::hub) unrecorded: Vec<String>,
+    pub(in crate::hub) unrecorded: BTreeSet<String>,
 }
 
 /// Compares every certificate that was ever seen on each request with the rows.
@@ -112,15 +112,15 @@ pub(in crate::hub) fn compare(seen: &HashMap<String, Vec<String>>, rows: &[Row])
     tally.doubled.extend(of.iter().filter(|(_, rows)| rows.len() > 1).map(|(uid, _)| (*uid).to_owned()));
     for (uid, certificates) in seen {
         tally.certificates += certificates.len();
-        let recorded: Vec<_> =
-            of.get(uid.as_str()).into_iter().flatten().filter_map(|row| row.certificate.as_deref()).collect();
-        match certificates.as_slice() {
-            [] => tally.lost.push(uid.clone()),
-            [_, _, ..] => tally.doubled.push(uid.clone()),
-            [_] if recorded.is_empty() => tally.unrecorded.push(uid.clone()),
-            [pem] if recorded != [der(pem).as_slice()] => tally.doubled.push(uid.clone()),
-            [_] => {}
-        }
+        let rows = of.get(uid.as_str()).into_iter().flatten();
+        let recorded: Vec<_> = rows.filter_map(|row| row.certificate.as_deref()).collect();
+        let faults = match certificates.as_slice() {
+            [] => &mut tally.lost,
+            [_] if recorded.is_empty() => &mut tally.unrecorded,
+            [pem] if recorded == [der(pem).as_slice()] => continue,
+            _ => &mut tally.doubled,
+        };
+        faults.insert(uid.clone());
     }
     tally
 }

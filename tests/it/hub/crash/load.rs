@@ -75,7 +75,10 @@ impl Load {
         let (memory, requests) = (seen.clone(), world.requests());
         watching.spawn(async move {
             let changes = watcher(requests, watcher::Config::default()).default_backoff().applied_objects();
-            let noted = changes.try_for_each(async |csr| Ok(lock(&memory).note(&csr)));
+            let noted = changes.try_for_each(async |csr| {
+                lock(&memory).note(&csr);
+                Ok(())
+            });
             panic!("the watch of the requests ended: {:?}", noted.await);
         });
         let mut agents = Vec::new();
@@ -150,12 +153,16 @@ async fn drive(agents: &[(String, Api<CertificateSigningRequest>)], memory: &Mut
         }
         let mut created = stream::iter(created).buffer_unordered(AT_ONCE);
         while let Some(csr) = created.next().await {
-            lock(memory).note(&csr); // the watch shows it as well, later
+            csr.iter().for_each(|csr| lock(memory).note(csr)); // the watch shows it as well, later
         }
         sleep(Duration::from_millis(10)).await;
     }
 }
 
-async fn create(cluster: &str, api: &Api<CertificateSigningRequest>) -> CertificateSigningRequest {
-    api.create(&PostParams::default(), &mk_csr(cluster, "telemetry")).await.unwrap()
+/// `None` where the name that the API server made up is taken.
+async fn create(cluster: &str, api: &Api<CertificateSigningRequest>) -> Option<CertificateSigningRequest> {
+    match api.create(&PostParams::default(), &mk_csr(cluster, "telemetry")).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => None,
+        created => Some(created.unwrap()),
+    }
 }
