@@ -187,8 +187,9 @@ fn certificate_pem(entry: &Entry) -> Option<String> {
 /// A serial number as OpenSSL, browsers or people write it: upper case, colons, without leading zeros.
 fn normal_serial(text: &str) -> String {
     let digits: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
-    let digits = digits.strip_prefix("0x").unwrap_or(&digits);
-    let is_serial = !digits.is_empty() && digits.len() <= SERIAL && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let hexadecimal = !digits.is_empty();
+    let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0'); // DER may have one more byte
+    let is_serial = hexadecimal && digits.len() <= SERIAL && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if is_serial { format!("{digits:0>SERIAL$}") } else { text.to_owned() }
 }
 
@@ -204,10 +205,11 @@ mod tests {
             &serial.to_uppercase(),
             "AB:01:23:45:67:89:AB:CD:EF:01:23:45:67:89:AB",
             "0xab0123456789abcdef0123456789ab",
+            "00:00:ab:01:23:45:67:89:ab:cd:ef:01:23:45:67:89:ab",
         ] {
             assert_eq!(normal_serial(text), serial);
         }
-        for text in ["csr-1", "", "0000ab0123456789abcdef0123456789ab"] {
+        for text in ["csr-1", "", "cdab0123456789abcdef0123456789abcd"] {
             assert_eq!(normal_serial(text), text);
         }
     }

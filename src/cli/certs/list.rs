@@ -265,8 +265,9 @@ mod tests {
     #[test]
     fn pages_make_one_json_document() {
         let item = mk_certificate();
-        let text =
-            as_json(&[item.clone(), item.clone()], true).unwrap() + &as_json(&[item.clone()], false).unwrap() + "\n]\n";
+        let text = as_json(&[item.clone(), item.clone()], true).unwrap()
+            + &as_json(std::slice::from_ref(&item), false).unwrap()
+            + "\n]\n";
         let read: Vec<Certificate> = serde_json::from_str(&text).unwrap();
         assert_eq!(read, vec![item.clone(), item.clone(), item]);
     }

@@ -19,7 +19,7 @@ pub(super) fn certificate(pem: &str) -> String {
     let mut lines = vec![
         ("subject", certificate.subject().to_string()),
         ("issuer", certificate.issuer().to_string()),
-        ("serial", certificate.raw_serial_as_string()),
+        ("serial", colons(certificate.raw_serial().strip_prefix(&[0]).unwrap_or(certificate.raw_serial()))),
         ("not before", time(certificate.validity().not_before.timestamp())),
         ("not after", time(certificate.validity().not_after.timestamp())),
         ("key", key(certificate)),
@@ -51,7 +51,7 @@ fn extension_text(extension: &ParsedExtension<'_>) -> Option<(&'static str, Stri
             ("extended key usage", known.chain(other).collect::<Vec<_>>().join(", "))
         }
         ParsedExtension::BasicConstraints(constraints) => {
-            ("certificate authority", if constraints.ca { "yes" } else { "no" }.to_owned())
+            ("is a CA", if constraints.ca { "yes" } else { "no" }.to_owned())
         }
         ParsedExtension::SubjectKeyIdentifier(id) => ("subject key id", colons(id.0)),
         ParsedExtension::AuthorityKeyIdentifier(id) => ("authority key id", colons(id.key_identifier.as_ref()?.0)),
@@ -88,7 +88,7 @@ mod tests {
             "subject             ",
             "key usage           Digital Signature",
             "client authentication",
-            "EC P-256",
+            "ECDSA-P256",
             "SHA-256",
         ] {
             assert!(text.contains(word), "{word}: {text}");
