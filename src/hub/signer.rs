@@ -39,8 +39,8 @@ use crate::registry::{Registry, SharedRegistry};
 use crate::telemetry::Metrics;
 use crate::trust::Trust;
 
-/// Requests in work at once per signer: what keeps one API server busy without queueing in it.
-const CONCURRENCY: u16 = 16;
+/// Requests in work at once per signer: what keeps one API server busy without queueing in it, while as many wait for the ledger.
+const CONCURRENCY: u16 = 32;
 /// How soon a request is looked at again that waits for something inside the hub.
 const SOON: Duration = Duration::from_millis(500);
 /// How soon a failed action is tried again.
