@@ -230,7 +230,8 @@ impl Filler {
         let mut connection = options.synchronous(SqliteSynchronous::Off).connect().await.unwrap();
         let sql = "SELECT seq, entry FROM entries ORDER BY seq DESC LIMIT 1";
         let (seq, entry): (i64, String) = sqlx::query_as(sql).fetch_one(&mut connection).await.unwrap();
-        let tip = Tip { seq: seq as u64, hash: Hash::of(&entry), time: signer.now };
+        let time = Timestamp::from_rfc3339(&Entry::parse(&entry).unwrap().time).unwrap();
+        let tip = Tip { seq: seq as u64, hash: Hash::of(&entry), time };
         let mut filler = Self { connection, tip, entries: Vec::new(), rows: Vec::new() };
         let approved = signer.approved.clone();
         let prepared = signer.issuer.prepare(approved, Serial::random(&signer.rng).unwrap(), signer.now).unwrap();
