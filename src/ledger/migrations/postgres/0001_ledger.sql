@@ -32,6 +32,8 @@ CREATE UNIQUE INDEX certificates_uid ON certificates (uid) WHERE state <> 'aband
 CREATE INDEX certificates_holder ON certificates (cluster, addon, seq);
 -- What was signed and is not known to have been handed over: a handful.
 CREATE INDEX certificates_open ON certificates (seq) WHERE state IN ('intent', 'signed');
+-- What came to nothing: few, and asked for.
+CREATE INDEX certificates_ended ON certificates (seq) WHERE state IN ('unpublished', 'abandoned');
 
 -- The last known value of what is recorded when it changes.
 CREATE TABLE latest (
