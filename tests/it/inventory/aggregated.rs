@@ -127,6 +127,29 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
 }
 
 #[tokio::test]
+async fn the_command_line_needs_nothing_but_a_kubeconfig() {
+    let Some((hub, stage)) = start().await else { return };
+    let serial = serial(&wait_listed(&as_user(&hub, "alice").await).await);
+    let real = hub.real().unwrap();
+    let certs = async |user: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
+        command.env_clear().env("HOME", real.dir()).arg("certs").args(arguments);
+        command.arg("--kubeconfig").arg(real.kubeconfig_file(user, user, &[])).output().await.unwrap()
+    };
+    let listed = certs("alice", &["list", "--output", "json"]).await;
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert!(listed.to_string().contains(&serial), "{listed}");
+    let shown = certs("alice", &["show", &serial]).await;
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.contains("gateway-serving (addon-signer.io/gateway-serving)"), "{text}");
+    let refused = certs("mallory", &["list"]).await;
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said.contains("your account may not list certificates"), "{said}");
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn kubectl_finds_the_inventory_by_discovery() {
     let Some((hub, stage)) = start().await else { return };
     let serial = serial(&wait_listed(&as_user(&hub, "alice").await).await);
