@@ -1,7 +1,8 @@
 //! How much memory `addon-signer agent` has resident, and what it consists of. docs/figures.md has the figures.
 //!
 //! ```console
-//! $ cargo bench --bench agent
+//! $ cargo build --release && cp target/release/addon-signer program
+//! $ cargo bench --profile dev --bench agent -- --program ./program
 //! ```
 //!
 //! The agent is a child process against a hub and a gateway in this one, on the embedded hub, or on a real API server

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes link/agent.symbols anew: the functions of the program that `addon-signer agent` runs when it starts, enrols, proves its
 # certificate, stores it in a directory or in a Secret, watches that Secret, and starts again. build.rs places them together.
-# Worth it when `cargo bench --bench agent` shows that the agent has grown: after a change of the compiler, of
+# Worth it when benches/agent.rs shows that the agent has grown: after a change of the compiler, of
 # dependencies, or of the agent. Needs valgrind and nm, and takes a release build and five minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
