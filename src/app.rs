@@ -344,6 +344,10 @@ impl Probe {
 
     fn text(&self) -> impl IntoResponse + use<> {
         let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+        self.metrics.ledger(match &*self.ledger.borrow() {
+            Health::Up { tip, .. } => Some(tip.seq),
+            Health::Starting | Health::Down(_) => None,
+        });
         match self.metrics.render() {
             Ok(text) => (StatusCode::OK, content_type, text),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),

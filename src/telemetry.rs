@@ -7,6 +7,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::gateway::GatewayStats;
@@ -31,6 +32,8 @@ pub struct Metrics {
     issued: Family<SignerLabel, Counter>,
     refused: Family<RefusalLabels, Counter>,
     rate_limited: Family<SignerLabel, Counter>,
+    ledger_up: Gauge,
+    ledger_entries: Gauge,
 }
 
 /// The gateway's counters, read when they are asked for.
@@ -83,8 +86,15 @@ impl Metrics {
             "Requests that had to wait for their identity",
             rate_limited.clone(),
         );
+        let (ledger_up, ledger_entries) = (Gauge::default(), Gauge::default());
+        registry.register(
+            "ledger_up",
+            "1 while decisions can be recorded; 0 while nothing is signed",
+            ledger_up.clone(),
+        );
+        registry.register("ledger_entries", "The number of the last entry", ledger_entries.clone());
         registry.register_collector(Box::new(GatewayCounters(gateway)));
-        Self { registry: Arc::new(registry), issued, refused, rate_limited }
+        Self { registry: Arc::new(registry), issued, refused, rate_limited, ledger_up, ledger_entries }
     }
 
     pub(crate) fn issued(&self, signer: &str) {
@@ -98,6 +108,14 @@ impl Metrics {
 
     pub(crate) fn rate_limited(&self, signer: &str) {
         self.rate_limited.get_or_create(&SignerLabel { signer: signer.to_owned() }).inc();
+    }
+
+    /// The ledger as it is now: the number of its last entry, or `None` while it cannot be written to.
+    pub(crate) fn ledger(&self, last: Option<u64>) {
+        self.ledger_up.set(i64::from(last.is_some()));
+        if let Some(last) = last {
+            self.ledger_entries.set(i64::try_from(last).unwrap_or(i64::MAX));
+        }
     }
 
     /// All metrics in the OpenMetrics text format.

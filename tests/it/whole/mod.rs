@@ -35,7 +35,7 @@ pub(crate) struct Whole {
     pub(crate) metrics: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
-    _ledger: TempDir,
+    pub(crate) ledger: TempDir,
 }
 
 pub(crate) fn options() -> HubOptions {
@@ -63,7 +63,7 @@ impl Whole {
         let process = HubProcess::prepare(client, HubOptions { ledger, ..options() }, clock).await.unwrap();
         let (gateway, metrics, stop) = (process.gateway_address(), process.metrics_address(), CancellationToken::new());
         let task = tokio::spawn(process.run(stop.clone()));
-        Self { gateway, metrics, stop, task, _ledger: dir }
+        Self { gateway, metrics, stop, task, ledger: dir }
     }
 
     /// How the process ended by itself.

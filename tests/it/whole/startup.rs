@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use addon_signer::api::AddOnSigner;
 use addon_signer::app::{HubOptions, HubProcess};
 use addon_signer::clock::Clock;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::PostParams;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
+use sqlx::ConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
 use tokio::net::TcpListener;
 
 use super::{Whole, options, prepare};
@@ -75,6 +79,34 @@ async fn readiness_and_metrics_are_served() {
     assert!(text.contains("addon_signer_certificates_issued_total{signer=\"gateway-serving\"} 1"), "{text}");
     assert!(text.contains("addon_signer_gateway_requests_total 0"), "{text}");
     tokio::time::timeout(Duration::from_secs(15), whole.stop()).await.unwrap().unwrap();
+}
+
+/// Kubernetes must not take the gateway away because nothing can be signed.
+#[tokio::test]
+async fn readiness_says_that_the_ledger_is_away_and_does_not_fail() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    wait_until(PATIENCE, "readiness", async || get(whole.metrics, "/readyz").await.1.ends_with("\nok\n").then_some(()))
+        .await;
+    let mut other =
+        SqliteConnectOptions::new().filename(whole.ledger.path().join("ledger.db")).connect().await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let signers: Api<AddOnSigner> = Api::all(admin);
+    let change = json!({ "spec": { "certificate": { "duration": "23h" } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    let said = wait_until(PATIENCE, "the ledger to be away", async || {
+        let (status, text) = get(whole.metrics, "/readyz").await;
+        text.contains("ok; nothing is signed now: the ledger sqlite://").then_some(status)
+    })
+    .await;
+    assert_eq!(said, 200);
+    assert!(get(whole.metrics, "/metrics").await.1.contains("addon_signer_ledger_up 0"));
+    drop(other);
+    wait_until(PATIENCE, "the ledger to be back", async || {
+        get(whole.metrics, "/metrics").await.1.contains("addon_signer_ledger_up 1").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
