@@ -114,7 +114,7 @@ pub enum Record {
     },
     /// A step of a line of authorities.
     Authority {
-        /// The AddOnSigner, or `gateway-serving`.
+        /// The AddOnSigner, or `(serving)`.
         line: String,
         /// The authority.
         id: String,
@@ -125,7 +125,7 @@ pub enum Record {
     },
     /// The anchors of a line were given to those who trust them.
     Anchors {
-        /// The AddOnSigner, or `gateway-serving`.
+        /// The AddOnSigner, or `(serving)`.
         line: String,
         /// The ids of the authorities, separated by spaces.
         authorities: String,
@@ -149,15 +149,8 @@ pub enum Record {
         cluster: String,
         /// The addon.
         addon: String,
-        /// `suspended`, `resumed`, `detached`, `attached`.
+        /// `registered`, `suspended`, `resumed`, `detached`.
         change: String,
-    },
-    /// Entries were moved to a file; the first that stays is the one after `through`.
-    Archived {
-        /// The last entry in the file.
-        through: u64,
-        /// Its hash in hexadecimal.
-        hash: String,
     },
 }
 
@@ -176,7 +169,6 @@ impl Record {
             Self::Anchors { .. } => "anchors",
             Self::Signer { .. } => "signer",
             Self::Standing { .. } => "standing",
-            Self::Archived { .. } => "archived",
         }
     }
 
@@ -248,7 +240,6 @@ impl Record {
             Self::Standing { cluster, addon, change } => {
                 vec![("addon", addon.clone()), ("change", change.clone()), ("cluster", cluster.clone())]
             }
-            Self::Archived { through, hash } => vec![("hash", hash.clone()), ("through", through.to_string())],
         };
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
