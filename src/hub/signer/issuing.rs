@@ -111,15 +111,19 @@ impl Signer {
         if !self.reserved(&signing.ready, prepared.not_after()).await {
             return Ok(Outcome::NotYet);
         }
+        if !self.leads() {
+            return Ok(Outcome::NotYet);
+        }
         // Last, so that a request that waits for the hub does not use up what its identity may have.
         if let Err(pause) = self.take_token(&profile, now) {
             return Ok(Outcome::Limited(pause));
         }
-        if !self.leads() {
-            return Ok(Outcome::NotYet);
+        let intended = self.shared.ledger.intend(self.intent(csr, &prepared, &profile, now)).await;
+        if intended != Ok(Intended::Recorded) {
+            self.give_token_back(&profile);
         }
-        let outcome = match self.shared.ledger.intend(self.intent(csr, &prepared, &profile, now)).await? {
-            Intended::Recorded => return self.sign(csr, prepared, signing, now).await,
+        match intended? {
+            Intended::Recorded => self.sign(csr, prepared, signing, now).await,
             Intended::Existing(Existing::Intent { issuer, serial, prepared, tbs }) => {
                 self.go_on(csr, approved, signing, (issuer, serial, prepared, tbs), now).await
             }
@@ -129,9 +133,7 @@ impl Signer {
                 self.unconfirmed.remember(csr, &issued, now);
                 Ok(self.if_accepted(issued, signing, now))
             }
-        };
-        self.give_token_back(&profile);
-        outcome
+        }
     }
 
     /// Signs what an intent of before says, if that is still what would be signed; otherwise that intent comes to nothing.

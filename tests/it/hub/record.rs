@@ -1,11 +1,13 @@
 //! What the hub records besides certificates, and what it does while it cannot.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::journal::chain::Chain;
 use addon_signer::journal::entry::{Entry, Tip};
 use addon_signer::journal::head::Head;
+use addon_signer::rate::Rate;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -14,11 +16,14 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 
-use super::{MOMENT, mk_csr, submit};
+use super::{mk_csr, submit};
 use crate::support::hub::{
     Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
 use crate::support::{TestHub, accept_cluster, install_addon, objects, wait_until};
+
+/// Longer than SQLite waits for a lock, and the hub before it tries again: a request was tried more than once.
+const AGAIN: Duration = Duration::from_secs(9);
 
 /// A hub whose ledger is a file that the test knows.
 struct Recorded {
@@ -48,7 +53,9 @@ impl Recorded {
     async fn start_on(&mut self, name: &str) {
         self.running = None; // the Lease and the file are free before the next one starts
         let ledger = format!("sqlite://{}", self.file(name).display()).parse().ok();
-        self.running = Some(RunningHub::start_with(&self.hub, Options { ledger, ..Options::default() }).await);
+        // Enough for what these tests ask for, and nothing for what is tried again in vain.
+        let rate = Rate { burst: 2, interval: Duration::from_secs(3_600) };
+        self.running = Some(RunningHub::start_with(&self.hub, Options { ledger, rate, ..Options::default() }).await);
         wait_ready(&self.admin, "telemetry", "True").await;
     }
 
@@ -134,7 +141,7 @@ async fn every_step_of_a_line_is_in_the_chain_with_who_asked() {
         entries.iter().find(|entry| entry.kind == "anchors" && entry.detail("authorities").contains(' ')).unwrap();
     assert!(prepared < both.seq && both.seq < activated, "the anchor is given out before it is used");
     let clock = &recorded.running.as_ref().unwrap().clock;
-    clock.advance(std::time::Duration::from_secs(28 * 3_600));
+    clock.advance(Duration::from_secs(28 * 3_600));
     recorded.patch_signer(json!({ "metadata": { "annotations": { "wake": "up" } } })).await;
     recorded.wait("authority", &[("id", &first), ("step", "removed")]).await;
 }
@@ -199,7 +206,7 @@ async fn while_the_ledger_is_away_requests_wait_and_the_gateway_does_not() {
     let mut health = running.ledger.health();
     let down = |health: &addon_signer::ledger::Health| matches!(health, addon_signer::ledger::Health::Down(_));
     tokio::time::timeout(PATIENCE, health.wait_for(down)).await.unwrap().unwrap();
-    tokio::time::sleep(MOMENT).await;
+    tokio::time::sleep(AGAIN).await;
     let waiting = wait_csr(&recorded.admin, &name, "there", |csr| Some(csr.clone())).await;
     assert!(waiting.status.is_none_or(|status| status.conditions.is_none() && status.certificate.is_none()));
     assert_eq!(running.trust.borrow().signers.len(), 1, "what was trusted stays trusted");
