@@ -77,9 +77,10 @@ fn refused(question: &str, status: Status) -> InventoryError {
             let verb = if name.is_some() { "get" } else { "list" };
             InventoryError::Forbidden { verb, resource: resource.to_owned() }
         }
-        404 if is_status => InventoryError::NotFound(status.message),
+        // A list is never missing: only an API server without the API says so.
+        404 if is_status && name.is_some() => InventoryError::NotFound(status.message),
         404 => InventoryError::NotServed(format!(
-            "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the hub with --inventory-listen"
+            "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the hub with --inventory-listen, or name the ledger by --ledger"
         )),
         503 if is_status => InventoryError::NotServed(status.message),
         503 => InventoryError::NotServed(format!(
@@ -105,7 +106,9 @@ mod tests {
         );
         assert!(words("certificates/0a", 403, "Forbidden").starts_with("your account may not get certificates"));
         assert_eq!(words("certificates/0a", 404, "NotFound"), "as the server says");
-        assert!(words("certificates", 404, NO_STATUS).contains("knows no APIService v1alpha1.ledger.addon-signer.io"));
+        for reason in [NO_STATUS, "NotFound"] {
+            assert!(words("certificates", 404, reason).contains("knows no APIService v1alpha1.ledger.addon-signer.io"));
+        }
         assert!(words("entries", 503, NO_STATUS).contains("kubectl get apiservice"));
         assert_eq!(
             words("entries", 503, "ServiceUnavailable"),
