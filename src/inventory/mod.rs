@@ -7,11 +7,11 @@
 //! ```
 //!
 //! - Only the API server's front proxy gets a handshake: a client certificate of the CA and with a name that the ConfigMap
-//!   `kube-system/extension-apiserver-authentication` holds ([`front_proxy`]). Who asks is then the header `X-Remote-User`.
+//!   `kube-system/extension-apiserver-authentication` holds (`front_proxy`). Who asks is then the header `X-Remote-User`.
 //! - Kubernetes has authorized what it passes on, and only that is answered: `get` and `list` of two resources, cluster-wide,
-//!   without selectors ([`routes`]).
+//!   without selectors (`routes`).
 //! - The certificate is the gateway's own, with the Service's name in it. One of a new serving CA is used when that CA is in
-//!   the APIService, and not before ([`tls`]).
+//!   the APIService, and not before (`tls`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

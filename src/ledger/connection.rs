@@ -18,9 +18,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A commit is durable when it is answered. A transaction whose client the network has lost holds the row of the fence, and
 /// nothing but time ends it; ours are never idle in between.
 const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
-/// The journal is folded into the file after so many pages of 4 KiB. UIDs and serial numbers are random, so that each commit touches
-/// pages all over a large index; folding in seldom writes each of them once for many commits.
-const WAL_PAGES: &str = "16384";
+/// UIDs and serial numbers are random, so that each commit touches pages all over a large index, and writes each of them whole.
+const PAGE: u32 = 1024;
+/// The journal is folded into the file after so many pages, 64 MiB: each page of an index is written once for many commits.
+const WAL_PAGES: &str = "65536";
 /// Statements differ by how many rows they have.
 const STATEMENTS: usize = 512;
 
@@ -159,6 +160,7 @@ impl Connection {
         let opened = match location {
             Location::Sqlite(path) => {
                 let options = sqlite(path)
+                    .page_size(PAGE)
                     .journal_mode(SqliteJournalMode::Wal)
                     .synchronous(SqliteSynchronous::Full)
                     .pragma("wal_autocheckpoint", WAL_PAGES)

@@ -1,6 +1,6 @@
 //! The ledger's store: SQLite or PostgreSQL. What is not durable here is not signed.
 //!
-//! One task writes ([`writer`]), and what waits shares a transaction. Every transaction confirms the epoch of the Lease, so that a
+//! One task writes (`writer`), and what waits shares a transaction. Every transaction confirms the epoch of the Lease, so that a
 //! replica that lost it writes nothing. Readers have connections of their own. What an entry is: [`crate::journal`].
 
 pub mod answer;
