@@ -228,6 +228,15 @@ impl Connection {
         }
     }
 
+    /// For whoever reads everything once: SQLite takes pages where the system has them (2 GiB at most) and copies none. Not for the
+    /// hub, because a file that shrinks under a mapping ends the process.
+    pub(crate) async fn map_file(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(_) => self.command("PRAGMA mmap_size = 2147418112").await,
+            Self::Postgres(_) => Ok(()),
+        }
+    }
+
     /// Begins a transaction that reads, and that sees one moment from its first statement to its end.
     pub(crate) async fn begin_to_read(&mut self) -> Result<(), sqlx::Error> {
         match self {

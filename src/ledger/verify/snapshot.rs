@@ -48,6 +48,9 @@ impl Snapshot {
             connections.push(schema::open_to_read(location).await?);
         }
         let failed = |error: sqlx::Error| classify(location, &error);
+        for connection in &mut connections {
+            connection.map_file().await.map_err(failed)?;
+        }
         for _ in 0..ATTEMPTS {
             let mut moments = Vec::new();
             for connection in &mut connections {
