@@ -7,9 +7,11 @@
 //! ```text
 //! program   main  cli  app  demo                        parse, wire, run; the only users of anyhow
 //! shell     hub  gateway  inventory  agent  embedded    talk, wait, log; none of them imports another
+//!           ledger                                      the record of decisions: SQLite or PostgreSQL
 //! cross     api  audit  telemetry  listener             Kubernetes' types, decisions, metrics, accepting TLS,
 //!           clock  output                               the one reader of the time
 //! core      identity  csr  policy  ca  registry  trust  values in, values out: no kube, tokio, clock, dice, log, file
+//!           journal                                     entries, their chain and its heads
 //!           rate  throttle  sighting  timestamp  private_key  public_key  asn1  general_names  pem  hex
 //! ```
 //!

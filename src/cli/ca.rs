@@ -198,6 +198,7 @@ impl Ca {
     /// Who asks, as the API server knows them, for the ledger. An API server that does not say it is no reason not to rotate.
     async fn user(&self) -> String {
         let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
+        // Dropped, because the request itself goes to the same API server and says what is wrong with it.
         let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok();
         let user = review.and_then(|review| review.status?.user_info?.username);
         user.unwrap_or_default()

@@ -94,7 +94,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
         };
         let front_proxy = FrontProxy::read(map.as_ref())
             .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
-            .ok(); // said above
+            .ok(); // the warning has said it, and nobody is let in
         out.send_if_modified(|known| {
             let differs = *known != front_proxy;
             *known = front_proxy;

@@ -90,6 +90,7 @@ async fn page(connection: &mut Connection, after: u64, before: Timestamp) -> Res
 
 /// An entry that is in an archive is old.
 fn is_before(row: &Cells, before: Timestamp) -> bool {
+    // One that cannot be read is looked at as an old one; what is wrong with it, `certs verify` says.
     let entry = Entry::parse(&row.text(5)).ok();
     entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)).is_none_or(|time| time < before)
 }

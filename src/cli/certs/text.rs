@@ -11,6 +11,7 @@ use crate::timestamp::Timestamp;
 
 /// Lines with two blanks before them.
 pub(super) fn certificate(pem: &str) -> String {
+    // What cannot be read is said to be that below; its PEM is printed as it is.
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok();
     let parsed = der.as_ref().and_then(|der| X509Certificate::from_der(der).ok()).map(|(_, certificate)| certificate);
     let (Some(der), Some(certificate)) = (&der, &parsed) else {

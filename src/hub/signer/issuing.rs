@@ -147,6 +147,7 @@ impl Signer {
     ) -> Result<Outcome, SignerError> {
         let recorded = Serial::from_hex(&serial).ok_or(SignerError::Record("serial number"))?;
         let active = &signing.ready.stored.issuer;
+        // An error means that this authority would not sign it: then the intent is abandoned below, with that reason.
         let again = active.prepare(approved, recorded, at).ok();
         let again = again.filter(|again| again.digest() == tbs && active.authority().id() == issuer);
         // Half a life is left: a certificate that ends soon is worth a new decision.

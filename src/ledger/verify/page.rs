@@ -103,7 +103,7 @@ fn is_row_of(intent: &Scanned<'_>, row: &str, key: &RandomState, tally: &mut Tal
         same(columns.next()?.parse() == Ok(utc(intent.plain(name)?)?.unix()))?;
     }
     let state = columns.next()?.parse().ok()?; // no state: for the check by rows to say
-    let mut number = || columns.next()?.parse().ok(); // the same
+    let mut number = || columns.next()?.parse().ok(); // no number: likewise
     let fate = Fate { uid, serial, state, signed: number()?, ended: number()? };
     same(columns.next().is_none() && tally.row(key, fate))
 }
