@@ -1,0 +1,147 @@
+//! A ledger of a million certificates in minutes.
+
+use std::time::{Duration, Instant};
+
+use addon_signer::journal::entry::{Entry, Hash, Tip};
+use addon_signer::journal::record::{Intent, Record};
+use addon_signer::ledger::Location;
+use addon_signer::timestamp::Timestamp;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
+
+use super::signer::{Signer, mk_text};
+use super::{Store, rate};
+
+/// How long a certificate lives.
+const LIFE: Duration = Duration::from_secs(86_400);
+/// Certificates of one statement.
+const ROWS: usize = 100;
+/// Certificates of one transaction.
+const COMMIT: u64 = 50_000;
+
+enum Raw {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+macro_rules! on {
+    ($raw:expr, $inner:ident => $body:expr) => {
+        match $raw {
+            Raw::Sqlite($inner) => $body,
+            Raw::Postgres($inner) => $body,
+        }
+    };
+}
+
+/// Fills a ledger by hand, thousands of rows at a time: a chain as the writer makes it.
+pub(crate) struct Filler {
+    raw: Raw,
+    now: Timestamp,
+    tip: Tip,
+    entries: Vec<(u64, String)>,
+    rows: Vec<(u64, Intent)>,
+}
+
+impl Filler {
+    /// The newest tenth is valid; of the others each lived as long, and each was used to its end. The oldest have rare names.
+    /// One that has them from another run is left alone.
+    pub(crate) async fn fill(location: &Location, signer: &Signer, count: u64) {
+        let is_there = matches!(location, Location::Sqlite(path) if path.exists());
+        Store::open(location.clone()).await.close().await;
+        if is_there {
+            return;
+        }
+        let started = Instant::now();
+        let mut filler = Self::open(location, signer.now).await;
+        let certificate = signer.certificate();
+        filler.command("BEGIN").await;
+        for n in 0..count {
+            let age = Duration::from_secs((count - n) * LIFE.as_secs() * 10 / count);
+            let (intent, signed) = signer.records(n, signer.now.minus(age), &certificate);
+            filler.rows.push((filler.tip.seq + 1, intent.clone()));
+            filler.add(&Record::Intent(Box::new(intent)));
+            filler.add(&signed);
+            if filler.rows.len() == ROWS || n + 1 == count {
+                filler.write().await;
+            }
+            if (n + 1) % COMMIT == 0 {
+                filler.command("COMMIT").await;
+                filler.command("BEGIN").await;
+            }
+        }
+        filler.command("COMMIT").await;
+        filler.close().await;
+        println!("filled with {count} certificates, {:.0}/s", rate(count, started));
+    }
+
+    async fn open(location: &Location, now: Timestamp) -> Self {
+        let mut raw = match location {
+            Location::Sqlite(path) => {
+                let options = SqliteConnectOptions::new().filename(path).journal_mode(SqliteJournalMode::Wal);
+                let options = options.synchronous(SqliteSynchronous::Off).pragma("cache_size", "-1048576");
+                Raw::Sqlite(options.connect().await.unwrap())
+            }
+            Location::Postgres(options) => Raw::Postgres(options.connect().await.unwrap()),
+        };
+        let sql = "SELECT seq, entry FROM entries ORDER BY seq DESC LIMIT 1";
+        let (seq, entry): (i64, String) = on!(&mut raw, inner => sqlx::query_as(sql).fetch_one(inner).await.unwrap());
+        let time = Timestamp::from_rfc3339(&Entry::parse(&entry).unwrap().time).unwrap();
+        let tip = Tip { seq: seq as u64, hash: Hash::of(&entry), time };
+        Self { raw, now, tip, entries: Vec::new(), rows: Vec::new() }
+    }
+
+    /// As after some days of a hub: folded in, and known to the planner.
+    async fn close(mut self) {
+        match &self.raw {
+            Raw::Sqlite(_) => self.command("PRAGMA wal_checkpoint(TRUNCATE)").await,
+            Raw::Postgres(_) => self.command("VACUUM ANALYZE").await,
+        }
+        on!(self.raw, inner => inner.close().await.unwrap());
+    }
+
+    async fn command(&mut self, sql: &'static str) {
+        on!(&mut self.raw, inner => drop(sqlx::raw_sql(sql).execute(inner).await.unwrap()));
+    }
+
+    fn add(&mut self, record: &Record) {
+        let (seq, text) = (self.tip.seq + 1, mk_text(self.tip, record));
+        self.tip = Tip { seq, hash: Hash::of(&text), time: self.tip.time };
+        self.entries.push((seq, text));
+    }
+
+    async fn write(&mut self) {
+        let sql = format!("INSERT INTO entries (seq, entry, hash) VALUES {}", tuples(3, self.entries.len()));
+        let entries = std::mem::take(&mut self.entries);
+        on!(&mut self.raw, inner => {
+            let mut query = sqlx::query(AssertSqlSafe(sql));
+            for (seq, text) in entries {
+                let hash = Hash::of(&text).as_bytes().to_vec();
+                query = query.bind(seq as i64).bind(text).bind(hash);
+            }
+            query.execute(inner).await.unwrap();
+        });
+        let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, signed_seq, state, last_seen";
+        let sql = format!("INSERT INTO certificates ({columns}) VALUES {}", tuples(14, self.rows.len()));
+        let rows = std::mem::take(&mut self.rows);
+        on!(&mut self.raw, inner => {
+            let mut query = sqlx::query(AssertSqlSafe(sql));
+            for (seq, intent) in rows {
+                let seen = self.now.min(intent.not_after).unix();
+                let Intent { uid, request, signer, cluster, addon, agent, issuer, serial, .. } = intent;
+                query = query.bind(seq as i64).bind(uid).bind(request).bind(signer).bind(cluster).bind(addon).bind(agent);
+                query = query.bind(issuer).bind(serial).bind(intent.not_before.unix()).bind(intent.not_after.unix());
+                query = query.bind(seq as i64 + 1).bind("published").bind(seen);
+            }
+            query.execute(inner).await.unwrap();
+        });
+    }
+}
+
+/// `($1, $2), ($3, $4)`
+fn tuples(columns: usize, rows: usize) -> String {
+    let tuple = |row: usize| {
+        let numbers: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        format!("({})", numbers.join(", "))
+    };
+    (0..rows).map(tuple).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,150 @@
+//! What being durable costs, and whether the ledger stays quick when it has grown: issuing beside appending the same bytes to a
+//! plain file, on a ledger of 10 thousand certificates beside one of a million; the first page of a list; the check of everything.
+//!
+//! ```console
+//! $ export ADDON_SIGNER_POSTGRES=/usr/lib/postgresql/15/bin   # for PostgreSQL as well
+//! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] [--part lists|verify|issue]...
+//! ```
+//!
+//! A million certificates take 4 GB of disk, on PostgreSQL as many again. Contestants take turns, so that a busy machine slows
+//! them alike.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a benchmark fails by panicking"
+)]
+
+mod fill;
+mod issue;
+mod questions;
+mod signer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use addon_signer::clock::Clock;
+use addon_signer::ledger::{Health, Ledger, Location, Writer, WriterOptions};
+use clap::{Parser, ValueEnum};
+use tokio::task::JoinHandle;
+
+#[path = "../../tests/it"]
+#[expect(dead_code, unused_imports, reason = "the tests use the rest")]
+mod it {
+    pub(crate) mod deploy;
+    pub(crate) mod support;
+}
+
+use fill::Filler;
+use it::support::postgres::{self, Postgres};
+use it::{deploy, support};
+use signer::Signer;
+
+/// Certificates in the small ledger.
+const SMALL: u64 = 10_000;
+
+#[derive(Parser)]
+struct Args {
+    /// Certificates in the large ledger.
+    #[arg(long, default_value_t = 1_000_000)]
+    certificates: u64,
+    /// Certificates per round of issuing.
+    #[arg(long, default_value_t = 10_000)]
+    issue: u64,
+    /// Where SQLite's files are kept for the next run; otherwise they are gone with this one.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Only this; may be given again.
+    #[arg(long)]
+    part: Vec<Part>,
+    /// What cargo says.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Lists,
+    Verify,
+    Issue,
+}
+
+/// A ledger that is open.
+struct Store {
+    ledger: Ledger,
+    writer: JoinHandle<()>,
+}
+
+impl Store {
+    async fn open(location: Location) -> Self {
+        let (clock, replica) = (Clock::default(), "bench".to_owned());
+        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock });
+        let writer = tokio::spawn(async move { writer.run(1).await.unwrap() });
+        let up = |health: &Health| matches!(health, Health::Up { .. });
+        ledger.health().wait_for(up).await.unwrap();
+        Self { ledger, writer }
+    }
+
+    async fn close(self) {
+        drop(self.ledger);
+        self.writer.await.unwrap();
+    }
+}
+
+fn rate(count: u64, started: Instant) -> f64 {
+    count as f64 / started.elapsed().as_secs_f64()
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn file(dir: &Path, name: &str) -> Location {
+    format!("sqlite://{}", dir.join(name).display()).parse().unwrap()
+}
+
+/// Everything, on one kind of store.
+async fn measure(args: &Args, dir: &Path, signer: &Arc<Signer>, locations: [Location; 2]) {
+    let asked = |part| args.part.is_empty() || args.part.contains(&part);
+    for (location, count) in locations.iter().zip([SMALL, args.certificates]) {
+        Filler::fill(location, signer, count).await;
+    }
+    if asked(Part::Lists) {
+        questions::lists(&locations[1], signer.now).await;
+    }
+    if asked(Part::Verify) {
+        questions::verifying(&locations[1]).await;
+    }
+    if asked(Part::Issue) {
+        let [small, large] = locations;
+        let stores = [Store::open(small).await, Store::open(large).await];
+        issue::issuing(dir, signer, [&stores[0].ledger, &stores[1].ledger], args.issue).await;
+        for store in stores {
+            store.close().await;
+        }
+    }
+}
+
+fn main() {
+    let args = Args::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let own = tempfile::tempdir().unwrap();
+        let dir = args.dir.as_deref().unwrap_or(own.path());
+        let signer = Arc::new(Signer::new());
+        println!("SQLite");
+        measure(&args, dir, &signer, [file(dir, "small.db"), file(dir, "large.db")]).await;
+        if postgres::programs().is_some() {
+            println!("\nPostgreSQL");
+            let server = Postgres::start().await;
+            for name in ["small", "large"] {
+                server.create_database(name).await;
+            }
+            let locations = ["small", "large"].map(|name| server.url(name).parse().unwrap());
+            measure(&args, dir, &signer, locations).await;
+        }
+    });
+}

@@ -1,0 +1,167 @@
+//! What signs, and what is recorded of it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use addon_signer::ca::authority::Authority;
+use addon_signer::ca::bundle::Bundle;
+use addon_signer::ca::issuer::{Issuer, Serial};
+use addon_signer::clock::Clock;
+use addon_signer::identity::Convention;
+use addon_signer::journal::entry::{Entry, Hash, Tip};
+use addon_signer::journal::record::{Intent, Record};
+use addon_signer::ledger::{Intended, Ledger};
+use addon_signer::policy::{Approved, SignerRules, Submission, evaluate};
+use addon_signer::private_key::PrivateKey;
+use addon_signer::public_key::KeyKind;
+use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+use addon_signer::timestamp::Timestamp;
+use ring::rand::SystemRandom;
+
+/// OCM's own agent's request: P-256, two groups, one DNS name.
+const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");
+
+/// Everything that signs.
+pub(crate) struct Signer {
+    approved: Approved,
+    issuer: Issuer,
+    published: Bundle,
+    rng: SystemRandom,
+    pub(crate) now: Timestamp,
+    serials: AtomicU64,
+}
+
+impl Signer {
+    pub(crate) fn new() -> Self {
+        let (rng, now) = (SystemRandom::new(), Clock::default().now());
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        let life = Duration::from_secs(365 * 86_400);
+        let authority = Authority::self_signed("addon-signer client CA telemetry", &key, now, life, &rng).unwrap();
+        let published = Bundle::new(vec![authority.clone()]).unwrap();
+        let approved = evaluate(&rules(), &submission(), &registry()).unwrap();
+        let issuer = Issuer::new(authority, key).unwrap();
+        Self { approved, issuer, published, rng, now, serials: AtomicU64::new(0) }
+    }
+
+    /// Decides, records, signs, checks, records. Without a ledger only what is between.
+    pub(crate) async fn issue(&self, ledger: Option<&Ledger>) {
+        let serial = Serial::random(&self.rng).unwrap();
+        let prepared = self.issuer.prepare(self.approved.clone(), serial, self.now).unwrap();
+        let n = self.serials.fetch_add(1, Ordering::Relaxed);
+        let uid = mk_uid(&format!("{} {n}", std::process::id()));
+        if let Some(ledger) = ledger {
+            let mut intent = mk_intent(n, self.issuer.authority().id(), self.now);
+            (intent.uid, intent.serial) = (uid.clone(), prepared.serial().to_string());
+            (intent.tbs, intent.not_after) = (prepared.digest(), prepared.not_after());
+            assert_eq!(ledger.intend(intent).await.unwrap(), Intended::Recorded);
+        }
+        let issued = self.issuer.sign(prepared, &self.published, self.now, &self.rng).unwrap();
+        if let Some(ledger) = ledger {
+            let (serial, certificate) = (issued.serial.to_string(), issued.certificate.to_vec());
+            ledger.append(Record::Signed { uid, serial, certificate }, "").await.unwrap();
+        }
+    }
+
+    /// An intent of `now`, and the certificate that became of it.
+    pub(crate) fn records(&self, n: u64, now: Timestamp, certificate: &[u8]) -> (Intent, Record) {
+        let mut intent = mk_intent(n, self.issuer.authority().id(), now);
+        if n == 0 {
+            let rare = || "rare".to_owned();
+            (intent.signer, intent.cluster, intent.addon) = (rare(), rare(), rare());
+            (intent.agent, intent.issuer) = (rare(), rare());
+        }
+        let (uid, serial) = (intent.uid.clone(), intent.serial.clone());
+        (intent, Record::Signed { uid, serial, certificate: certificate.to_vec() })
+    }
+
+    /// A certificate.
+    pub(crate) fn certificate(&self) -> Vec<u8> {
+        let serial = Serial::random(&self.rng).unwrap();
+        let prepared = self.issuer.prepare(self.approved.clone(), serial, self.now).unwrap();
+        self.issuer.sign(prepared, &self.published, self.now, &self.rng).unwrap().certificate.to_vec()
+    }
+
+    /// Bytes of the two entries of a certificate.
+    pub(crate) fn sizes(&self) -> [usize; 2] {
+        let (intent, signed) = self.records(0, self.now, &self.certificate());
+        [Record::Intent(Box::new(intent)), signed].map(|record| mk_text(Tip::EMPTY, &record).len())
+    }
+}
+
+/// The entry after `tip`.
+pub(crate) fn mk_text(tip: Tip, record: &Record) -> String {
+    let entry = Entry {
+        seq: tip.seq + 1,
+        previous: tip.hash.to_string(),
+        time: tip.time.to_string(),
+        kind: record.kind().to_owned(),
+        epoch: 1,
+        replica: "bench".to_owned(),
+        actor: String::new(),
+        details: record.details(),
+    };
+    entry.text()
+}
+
+/// As random as Kubernetes' own.
+fn mk_uid(of: &str) -> String {
+    let hash = Hash::of(of).to_string();
+    format!("{}-{}-4{}-8{}-{}", &hash[..8], &hash[8..12], &hash[12..15], &hash[15..18], &hash[18..30])
+}
+
+fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
+    let cluster = format!("cluster{}", n % 2000);
+    Intent {
+        uid: mk_uid(&n.to_string()),
+        request: format!("addon-{cluster}-telemetry-{n:05}"),
+        signer: "telemetry".to_owned(),
+        generation: 1,
+        signer_name: "example.com/telemetry".to_owned(),
+        requester: format!("system:open-cluster-management:{cluster}:agent1"),
+        cluster,
+        addon: "telemetry".to_owned(),
+        agent: "telemetry".to_owned(),
+        issuer: issuer.to_owned(),
+        serial: Hash::of(&format!("serial {n}")).to_string()[..32].to_owned(),
+        not_before: now.minus(Duration::from_secs(300)),
+        not_after: now.plus(Duration::from_secs(86_400)),
+        prepared: now,
+        tbs: "00".repeat(32),
+        csr: String::from_utf8_lossy(REQUEST).into_owned(),
+    }
+}
+
+fn rules() -> SignerRules {
+    SignerRules {
+        signer_name: "example.com/telemetry".to_owned(),
+        addons: BTreeSet::from(["telemetry".parse().unwrap()]),
+        convention: Convention::default(),
+        organizational_units: BTreeSet::new(),
+        keys: KeyKind::ALL.into_iter().collect(),
+        duration: Duration::from_secs(86_400),
+        max_duration: Duration::from_secs(604_800),
+        grpc_proxy: None,
+    }
+}
+
+fn registry() -> Registry {
+    let mut registry = Registry::default();
+    registry.replace_clusters(HashMap::new());
+    registry.replace_addons(HashMap::new());
+    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+    registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
+    registry
+}
+
+fn submission() -> Submission {
+    Submission {
+        username: "system:open-cluster-management:spoke1:a1".to_owned(),
+        groups: vec!["system:open-cluster-management:spoke1".to_owned(), "system:authenticated".to_owned()],
+        cluster_label: Some("spoke1".to_owned()),
+        addon_label: Some("telemetry".to_owned()),
+        usages: ["digital signature", "key encipherment", "client auth"].map(str::to_owned).to_vec(),
+        request: REQUEST.to_vec(),
+        ..Submission::default()
+    }
+}
