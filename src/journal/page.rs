@@ -23,6 +23,21 @@ pub struct Link {
     pub(crate) tip: Tip,
 }
 
+impl Link {
+    /// Goes on by the rows after its last; `None`, and nothing changed, if they do not follow.
+    pub(crate) fn join(&mut self, next: &Self) -> Option<()> {
+        let follows = next.first == self.tip.seq + 1
+            && next.previous == self.tip.hash
+            && next.time >= self.tip.time
+            && next.epochs.0 >= self.epochs.1;
+        if !follows {
+            return None;
+        }
+        (self.tip, self.epochs.1) = (next.tip, next.epochs.1);
+        Some(())
+    }
+}
+
 /// Checks rows from number `first` on: their texts, each but the last ended by a line feed, and the hashes stored beside
 /// them, one after the other. `each` sees every entry and says whether it is as it should be.
 ///

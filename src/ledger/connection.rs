@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Row, TypeInfo, ValueRef};
@@ -91,6 +91,11 @@ macro_rules! cells {
 pub(crate) struct Cells(Vec<Value>);
 
 impl Cells {
+    /// How many values it has.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// A text; empty for NULL.
     pub(crate) fn text(&self, at: usize) -> String {
         self.str(at).to_owned()
@@ -206,6 +211,28 @@ impl Connection {
         read.boxed()
     }
 
+    /// Hands over the rows of one statement as they come, until `take` says `None`. Returns whether it took all.
+    pub(crate) fn each<'c>(
+        &'c mut self,
+        sql: String,
+        values: Vec<Value>,
+        mut take: impl FnMut(Cells) -> Option<()> + Send + 'c,
+    ) -> Answer<'c, bool> {
+        let read = async move {
+            on!(self, inner => {
+                let mut rows = bound!(sql, values).fetch(inner);
+                while let Some(row) = rows.try_next().await? {
+                    let cells: Result<Cells, sqlx::Error> = cells!(row);
+                    if take(cells?).is_none() {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            })
+        };
+        read.boxed()
+    }
+
     /// BEGIN, COMMIT and the like, without a prepared statement.
     pub(crate) fn command(&mut self, sql: &'static str) -> Answer<'_, ()> {
         async move { on!(self, inner => sqlx::raw_sql(sql).execute(inner).await.map(drop)) }.boxed()
@@ -232,7 +259,7 @@ impl Connection {
     /// hub, because a file that shrinks under a mapping ends the process.
     pub(crate) async fn map_file(&mut self) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(_) => self.command("PRAGMA mmap_size = 2147418112").await,
+            Self::Sqlite(_) => self.command("PRAGMA mmap_size = 1099511627776").await,
             Self::Postgres(_) => Ok(()),
         }
     }

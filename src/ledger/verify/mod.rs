@@ -1,7 +1,7 @@
 //! Checks a whole ledger without any hub: the chain, the published head, the archives, and the index of certificates.
 //!
-//! All connections see one moment of the ledger, while its hub may go on writing. Pages of rows are read and checked on as many
-//! connections as there are cores and joined in order; a page that is not as usual is looked at row by row.
+//! All connections see one moment of the ledger, while its hub may go on writing. Pages of rows are read and checked on several
+//! connections and joined in order; a page that is not as usual is looked at row by row.
 
 mod locate;
 mod page;
@@ -26,8 +26,8 @@ use page::{Checked, Range};
 use snapshot::Snapshot;
 use tally::Tally;
 
-/// Rows of a page: some hundred kilobytes.
-const ROWS: u64 = 512;
+/// Rows of a page, which one connection checks at a time.
+const ROWS: u64 = 1024;
 
 /// What to check.
 #[derive(Debug, Clone)]

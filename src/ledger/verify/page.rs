@@ -19,6 +19,11 @@ impl Range {
     pub(super) fn values(self) -> Vec<Value> {
         vec![self.first.into(), self.last.into()]
     }
+
+    fn chunks(self) -> impl Iterator<Item = Self> {
+        let ends = move |first: u64| Self { first, last: self.last.min(first + CHUNK - 1) };
+        (self.first..=self.last).step_by(CHUNK as usize).map(ends)
+    }
 }
 
 /// What a good page adds up to.
@@ -28,10 +33,24 @@ pub(super) struct Checked {
     pub(super) tally: Tally,
 }
 
+impl Checked {
+    /// Goes on by what follows; `None` if it does not.
+    fn add(&mut self, next: Self) -> Option<()> {
+        self.link.join(&next.link)?;
+        self.certificates += next.certificates;
+        self.tally.add(next.tally);
+        Some(())
+    }
+}
+
 /// Stands between columns. In an entry it would be escaped, so that a column that has one is never taken for two.
-const UNIT: &str = "\u{1f}";
+const UNIT: char = '\u{1f}';
 /// Details of an intent that are columns of texts, in their order after `seq`.
 const TEXTS: [&str; 8] = ["uid", "request", "signer", "cluster", "addon", "agent", "issuer", "serial"];
+
+/// Rows that come from the store as one text: row by row the way would cost more than the check, and much more at a time is memory
+/// that is got from the system and given back each time.
+const CHUNK: u64 = 64;
 
 /// Reads and checks a page.
 pub(super) async fn check(
@@ -39,32 +58,48 @@ pub(super) async fn check(
     range: Range,
     key: &RandomState,
 ) -> Result<Option<Checked>, sqlx::Error> {
-    // One long text per page: per row, the way from the store would cost more than the check.
+    let chunks: Vec<_> = range.chunks().collect();
+    let sql = select(connection, chunks.len());
+    let bounds = chunks.iter().flat_map(|chunk| chunk.values());
+    let values = [Value::from("\n"), UNIT.to_string().into()].into_iter().chain(bounds).collect();
+    let mut chunks = chunks.into_iter();
+    let mut page: Option<Checked> = None;
+    let good = |cells: Cells| {
+        let checked = judge(chunks.next()?, &cells, key)?;
+        match &mut page {
+            None => page = Some(checked),
+            Some(page) => page.add(checked)?,
+        }
+        Some(())
+    };
+    let all_good = connection.each(sql, values, good).await?;
+    Ok(page.filter(|page| all_good && page.link.tip.seq == range.last))
+}
+
+/// A row for each chunk: its entries and their hashes, how many rows the index has of it, and these.
+fn select(connection: &Connection, chunks: usize) -> String {
     let hashes = match connection {
         Connection::Sqlite(_) => "CAST(string_agg(hash, '') AS BLOB)",
         Connection::Postgres(_) => "string_agg(hash, ''::bytea)",
     };
-    let entries = format!(
-        "SELECT string_agg(entry, $3), {hashes} FROM \
-         (SELECT entry, hash FROM entries WHERE seq BETWEEN $1 AND $2 ORDER BY seq) AS page"
-    );
-    let index = "SELECT COUNT(*), string_agg(concat_ws($4, seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
-                 not_before, not_after, state, COALESCE(signed_seq, 0), COALESCE(ended_seq, 0)), $3) FROM \
-                 (SELECT * FROM certificates WHERE seq BETWEEN $1 AND $2 ORDER BY seq) AS page";
-    let mut values = range.values();
-    values.push("\n".into());
-    let entries = connection.rows(entries, values.clone()).await?;
-    values.push(UNIT.into());
-    let index = connection.rows(index.to_owned(), values).await?;
-    let (Some(entries), Some(index)) = (entries.first(), index.first()) else { return Ok(None) };
-    Ok(judge(range, entries, index, key))
+    let select = |chunk: usize| {
+        let within = format!("seq BETWEEN ${} AND ${} ORDER BY seq", 2 * chunk + 3, 2 * chunk + 4);
+        format!(
+            "SELECT e.texts, e.hashes, i.many, i.texts FROM (SELECT string_agg(entry, $1) AS texts, {hashes} AS hashes FROM \
+             (SELECT entry, hash FROM entries WHERE {within}) AS rows) AS e, \
+             (SELECT COUNT(*) AS many, string_agg(concat_ws($2, seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
+             not_before, not_after, state, COALESCE(signed_seq, 0), COALESCE(ended_seq, 0)), $1) AS texts FROM \
+             (SELECT * FROM certificates WHERE {within}) AS rows) AS i"
+        )
+    };
+    (0..chunks).map(select).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-fn judge(range: Range, entries: &Cells, index: &Cells, key: &RandomState) -> Option<Checked> {
-    let rows = index.str(1);
+fn judge(range: Range, row: &Cells, key: &RandomState) -> Option<Checked> {
+    let rows = row.str(3);
     let mut rows = rows.split('\n').filter(|_| !rows.is_empty());
     let (mut tally, mut certificates) = (Tally::default(), 0);
-    let link = page::check(range.first, entries.str(0), entries.bytes(1), |entry| match entry.kind {
+    let link = page::check(range.first, row.str(0), row.bytes(1), |entry| match entry.kind {
         "intent" => {
             certificates += 1;
             rows.next().is_some_and(|row| is_row_of(entry, row, key, &mut tally).is_some())
@@ -80,7 +115,7 @@ fn judge(range: Range, entries: &Cells, index: &Cells, key: &RandomState) -> Opt
         "opened" | "head-key" => false,
         _ => true,
     })?;
-    let whole = link.tip.seq == range.last && rows.next().is_none() && index.count(0) == certificates;
+    let whole = link.tip.seq == range.last && rows.next().is_none() && row.count(2) == certificates;
     whole.then_some(Checked { link, certificates, tally })
 }
 

@@ -10,7 +10,7 @@ use crate::ledger::{LedgerError, Location, schema};
 use crate::timestamp::Timestamp;
 
 /// Connections at most.
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: usize = 16;
 /// How often connections that saw different moments are set up again: a hub that writes leaves a gap between two transactions.
 const ATTEMPTS: u32 = 200;
 
@@ -43,8 +43,8 @@ impl Snapshot {
     pub(super) async fn take(location: &Location) -> Result<Self, VerifyError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut connections = Vec::new();
-        // One for each core, and one for what is looked at row by row.
-        for _ in 0..=cores.min(CONNECTIONS) {
+        // Two for each core, because one waits for its store while another checks; and one for what is looked at row by row.
+        for _ in 0..=(2 * cores).min(CONNECTIONS) {
             connections.push(schema::open_to_read(location).await?);
         }
         let failed = |error: sqlx::Error| classify(location, &error);
