@@ -23,7 +23,7 @@ use crate::timestamp::Timestamp;
 /// Look at every certificate that was issued, check the ledger, move what is over out of it.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CertsCommand {
-    /// List certificates, newest first.
+    /// List certificates, newest first unless they are asked for by a time.
     List(list::ListArgs),
     /// Show everything about one certificate: who asked, by which rules, who signed, when it was last used.
     Show(show::ShowArgs),

@@ -21,7 +21,7 @@ pub enum AnswerError {
     Ledger(#[from] LedgerError),
 }
 
-/// `GET certificates?…`: one page, newest first.
+/// `GET certificates?…`: one page, in the order of its filter.
 ///
 /// # Errors
 /// [`AnswerError::Query`] and [`AnswerError::Ledger`].
@@ -39,7 +39,7 @@ pub async fn certificates(
 /// [`AnswerError::Ledger`].
 pub async fn page(reader: &Reader, query: &Query, now: Timestamp) -> Result<Page<Certificate>, AnswerError> {
     let items = reader.list(query, now).await?;
-    let next = next(items.len(), query.limit, items.last().map(|last| last.seq));
+    let next = next(items.len(), query.limit, items.last().map(|last| query.cursor(last)));
     Ok(Page { metadata: PageMetadata { next }, items })
 }
 
@@ -60,13 +60,13 @@ pub async fn entries(reader: &Reader, parameters: &[(String, String)]) -> Result
     if filter != Default::default() {
         return Err(QueryError::Unknown("a filter of certificates".to_owned()).into());
     }
-    let items = reader.entries(after.unwrap_or(0), limit).await?;
+    let items = reader.entries(after.map_or(0, |after| after.seq), limit).await?;
     let next = next(items.len(), limit, items.last().map(|last| last.seq));
     Ok(Page { metadata: PageMetadata { next }, items })
 }
 
 /// A page that is not full is the last.
-fn next(items: usize, limit: u32, last: Option<u64>) -> Option<String> {
+fn next(items: usize, limit: u32, last: Option<impl ToString>) -> Option<String> {
     let full = u32::try_from(items).is_ok_and(|items| items >= limit);
     last.filter(|_| full).map(|last| last.to_string())
 }

@@ -17,6 +17,7 @@ mod open;
 pub mod query;
 mod reader;
 mod schema;
+mod search;
 pub mod verify;
 pub mod view;
 mod writer;

@@ -1,11 +1,11 @@
 //! Questions for lists of certificates: as the command line and HTTP ask them, and as SQL.
 
 use std::fmt;
+use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::connection::Value;
-use super::view::State;
+use super::view::{Certificate, State};
 use crate::timestamp::Timestamp;
 
 /// Certificates of one page, unless the question says otherwise.
@@ -70,13 +70,67 @@ pub struct Filter {
     pub not_seen_since: Option<Timestamp>,
 }
 
-/// One page of the certificates that a filter lets through, newest first.
+/// In which order certificates are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The newest first.
+    Newest,
+    /// What expired last first.
+    LatestEnd,
+    /// What expires soonest first.
+    SoonestEnd,
+    /// What was not used for the longest time first.
+    LongestUnseen,
+}
+
+impl Filter {
+    /// What is asked for by a time is listed by it: what is urgent comes first.
+    pub fn order(&self) -> Order {
+        match self {
+            Self { expiring_within: Some(_), .. } => Order::SoonestEnd,
+            Self { not_seen_since: Some(_), .. } => Order::LongestUnseen,
+            Self { state: Some(Standing::Expired), .. } => Order::LatestEnd,
+            _ => Order::Newest,
+        }
+    }
+}
+
+/// The last certificate of a page, after which the next one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// The time that it is listed by, in seconds since 1970; `None` where the newest come first.
+    pub time: Option<i64>,
+    /// Its number.
+    pub seq: u64,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.time {
+            Some(time) => write!(f, "{time}.{}", self.seq),
+            None => self.seq.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        match text.split_once('.') {
+            Some((time, seq)) => Ok(Self { time: Some(time.parse()?), seq: seq.parse()? }),
+            None => Ok(Self { time: None, seq: text.parse()? }),
+        }
+    }
+}
+
+/// One page of the certificates that a filter lets through, in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// Which.
     pub filter: Filter,
-    /// Only older ones than the one with this number, the last of the page before.
-    pub after: Option<u64>,
+    /// Where the page before ended.
+    pub after: Option<Cursor>,
     /// How many; 1 to [`PAGE_MAX`].
     pub limit: u32,
 }
@@ -124,7 +178,14 @@ impl Query {
         for (name, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
             query.set(name, value)?;
         }
-        Ok(query)
+        match query.after {
+            Some(after) if after.time.is_some() != (query.filter.order() != Order::Newest) => Err(QueryError::Value {
+                name: "continue",
+                value: after.to_string(),
+                wanted: "what the page before said, to the same question",
+            }),
+            _ => Ok(query),
+        }
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), QueryError> {
@@ -160,6 +221,16 @@ impl Query {
         Ok(())
     }
 
+    /// Where the page ends whose last certificate is this one.
+    pub fn cursor(&self, last: &Certificate) -> Cursor {
+        let time = match self.filter.order() {
+            Order::Newest => None,
+            Order::LatestEnd | Order::SoonestEnd => Some(last.not_after.unix()),
+            Order::LongestUnseen => Some(last.last_seen.map_or(0, Timestamp::unix)),
+        };
+        Cursor { time, seq: last.seq }
+    }
+
     /// The query of an HTTP request, percent-encoded: what [`Self::from_parameters`] reads.
     pub fn to_parameters(&self) -> String {
         let Self { filter, after, limit } = self;
@@ -178,82 +249,6 @@ impl Query {
         ];
         let given = parameters.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", percent(&value?))));
         given.collect::<Vec<_>>().join("&")
-    }
-
-    /// What follows WHERE, with its values.
-    pub(crate) fn condition(&self, now: Timestamp) -> (String, Vec<Value>) {
-        let mut sql = Condition::default();
-        if let Some(after) = self.after {
-            sql.and("seq < ?", [after.into()]);
-        }
-        self.filter.add_to(&mut sql, now);
-        (sql.text, sql.values)
-    }
-}
-
-impl Filter {
-    fn add_to(&self, sql: &mut Condition, now: Timestamp) {
-        let Self { signer, cluster, addon, agent, issuer, state, expiring_within, not_seen_since } = self;
-        let columns =
-            [("signer", signer), ("cluster", cluster), ("addon", addon), ("agent", agent), ("issuer", issuer)];
-        for (column, value) in columns {
-            if let Some(value) = value {
-                sql.and(&format!("{column} = ?"), [value.as_str().into()]);
-            }
-        }
-        match state {
-            Some(Standing::Recorded(state)) => sql.and(&recorded(*state), []),
-            Some(Standing::Valid) => {
-                sql.and(&format!("{IN_USE} AND not_before <= ?"), [now.unix().into()]);
-                sql.and("not_after >= ?", [now.unix().into()]);
-            }
-            Some(Standing::Expired) => sql.and(&format!("{SIGNED} AND not_after < ?"), [now.unix().into()]),
-            None => {}
-        }
-        if let Some(within) = expiring_within {
-            sql.and(&format!("{IN_USE} AND not_after >= ?"), [now.unix().into()]);
-            sql.and("not_after <= ?", [now.plus(*within).unix().into()]);
-        }
-        if let Some(since) = not_seen_since {
-            sql.and(&format!("{SIGNED} AND COALESCE(last_seen, 0) < ?"), [since.unix().into()]);
-        }
-    }
-}
-
-/// In the words of the partial index of rare states, which SQLite does not use for a part of them.
-fn recorded(state: State) -> String {
-    let index = match state {
-        State::Intent | State::Signed => "state IN ('intent', 'signed') AND ",
-        State::Unpublished | State::Abandoned => "state IN ('unpublished', 'abandoned') AND ",
-        State::Published => "",
-    };
-    format!("{index}state = '{}'", state.name())
-}
-
-const SIGNED: &str = "state IN ('signed', 'published', 'unpublished')";
-const IN_USE: &str = "state IN ('signed', 'published')";
-
-/// Conditions joined by AND.
-struct Condition {
-    text: String,
-    values: Vec<Value>,
-}
-
-impl Default for Condition {
-    fn default() -> Self {
-        Self { text: "seq > 0".to_owned(), values: Vec::new() }
-    }
-}
-
-impl Condition {
-    /// Adds one; each `?` stands for the next value.
-    fn and<const N: usize>(&mut self, text: &str, values: [Value; N]) {
-        let mut text = text.to_owned();
-        for value in values {
-            self.values.push(value);
-            text = text.replacen('?', &format!("${}", self.values.len()), 1);
-        }
-        self.text.push_str(&format!(" AND {text}"));
     }
 }
 
@@ -280,7 +275,7 @@ mod tests {
             expiring_within: Some(Duration::from_secs(3600)),
             not_seen_since: Some(Timestamp::from_unix(1_795_000_000)),
         };
-        Query { filter, after: Some(17), limit: 7 }
+        Query { filter, after: Some(Cursor { time: Some(1_795_000_000), seq: 17 }), limit: 7 }
     }
 
     fn parameters(query: &str) -> Vec<(String, String)> {
@@ -314,18 +309,13 @@ mod tests {
             ("state=gone", "no state \"gone\""),
             ("limit=all", "limit cannot be"),
             ("continue=x", "continue cannot be"),
+            ("continue=1795000000.17", "continue cannot be"),
+            ("continue=17&state=expired", "continue cannot be"),
             ("notSeenSince=yesterday", "notSeenSince cannot be"),
             ("expiringWithinSeconds=1h", "expiringWithinSeconds cannot be"),
         ] {
             let error = Query::from_parameters(&parameters(query)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
-    }
-
-    #[test]
-    fn values_are_bound_and_never_part_of_the_text() {
-        let (sql, values) = full().condition(Timestamp::from_unix(5));
-        assert!(!sql.contains("telemetry") && sql.ends_with(&format!("< ${}", values.len())), "{sql}");
-        assert_eq!(values.len(), 9);
     }
 }

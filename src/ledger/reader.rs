@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::connection::{Cells, Connection, Value};
 use super::error::classify;
 use super::query::Query;
+use super::search::Search;
 use super::view::{COLUMNS, Certificate, Details, Written};
 use super::{LedgerError, Location, schema};
 use crate::journal::entry::Entry;
@@ -51,14 +52,18 @@ impl Reader {
         Ok(reader)
     }
 
-    /// One page of certificates, newest first.
+    /// One page of certificates, in the order of its filter.
     ///
     /// # Errors
     /// [`LedgerError`].
     pub async fn list(&self, query: &Query, now: Timestamp) -> Result<Vec<Certificate>, LedgerError> {
-        let (condition, values) = query.condition(now);
-        let limit = query.limit;
-        let sql = format!("SELECT {COLUMNS} FROM certificates WHERE {condition} ORDER BY seq DESC LIMIT {limit}");
+        let search = Search { query, now };
+        let mut counts = Vec::new();
+        if let Some((sql, values)) = search.counts() {
+            let found = self.rows(sql, values).await?;
+            counts.extend(found.iter().flat_map(|row| (0..row.len()).map(|at| row.count(at))));
+        }
+        let (sql, values) = search.select(search.way(&counts));
         let rows = self.rows(sql, values).await?;
         rows.iter().map(|row| self.certificate(row)).collect()
     }

@@ -39,10 +39,10 @@ pub struct ListArgs {
     /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired.
     #[arg(long, value_parser = standing)]
     state: Option<Standing>,
-    /// Only valid ones that expire within this time, such as 24h.
+    /// Only valid ones that expire within this time, such as 24h; the soonest first.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expiring_within: Option<Duration>,
-    /// Only those that were not used at the gateway since a day, a time, or for so long (72h).
+    /// Only those that were not used at the gateway since a day, a time, or for so long (72h); the longest first.
     #[arg(long, value_name = "TIME", value_parser = past)]
     not_seen_since: Option<Timestamp>,
     /// How many.
@@ -96,7 +96,7 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
         let page = source.page(&query).await?;
         printer.page(&page.items)?;
         left = left.saturating_sub(u64::try_from(page.items.len()).unwrap_or(u64::MAX));
-        query.after = page.items.last().map(|last| last.seq);
+        query.after = page.items.last().map(|last| query.cursor(last));
         if page.metadata.next.is_none() || left == 0 {
             break page.metadata.next.is_some();
         }

@@ -6,6 +6,7 @@ pub(crate) mod checker;
 mod disk;
 mod format;
 mod kit;
+mod listing;
 mod opening;
 mod outage;
 mod reading;

@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use addon_signer::ledger::LedgerError;
+use addon_signer::ledger::query::{Filter, Query};
+use addon_signer::ledger::{LedgerError, Location, Reader};
+use addon_signer::timestamp::Timestamp;
 use sqlx::Connection;
 use tempfile::TempDir;
 
@@ -136,6 +138,31 @@ async fn newer_schema_stops_the_program() {
         run(store, &format!("INSERT INTO _sqlx_migrations {columns} {insert}")).await;
         let error = Running::start(&store.url()).ended().await;
         assert!(matches!(error, LedgerError::Newer { found: 99, .. }), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
+    on_every_store(async |store| {
+        let running = Running::start(&store.url());
+        running.issue(1).await;
+        running.stop().await;
+        for index in ["signer", "addon", "agent", "issuer", "end", "seen"] {
+            run(store, &format!("DROP INDEX certificates_{index}")).await;
+        }
+        run(store, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
+        let location: Location = store.url().parse().unwrap();
+        let error = Reader::open(location.clone()).await.err().unwrap();
+        assert!(matches!(error, LedgerError::Older { found: 1, .. }), "{error}");
+        let running = Running::start(&store.url());
+        running.issue(2).await;
+        running.stop().await;
+        let agent = Some("telemetry".to_owned());
+        let query = Query { filter: Filter { agent, ..Filter::default() }, ..Query::default() };
+        let found = Reader::open(location).await.unwrap().list(&query, Timestamp::from_unix(0)).await.unwrap();
+        assert_eq!(found.len(), 2);
+        run(store, "DROP INDEX certificates_agent").await; // it was made again
     })
     .await;
 }

@@ -23,7 +23,7 @@ fn query(filter: Filter) -> Query {
     Query { filter, ..Query::default() }
 }
 
-/// The certificates by the number that `mk_intent` gave them, newest first.
+/// The certificates by the number that `mk_intent` gave them, in the order of the filter.
 async fn numbers(reader: &Reader, filter: Filter) -> Vec<u64> {
     let found = reader.list(&query(filter), NOW).await.unwrap();
     found.iter().map(|found| u64::from_str_radix(&found.serial, 16).unwrap()).collect()
@@ -77,10 +77,10 @@ async fn filters(location: &Location) {
     assert_eq!(numbers(&reader, standing(Standing::Expired)).await, [5]);
     let within = |seconds| Filter { expiring_within: Some(Duration::from_secs(seconds)), ..all() };
     assert_eq!(numbers(&reader, within(0)).await, [6]);
-    assert_eq!(numbers(&reader, within(46_400)).await, [6, 4, 3, 2, 1]);
+    assert_eq!(numbers(&reader, within(46_400)).await, [6, 1, 2, 3, 4], "the soonest first");
     let unseen = |since| Filter { not_seen_since: Some(since), ..all() };
-    assert_eq!(numbers(&reader, unseen(NOW)).await, [7, 6, 5, 4, 3, 2]);
-    assert_eq!(numbers(&reader, unseen(NOW.minus(Duration::from_secs(60)))).await, [7, 6, 5, 4, 3]);
+    assert_eq!(numbers(&reader, unseen(NOW)).await, [3, 4, 5, 6, 7, 2], "the longest first");
+    assert_eq!(numbers(&reader, unseen(NOW.minus(Duration::from_secs(60)))).await, [3, 4, 5, 6, 7]);
     let both = Filter { cluster: text("cluster1"), state: Some(Standing::Valid), ..all() };
     assert_eq!(numbers(&reader, both).await, [1]);
     let hostile = Filter { cluster: text("' OR 1 = 1 --"), ..all() };

@@ -1,0 +1,299 @@
+//! How a question is put to a store so that its first page takes milliseconds, whatever the other certificates are like.
+//!
+//! A store that guesses how rare a name is may walk through a million certificates in vain. So it is asked first whether what is
+//! asked for is rare, and then the question leaves it one index: a column that must not lead stands in an expression that none has.
+
+use super::connection::Value;
+use super::query::{Filter, Order, Query, Standing};
+use super::view::{COLUMNS, State};
+use crate::timestamp::Timestamp;
+
+/// As many certificates are found by an index and sorted in a few milliseconds.
+const FEW: u64 = 5_000;
+
+/// Which index leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// That of the answer's order.
+    Order,
+    /// That of a name; what it finds is put into order.
+    Name(&'static str),
+    /// That of the ends: few are valid.
+    Valid,
+}
+
+/// A question at one time.
+pub(crate) struct Search<'q> {
+    pub(crate) query: &'q Query,
+    pub(crate) now: Timestamp,
+}
+
+impl Search<'_> {
+    /// Asks for one row that says of each of [`Self::candidates`] how many there are, up to [`FEW`]. `None` if there is no choice.
+    pub(crate) fn counts(&self) -> Option<(String, Vec<Value>)> {
+        let mut sql = Terms::default();
+        let counts: Vec<_> = self.candidates().into_iter().map(|way| sql.count(self, way)).collect();
+        (!counts.is_empty()).then(|| (format!("SELECT {}", counts.join(", ")), sql.values))
+    }
+
+    /// Chooses by what [`Self::counts`] found.
+    pub(crate) fn way(&self, counts: &[u64]) -> Way {
+        let candidates = self.candidates();
+        let rarest = candidates.iter().zip(counts).filter(|(_, count)| **count < FEW).min_by_key(|(_, count)| **count);
+        // Names are indexed newest first, but for the cluster's.
+        let in_order = |way: &&Way| matches!(way, Way::Name(name) if *name != CLUSTER);
+        match rarest {
+            Some((way, _)) => *way,
+            None if self.query.filter.order() == Order::Newest => {
+                candidates.iter().find(in_order).copied().unwrap_or(Way::Order)
+            }
+            None => Way::Order,
+        }
+    }
+
+    /// The page.
+    pub(crate) fn select(&self, way: Way) -> (String, Vec<Value>) {
+        let order = self.query.filter.order();
+        let mut sql = Terms { way: Some(way), order: Some(order), ..Terms::default() };
+        sql.cursor(self.query);
+        sql.filter(&self.query.filter, self.now);
+        let condition = if sql.terms.is_empty() { "TRUE".to_owned() } else { sql.terms.join(" AND ") };
+        let direction = if order.descends() { "DESC" } else { "ASC" };
+        let by = match order {
+            Order::Newest => format!("{} DESC", sql.number(SEQ)),
+            other => format!("{} {direction}, seq {direction}", sql.number(other.column())),
+        };
+        let limit = self.query.limit;
+        (format!("SELECT {COLUMNS} FROM certificates WHERE {condition} ORDER BY {by} LIMIT {limit}"), sql.values)
+    }
+
+    fn candidates(&self) -> Vec<Way> {
+        let filter = &self.query.filter;
+        if matches!(filter.state, Some(Standing::Recorded(state)) if state != State::Published) {
+            return Vec::new(); // an index of its own, and short
+        }
+        let mut ways: Vec<_> = names(filter).map(|(name, _)| Way::Name(name)).collect();
+        if filter.state == Some(Standing::Valid) && filter.order() == Order::Newest {
+            ways.push(Way::Valid);
+        }
+        ways
+    }
+}
+
+const SEQ: &str = "seq";
+const CLUSTER: &str = "cluster";
+const NOT_AFTER: &str = "not_after";
+const SEEN: &str = "COALESCE(last_seen, 0)";
+const SIGNED: &str = "state IN ('signed', 'published', 'unpublished')";
+const IN_USE: &str = "state IN ('signed', 'published')";
+
+impl Order {
+    fn column(self) -> &'static str {
+        match self {
+            Self::Newest => SEQ,
+            Self::LatestEnd | Self::SoonestEnd => NOT_AFTER,
+            Self::LongestUnseen => SEEN,
+        }
+    }
+
+    fn descends(self) -> bool {
+        matches!(self, Self::Newest | Self::LatestEnd)
+    }
+}
+
+/// The names that are given, the most telling first.
+fn names(filter: &Filter) -> impl Iterator<Item = (&'static str, &str)> {
+    let Filter { signer, cluster, addon, agent, issuer, .. } = filter;
+    let names = [("issuer", issuer), ("agent", agent), ("addon", addon), ("signer", signer), (CLUSTER, cluster)];
+    names.into_iter().filter_map(|(column, name)| Some((column, name.as_deref()?)))
+}
+
+/// In the words of the partial index of rare states, which SQLite does not use for a part of them.
+fn recorded(state: State) -> String {
+    let index = match state {
+        State::Intent | State::Signed => "state IN ('intent', 'signed') AND ",
+        State::Unpublished | State::Abandoned => "state IN ('unpublished', 'abandoned') AND ",
+        State::Published => "",
+    };
+    format!("{index}state = '{}'", state.name())
+}
+
+/// Terms that all must hold, and their values.
+#[derive(Default)]
+struct Terms {
+    way: Option<Way>,
+    order: Option<Order>,
+    terms: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Terms {
+    /// A column of numbers, out of reach of its index unless that leads.
+    fn number(&self, column: &str) -> String {
+        let in_order = self.order.is_some_and(|order| order.column() == column);
+        let leads = match self.way {
+            Some(Way::Order) => in_order,
+            // An index of a name has the certificates in the order of their numbers.
+            Some(Way::Name(_)) => column == SEQ,
+            Some(Way::Valid) => column == NOT_AFTER,
+            None => true,
+        };
+        if leads { column.to_owned() } else { format!("({column} + 0)") }
+    }
+
+    /// Likewise a name.
+    fn name(&self, column: &'static str) -> String {
+        let leads = self.way.is_none_or(|way| way == Way::Name(column));
+        if leads { column.to_owned() } else { format!("({column} || '')") }
+    }
+
+    /// The place of a value.
+    fn bind(&mut self, value: impl Into<Value>) -> String {
+        self.values.push(value.into());
+        format!("${}", self.values.len())
+    }
+
+    fn and(&mut self, left: &str, value: impl Into<Value>) {
+        let place = self.bind(value);
+        self.terms.push(format!("{left} {place}"));
+    }
+
+    fn count(&mut self, search: &Search<'_>, way: Way) -> String {
+        let term = match way {
+            Way::Name(column) => {
+                let name = names(&search.query.filter).find(|(name, _)| *name == column).map_or("", |(_, name)| name);
+                format!("{column} = {}", self.bind(name))
+            }
+            Way::Valid | Way::Order => format!("{NOT_AFTER} >= {}", self.bind(search.now.unix())),
+        };
+        format!("(SELECT COUNT(*) FROM (SELECT 1 FROM certificates WHERE {term} LIMIT {FEW}) AS few)")
+    }
+
+    /// After the last one of the page before.
+    fn cursor(&mut self, query: &Query) {
+        let Some(after) = query.after else { return };
+        let order = query.filter.order();
+        let (is, at_most) = if order.descends() { ("<", "<=") } else { (">", ">=") };
+        let Some(time) = after.time else {
+            let seq = self.number(SEQ);
+            return self.and(&format!("{seq} {is}"), after.seq);
+        };
+        let column = order.column();
+        let (place, seq) = (self.bind(time), self.bind(after.seq));
+        self.terms.push(format!("{} {at_most} {place}", self.number(column)));
+        self.terms.push(format!("(({column} + 0) {is} {place} OR (seq + 0) {is} {seq})"));
+    }
+
+    fn filter(&mut self, filter: &Filter, now: Timestamp) {
+        for (column, name) in names(filter) {
+            let column = self.name(column);
+            self.and(&format!("{column} ="), name);
+        }
+        let (end, seen) = (self.number(NOT_AFTER), self.number(SEEN));
+        match filter.state {
+            Some(Standing::Recorded(state)) => self.terms.push(recorded(state)),
+            Some(Standing::Valid) => {
+                self.terms.push(IN_USE.to_owned());
+                self.and("not_before <=", now.unix());
+                self.and(&format!("{end} >="), now.unix());
+            }
+            Some(Standing::Expired) => {
+                self.terms.push(SIGNED.to_owned());
+                self.and(&format!("{end} <"), now.unix());
+            }
+            None => {}
+        }
+        if let Some(within) = filter.expiring_within {
+            self.terms.push(IN_USE.to_owned());
+            self.and(&format!("{end} >="), now.unix());
+            self.and(&format!("{end} <="), now.plus(within).unix());
+        }
+        if let Some(since) = filter.not_seen_since {
+            self.terms.push(SIGNED.to_owned());
+            self.and(&format!("{seen} <"), since.unix());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::query::Cursor;
+
+    const NOW: Timestamp = Timestamp::from_unix(5);
+
+    fn query(filter: Filter) -> Query {
+        Query { filter, ..Query::default() }
+    }
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    fn way(filter: Filter, counts: &[u64]) -> Way {
+        Search { query: &query(filter), now: NOW }.way(counts)
+    }
+
+    fn select(filter: Filter, after: Option<Cursor>, way: Way) -> (String, Vec<Value>) {
+        let query = Query { after, ..query(filter) };
+        let (sql, values) = Search { query: &query, now: NOW }.select(way);
+        (sql.split_once("WHERE ").unwrap().1.to_owned(), values)
+    }
+
+    #[test]
+    fn what_is_rare_leads() {
+        let filter = || Filter { signer: text("s"), agent: text("a"), ..Filter::default() };
+        assert_eq!(way(filter(), &[FEW, 3]), Way::Name("signer"));
+        assert_eq!(way(filter(), &[0, 3]), Way::Name("agent"));
+        assert_eq!(way(filter(), &[FEW, FEW]), Way::Name("agent"));
+        let ending = Filter { state: Some(Standing::Expired), ..filter() };
+        assert_eq!(way(ending.clone(), &[FEW, FEW]), Way::Order);
+        assert_eq!(way(ending, &[FEW, 1]), Way::Name("signer"));
+        let valid = Filter { state: Some(Standing::Valid), ..Filter::default() };
+        assert_eq!(way(valid.clone(), &[FEW]), Way::Order);
+        assert_eq!(way(valid, &[7]), Way::Valid);
+        assert_eq!(way(Filter { cluster: text("c"), ..Filter::default() }, &[FEW]), Way::Order);
+        assert_eq!(way(Filter::default(), &[]), Way::Order);
+    }
+
+    #[test]
+    fn one_index_is_left() {
+        let filter =
+            || Filter { signer: text("s"), agent: text("a"), state: Some(Standing::Expired), ..Filter::default() };
+        let after = Some(Cursor { time: Some(4), seq: 9 });
+        let (sql, values) = select(filter(), after, Way::Order);
+        assert_eq!(
+            sql,
+            "not_after <= $1 AND ((not_after + 0) < $1 OR (seq + 0) < $2) AND (agent || '') = $3 AND (signer || '') = $4 AND \
+             state IN ('signed', 'published', 'unpublished') AND not_after < $5 ORDER BY not_after DESC, seq DESC LIMIT 100"
+        );
+        assert_eq!(values, [4_i64.into(), 9_u64.into(), "a".into(), "s".into(), 5_i64.into()]);
+        let (sql, _) = select(filter(), None, Way::Name("agent"));
+        assert!(sql.starts_with("agent = $1 AND (signer || '') = $2"), "{sql}");
+        assert!(sql.ends_with("(not_after + 0) < $3 ORDER BY (not_after + 0) DESC, seq DESC LIMIT 100"), "{sql}");
+        let after = Some(Cursor { time: None, seq: 9 });
+        let (sql, _) = select(Filter::default(), after, Way::Order);
+        assert_eq!(sql, "seq < $1 ORDER BY seq DESC LIMIT 100");
+        let valid = Filter { state: Some(Standing::Valid), ..Filter::default() };
+        let (sql, _) = select(valid, after, Way::Valid);
+        assert!(sql.starts_with("(seq + 0) < $1") && sql.contains("AND not_after >= $3 ORDER BY (seq + 0)"), "{sql}");
+    }
+
+    #[test]
+    fn values_are_bound_and_never_part_of_the_text() {
+        let name = || text("' OR 1 = 1 --");
+        let filter = Filter {
+            signer: name(),
+            cluster: name(),
+            addon: name(),
+            agent: name(),
+            issuer: name(),
+            ..Filter::default()
+        };
+        let query = query(filter.clone());
+        let (counts, values) = Search { query: &query, now: NOW }.counts().unwrap();
+        assert!(!counts.contains("OR 1") && values.len() == 5, "{counts}");
+        let (sql, values) = select(filter, None, Way::Order);
+        assert!(!sql.contains("OR 1") && values.len() == 5, "{sql}");
+    }
+}

@@ -1,0 +1,152 @@
+//! Lists of many certificates: whichever index leads, the answer is that of the filter.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use addon_signer::journal::record::Intent;
+use addon_signer::ledger::query::{Filter, Order, Query, Standing};
+use addon_signer::ledger::view::{Certificate, State};
+use addon_signer::ledger::{Location, Reader, Seen, answer};
+use addon_signer::timestamp::Timestamp;
+
+use super::{Open, mk_intent, mk_signed, open, options};
+use crate::support::store::on_every_store;
+
+const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
+/// More than are fetched and sorted because they are few.
+const MANY: u64 = 5_400;
+
+fn hours(hours: u64) -> Duration {
+    Duration::from_secs(hours * 3600)
+}
+
+/// Of agents there are two kinds that are many, of signers one; old ones are rare.
+fn mk(n: u64) -> Intent {
+    let text = |common: bool| if common { "telemetry" } else { "rare" }.to_owned();
+    let (signer, agent) = (text(n > 20), text(n % 300 != 0));
+    let issuer = if n < 40 { "fedcba9876543210" } else { "0123456789abcdef" }.to_owned();
+    let (addon, cluster) = (text(n != 7), if n % 100 == 0 { "cluster1" } else { "cluster2" }.to_owned());
+    // Not in the order of their numbers, many of them the same.
+    let not_after = if n.is_multiple_of(3) { NOW.minus(hours(n % 50 + 1)) } else { NOW.plus(hours(n % 70)) };
+    Intent { signer, agent, issuer, addon, cluster, not_after, ..mk_intent(n) }
+}
+
+async fn fill(hub: &Open) {
+    let work = (1..=MANY).map(|n| {
+        let ledger = hub.ledger.clone();
+        tokio::spawn(async move {
+            ledger.intend(mk(n)).await.unwrap();
+            if n % 50 != 1 {
+                ledger.append(mk_signed(n), "").await.unwrap();
+            }
+        })
+    });
+    for done in work.collect::<Vec<_>>() {
+        done.await.unwrap();
+    }
+    let seen = (1..=MANY).filter(|n| n % 50 != 1 && !n.is_multiple_of(4));
+    let seen = seen.map(|n| Seen { serial: format!("{n:032x}"), at: NOW.minus(hours(n % 90)), from: String::new() });
+    hub.ledger.seen(seen.collect()).await;
+}
+
+fn filters() -> Vec<Filter> {
+    let all = Filter::default;
+    let text = |text: &str| Some(text.to_owned());
+    let names = [
+        all(),
+        Filter { signer: text("telemetry"), ..all() },
+        Filter { signer: text("rare"), ..all() },
+        Filter { signer: text("nobody"), ..all() },
+        Filter { addon: text("rare"), ..all() },
+        Filter { agent: text("telemetry"), ..all() },
+        Filter { agent: text("rare"), ..all() },
+        Filter { issuer: text("fedcba9876543210"), ..all() },
+        Filter { cluster: text("cluster1"), ..all() },
+        Filter { cluster: text("cluster2"), ..all() },
+        Filter { signer: text("telemetry"), agent: text("rare"), ..all() },
+        Filter { signer: text("rare"), issuer: text("0123456789abcdef"), ..all() },
+    ];
+    let of_time = |filter: &Filter| {
+        let state = |standing| Filter { state: Some(standing), ..filter.clone() };
+        [
+            filter.clone(),
+            state(Standing::Valid),
+            state(Standing::Expired),
+            state(Standing::Recorded(State::Signed)),
+            state(Standing::Recorded(State::Intent)),
+            Filter { expiring_within: Some(hours(12)), ..filter.clone() },
+            Filter { not_seen_since: Some(NOW.minus(hours(30))), ..filter.clone() },
+            Filter { not_seen_since: Some(NOW.minus(hours(30))), ..state(Standing::Valid) },
+        ]
+    };
+    names.iter().flat_map(of_time).collect()
+}
+
+fn lets_through(filter: &Filter, it: &Certificate) -> bool {
+    let Filter { signer, cluster, addon, agent, issuer, state, expiring_within, not_seen_since } = filter;
+    let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|wanted| wanted == name);
+    let names = is(signer, &it.signer) && is(cluster, &it.cluster) && is(addon, &it.addon);
+    let standing = match state {
+        None => true,
+        Some(Standing::Recorded(state)) => it.state == *state,
+        Some(Standing::Valid) => it.state.is_signed() && it.not_after >= NOW,
+        Some(Standing::Expired) => it.state.is_signed() && it.not_after < NOW,
+    };
+    let ends = |within| it.state.is_signed() && it.not_after >= NOW && it.not_after <= NOW.plus(within);
+    let unseen = |since| it.state.is_signed() && it.last_seen.is_none_or(|seen| seen < since);
+    names
+        && (is(agent, &it.agent) && is(issuer, &it.issuer) && standing)
+        && (expiring_within.is_none_or(ends) && not_seen_since.is_none_or(unseen))
+}
+
+/// What a list must be, from all certificates.
+fn expected(filter: &Filter, all: &[Certificate]) -> Vec<u64> {
+    let mut found: Vec<_> = all.iter().filter(|it| lets_through(filter, it)).collect();
+    let end = |it: &&Certificate| (it.not_after.unix(), it.seq);
+    match filter.order() {
+        Order::Newest => found.sort_by_key(|it| Reverse(it.seq)),
+        Order::LatestEnd => found.sort_by_key(|it| Reverse(end(it))),
+        Order::SoonestEnd => found.sort_by_key(end),
+        Order::LongestUnseen => found.sort_by_key(|it| (it.last_seen.map_or(0, Timestamp::unix), it.seq)),
+    }
+    found.into_iter().map(|it| it.seq).collect()
+}
+
+/// Page after page, as a client of HTTP asks.
+async fn listed(reader: &Reader, query: &Query) -> Vec<Certificate> {
+    let (mut query, mut items) = (query.clone(), Vec::new());
+    loop {
+        let parameters: Vec<_> = query
+            .to_parameters()
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap())
+            .map(|(name, value)| (name.to_owned(), value.replace("%3A", ":")))
+            .collect();
+        let page = answer::certificates(reader, &parameters, NOW).await.unwrap();
+        items.extend(page.items);
+        match page.metadata.next {
+            Some(next) => query.after = Some(next.parse().unwrap()),
+            None => return items,
+        }
+    }
+}
+
+#[tokio::test]
+async fn list_of_many_is_that_of_its_filter_whichever_index_leads() {
+    on_every_store(async |store| lists(&store.url().parse().unwrap()).await).await;
+}
+
+async fn lists(location: &Location) {
+    let hub = open(options(location, "hub-a", 1)).await;
+    fill(&hub).await;
+    hub.close().await;
+    let reader = Reader::open(location.clone()).await.unwrap();
+    let all = listed(&reader, &Query { limit: 1000, ..Query::default() }).await;
+    assert_eq!(all.len() as u64, MANY);
+    for filter in filters() {
+        let expected = expected(&filter, &all);
+        let query = Query { filter, limit: 700, ..Query::default() };
+        let found: Vec<_> = listed(&reader, &query).await.iter().map(|it| it.seq).collect();
+        assert!(found == expected, "{:?}: {} found, {} expected", query.filter, found.len(), expected.len());
+    }
+}
