@@ -64,7 +64,7 @@ impl Filler {
             if filler.rows.len() == ROWS || n + 1 == count {
                 filler.write().await;
             }
-            if (n + 1) % COMMIT == 0 {
+            if (n + 1).is_multiple_of(COMMIT) {
                 filler.command("COMMIT").await;
                 filler.command("BEGIN").await;
             }

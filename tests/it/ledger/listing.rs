@@ -23,9 +23,9 @@ fn hours(hours: u64) -> Duration {
 /// Of agents there are two kinds that are many, of signers one; old ones are rare.
 fn mk(n: u64) -> Intent {
     let text = |common: bool| if common { "telemetry" } else { "rare" }.to_owned();
-    let (signer, agent) = (text(n > 20), text(n % 300 != 0));
+    let (signer, agent) = (text(n > 20), text(!n.is_multiple_of(300)));
     let issuer = if n < 40 { "fedcba9876543210" } else { "0123456789abcdef" }.to_owned();
-    let (addon, cluster) = (text(n != 7), if n % 100 == 0 { "cluster1" } else { "cluster2" }.to_owned());
+    let (addon, cluster) = (text(n != 7), if n.is_multiple_of(100) { "cluster1" } else { "cluster2" }.to_owned());
     // Not in the order of their numbers, many of them the same.
     let not_after = if n.is_multiple_of(3) { NOW.minus(hours(n % 50 + 1)) } else { NOW.plus(hours(n % 70)) };
     Intent { signer, agent, issuer, addon, cluster, not_after, ..mk_intent(n) }
