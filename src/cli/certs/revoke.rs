@@ -206,7 +206,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back_with_who_asked() {
         let revocation = Revocation { before: NOW, by: "system:admin".to_owned() };
-        let written = patch(&mk_addon(&[]), &revocation);
+        let mut read = mk_addon(&[]);
+        read.metadata.resource_version = Some("7".to_owned());
+        let written = patch(&read, &revocation);
+        assert_eq!(written["metadata"]["resourceVersion"], "7", "not over what somebody else has written since");
         let annotations = &written["metadata"]["annotations"];
         let value = |name: &str| annotations[name].as_str().unwrap();
         let names = [ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY];

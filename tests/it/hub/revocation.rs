@@ -12,6 +12,8 @@ use kube::api::{Patch, PatchParams};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -226,6 +228,29 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
     let csr = wait_csr(&world.admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
     assert_eq!(not_before(&certificate(&csr).unwrap()), until);
     assert!(condition(&csr, "Denied").is_none() && condition(&csr, "Revoked").is_none());
+}
+
+/// Decided before the revocation, and about to be signed when it comes: nobody gets a certificate that is dead.
+#[tokio::test]
+async fn a_request_that_was_under_way_when_its_addon_was_revoked_is_decided_anew() {
+    let world = World::start().await;
+    world.issue().await;
+    let file = SqliteConnectOptions::new().filename(world.home.path().join("ledger.db"));
+    let mut other = file.connect().await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let name = world.request().await;
+    tokio::time::sleep(MOMENT).await; // its intent waits for the lock, which the hub tries to get for longer
+    let revoked = world.running.as_ref().unwrap().clock.now();
+    world.annotate(json!(revoked.to_string())).await;
+    world.wait_known(Some(revoked)).await;
+    drop(other);
+    let issued = wait_csr(&world.admin, &name, "issued", certificate).await;
+    assert!(not_before(&issued) >= revoked);
+    let entries = Reader::open(world.location()).await.unwrap().entries(0, 1_000).await.unwrap();
+    let uid = entries.iter().rfind(|entry| entry.kind == "signed").unwrap().detail("uid");
+    let of_request = entries.iter().filter(|entry| entry.detail("uid") == uid).map(|entry| entry.kind.as_str());
+    let of_request: Vec<_> = of_request.collect();
+    assert_eq!(of_request, ["intent", "abandoned", "intent", "signed"]);
 }
 
 /// Invariant I8.
