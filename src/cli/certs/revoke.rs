@@ -69,18 +69,17 @@ pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
     let before = moment(args.before, now)?;
     let resource = discover(&client).await?.resource();
     let addons = Api::namespaced_with(client, args.cluster.as_str(), &resource);
-    let revocation = Revocation { before, by: caller.user };
-    let was = write(&args, &addons, &revocation).await?;
+    let (now, was) = write(&args, &addons, Revocation { before, by: caller.user }).await?;
     let RevokeArgs { cluster, addon, .. } = &args;
     match args.output {
         Format::Json => print_json(&Revoked {
             cluster: cluster.as_str(),
             addon: addon.as_str(),
-            revoke_before: before,
+            revoke_before: now.before,
             revoked_before: was,
-            revoked_by: &revocation.by,
+            revoked_by: &now.by,
         })?,
-        Format::Table => print(&words(cluster, addon, before)),
+        Format::Table => print(&words(cluster, addon, now.before)),
     }
     Ok(())
 }
@@ -112,13 +111,13 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
     }
 }
 
-/// Sets the time unless a later one is set; returns what was set. The object is written only as it was read, so that of two people
+/// Sets the time; returns what is set now, and the time that was. The object is written only as it was read, so that of two people
 /// who do this at once none sets the other's time back.
 async fn write(
     args: &RevokeArgs,
     addons: &Api<DynamicObject>,
-    revocation: &Revocation,
-) -> anyhow::Result<Option<Timestamp>> {
+    wanted: Revocation,
+) -> anyhow::Result<(Revocation, Option<Timestamp>)> {
     let RevokeArgs { cluster, addon, .. } = args;
     for _ in 0..TRIES {
         let read = addons.get_opt(addon.as_str()).await;
@@ -130,12 +129,12 @@ async fn write(
                 "there is no ManagedClusterAddOn {addon} in the namespace {cluster}, so that no certificate of it is good"
             );
         };
-        let was = replaces(&object, revocation.before)?;
-        if was == Some(revocation.before) {
-            return Ok(was);
-        }
-        match addons.patch(addon.as_str(), &PatchParams::default(), &Patch::Merge(patch(&object, revocation))).await {
-            Ok(_) => return Ok(was),
+        let was = match standing(&object, wanted.before, args.before.is_some())? {
+            Set::Enough(found) => return Ok((found.clone(), Some(found.before))),
+            Set::Less(was) => was,
+        };
+        match addons.patch(addon.as_str(), &PatchParams::default(), &Patch::Merge(patch(&object, &wanted))).await {
+            Ok(_) => return Ok((wanted, was)),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => {
                 let refused =
@@ -147,16 +146,26 @@ async fn write(
     bail!("the addon {addon} of {cluster} changes all the time; try again")
 }
 
-/// What is set now. A later time stays: an earlier one would bring certificates back to life.
-fn replaces(object: &DynamicObject, before: Timestamp) -> anyhow::Result<Option<Timestamp>> {
+/// What an object has revoked already.
+#[derive(Debug, PartialEq, Eq)]
+enum Set {
+    /// All that is wanted.
+    Enough(Revocation),
+    /// What is from before this time, or nothing.
+    Less(Option<Timestamp>),
+}
+
+/// A later time stays: an earlier one would bring certificates back to life. Who names no time wants everything dead, and it is.
+fn standing(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
     // What cannot be read lets nobody in, and says no time that could be set back.
-    let was = ocm::revocation(object).unwrap_or_default().map(|set| set.before);
-    match was.filter(|was| *was > before) {
-        Some(was) => bail!(
-            "certificates from before {was} are revoked already; {before} would bring some of them back to life. Whoever wants \
-             that edits the annotation {ANNOTATION_REVOKE_BEFORE}"
+    match ocm::revocation(object).unwrap_or_default() {
+        Some(set) if set.before > wanted && named => bail!(
+            "certificates from before {} are revoked already; {wanted} would bring some of them back to life. Whoever wants that \
+             edits the annotation {ANNOTATION_REVOKE_BEFORE}",
+            set.before
         ),
-        None => Ok(was),
+        Some(set) if set.before >= wanted => Ok(Set::Enough(set)),
+        less => Ok(Set::Less(less.map(|set| set.before))),
     }
 }
 
@@ -195,12 +204,15 @@ mod tests {
     fn a_time_is_never_set_back() {
         let text = NOW.to_string();
         let set = mk_addon(&[(ANNOTATION_REVOKE_BEFORE, &text)]);
-        assert_eq!(replaces(&set, NOW).unwrap(), Some(NOW));
-        assert_eq!(replaces(&set, NOW.plus(Duration::from_secs(1))).unwrap(), Some(NOW));
-        let refused = replaces(&set, NOW.minus(Duration::from_secs(1))).unwrap_err().to_string();
+        let (earlier, later) = (NOW.minus(Duration::from_secs(1)), NOW.plus(Duration::from_secs(1)));
+        let found = Revocation { before: NOW, by: String::new() };
+        assert_eq!(standing(&set, NOW, true).unwrap(), Set::Enough(found.clone()));
+        assert_eq!(standing(&set, later, true).unwrap(), Set::Less(Some(NOW)));
+        let refused = standing(&set, earlier, true).unwrap_err().to_string();
         assert!(refused.contains("back to life"), "{refused}");
-        assert_eq!(replaces(&mk_addon(&[]), NOW).unwrap(), None);
-        assert_eq!(replaces(&mk_addon(&[(ANNOTATION_REVOKE_BEFORE, "soon")]), NOW).unwrap(), None);
+        assert_eq!(standing(&set, earlier, false).unwrap(), Set::Enough(found), "somebody was quicker");
+        assert_eq!(standing(&mk_addon(&[]), NOW, true).unwrap(), Set::Less(None));
+        assert_eq!(standing(&mk_addon(&[(ANNOTATION_REVOKE_BEFORE, "soon")]), NOW, true).unwrap(), Set::Less(None));
     }
 
     #[test]
