@@ -129,11 +129,15 @@ impl Audit {
         info!(target: TARGET, time = self.now(), event = "authority", line, authority = id, step);
     }
 
-    /// An addon on a cluster gained or lost standing.
+    /// An addon on a cluster gained or lost standing, or certificates.
     pub fn standing(&self, change: &StandingChange) {
         let (time, cause) = (self.now(), change.cause.map_or("", |cause| cause.reason()));
         let (cluster, addon) = (change.cluster.as_str(), change.addon.as_str());
-        info!(target: TARGET, time, event = "standing", cluster, addon, change = change.change.word(), cause);
+        let revocation = change.change.revocation();
+        let revoke_before = revocation.map(|revocation| revocation.before.to_string()).unwrap_or_default();
+        let asked_by = bounded(revocation.map_or("", |revocation| &revocation.by));
+        let change = change.change.word();
+        info!(target: TARGET, time, event = "standing", cluster, addon, change, cause, revoke_before, asked_by);
     }
 
     /// A connection was let in.

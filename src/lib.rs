@@ -21,7 +21,7 @@
 //! | [`csr`], [`public_key`] | PKCS#10 and the keys in it, read strictly, possession proven; [`csr::build`] writes one |
 //! | [`policy`] | the rules; makes [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
 //! | [`ca`] | `authority`: one CA certificate. `bundle`: anchors. `issuer`: prepare, sign, compare, verify. `tbs`: the template. `line`: Next, Active, Old, and the one step that may be taken |
-//! | [`registry`] | which addon of which cluster is registered now |
+//! | [`registry`] | which addon of which cluster is registered now, and which of its certificates are revoked |
 //! | [`trust`] | the value that the hub hands to the gateway: whom to trust for what, and where requests go |
 //! | [`rate`], [`throttle`] | how many certificates one identity may get; how many like events are written one by one |
 //! | [`sighting`] | which certificate was last used when, from where |
@@ -61,7 +61,8 @@
 //!   `a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line`, `a_line_is_never_written_over_a_newer_one`,
 //!   `a_leader_that_was_frozen_does_not_act_when_it_wakes_up`.
 //! - I8 An unreadable or deleted registration denies: `registrations_without_standing_are_refused`,
-//!   `nothing_has_standing_before_both_lists_are_complete`, `a_detached_cluster_is_refused_by_its_next_request`.
+//!   `nothing_has_standing_before_both_lists_are_complete`, `a_detached_cluster_is_refused_by_its_next_request`,
+//!   `a_time_that_cannot_be_read_denies`.
 //! - I9 Key bytes are in no log, error or Debug, and ours are wiped: `debug_of_a_key_shows_no_key`,
 //!   `no_key_reaches_a_log_or_a_status`, `key_is_in_no_log`, `wiped_keys_leave_no_copy`.
 //! - I10 Hostile bytes meet only fuzzed parsers: `fuzz/`, `every_fuzz_target_has_seeds`, `other_bytes_are_no_identity`.
@@ -77,7 +78,8 @@
 //! - I14 A certificate is an identity only of the addon whose CA signed it:
 //!   `certificate_of_another_addons_ca_is_no_identity`, `certificate_that_two_signers_vouch_for_is_no_identity`.
 //! - I15 No session outlives its credential by more than 2 s: `sessions_end_with_their_certificate`,
-//!   `idle_sessions_end_within_two_seconds_of_losing_standing`, `responses_under_way_end_within_two_seconds_of_losing_standing`.
+//!   `idle_sessions_end_within_two_seconds_of_losing_standing`, `responses_under_way_end_within_two_seconds_of_losing_standing`,
+//!   `sessions_end_within_two_seconds_of_a_revocation`.
 
 pub mod agent;
 pub mod api;

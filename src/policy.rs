@@ -12,6 +12,7 @@ use crate::csr::{CertificateRequest, Subject};
 use crate::identity::{AddOnName, ClusterName, Convention, PeerIdentity};
 use crate::public_key::KeyKind;
 use crate::registry::Registry;
+use crate::timestamp::Timestamp;
 
 mod refusal;
 #[cfg(test)]
@@ -112,6 +113,7 @@ pub struct Approved {
     public_key_der: Vec<u8>,
     key_kind: KeyKind,
     lifetime: Duration,
+    revoked_before: Option<Timestamp>,
 }
 
 impl Approved {
@@ -135,6 +137,11 @@ impl Approved {
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
+    /// The certificate must not begin before this time, because those that do are revoked. In the future, there is none to be
+    /// made yet.
+    pub fn revoked_before(&self) -> Option<Timestamp> {
+        self.revoked_before
+    }
 }
 
 /// Decides on a request for an addon agent's client certificate: design rules 1 to 6, in that order.
@@ -155,7 +162,8 @@ pub fn evaluate(rules: &SignerRules, submission: &Submission, registry: &Registr
     check_labels(submission, &identity)?;
     check_usages(submission, "client auth")?;
     let lifetime = lifetime(submission, rules.duration, rules.max_duration)?;
-    Ok(approve(Profile::Client { identity, dns_names }, &request, lifetime))
+    let revoked_before = registry.revoked_before(&identity.cluster, &identity.addon);
+    Ok(approve(Profile::Client { identity, dns_names }, &request, lifetime, revoked_before))
 }
 
 /// Decides on a request for the gateway's own serving certificate.
@@ -182,7 +190,7 @@ pub fn evaluate_serving(rules: &ServingRules, submission: &Submission) -> Result
     check_request_usages(&request, "1.3.6.1.5.5.7.3.1")?;
     check_usages(submission, "server auth")?;
     let lifetime = lifetime(submission, rules.duration, rules.duration)?;
-    Ok(approve(Profile::Serving { dns_names, ip_addresses }, &request, lifetime))
+    Ok(approve(Profile::Serving { dns_names, ip_addresses }, &request, lifetime, None))
 }
 
 /// Whom a request says it is from, by rules 1 and 2 alone: for looking up its registration, never for a decision.
@@ -192,13 +200,19 @@ pub fn claimed_identity(rules: &SignerRules, submission: &Submission) -> Option<
     subject_identity(rules, &cluster, request.subject()).ok()
 }
 
-fn approve(profile: Profile, request: &CertificateRequest, lifetime: Duration) -> Approved {
+fn approve(
+    profile: Profile,
+    request: &CertificateRequest,
+    lifetime: Duration,
+    revoked_before: Option<Timestamp>,
+) -> Approved {
     Approved {
         profile,
         subject_der: request.subject_der().to_vec(),
         public_key_der: request.public_key_der().to_vec(),
         key_kind: request.key_kind(),
         lifetime,
+        revoked_before,
     }
 }
 

@@ -7,6 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::identity::{AddOnName, ClusterName};
+use crate::timestamp::Timestamp;
+
+mod standing;
+
+pub use standing::{Revocation, Standing, StandingChange};
 
 /// What the hub says of a ManagedCluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +33,21 @@ pub enum AddOnFacts {
     Suspended,
     /// An object or annotation whose meaning is unclear: denies.
     Unreadable,
+}
+
+/// A ManagedClusterAddOn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddOn {
+    /// Whether it has standing.
+    pub facts: AddOnFacts,
+    /// Which of its certificates are dead. Boxed, because hardly any addon has one.
+    pub revocation: Option<Box<Revocation>>,
+}
+
+impl From<AddOnFacts> for AddOn {
+    fn from(facts: AddOnFacts) -> Self {
+        Self { facts, revocation: None }
+    }
 }
 
 /// Why an addon of a cluster has no standing.
@@ -75,62 +95,20 @@ impl NotRegistered {
     }
 }
 
-/// How the standing of an addon on a cluster changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It has standing now and had none: it was installed, or its cluster was accepted.
-    Registered,
-    /// It was suspended and is not any more.
-    Resumed,
-    /// It is suspended now.
-    Suspended,
-    /// It lost its standing: it was removed, or its cluster was, or is not accepted any more.
-    Detached,
-}
-
-impl Standing {
-    /// The word for logs and records.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Registered => "registered",
-            Self::Resumed => "resumed",
-            Self::Suspended => "suspended",
-            Self::Detached => "detached",
-        }
-    }
-
-    /// Without standing before and after, nothing changed, whatever the reasons are.
-    pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
-        match (before, after) {
-            (Err(NotRegistered::AddOnSuspended), Ok(())) => Some(Self::Resumed),
-            (Err(_), Ok(())) => Some(Self::Registered),
-            (Ok(()), Err(NotRegistered::AddOnSuspended)) => Some(Self::Suspended),
-            (Ok(()), Err(_)) => Some(Self::Detached),
-            (Ok(()), Ok(())) | (Err(_), Err(_)) => None,
-        }
-    }
-}
-
-/// An addon on a cluster gained or lost standing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StandingChange {
-    /// The cluster.
-    pub cluster: ClusterName,
-    /// The addon.
-    pub addon: AddOnName,
-    /// What happened.
-    pub change: Standing,
-    /// Why it has no standing now; `None` when it has.
-    pub cause: Option<NotRegistered>,
-}
-
 /// All clusters and addons of the hub.
 #[derive(Debug, Default)]
 pub struct Registry {
     clusters_ready: bool,
     addons_ready: bool,
     clusters: HashMap<ClusterName, ClusterFacts>,
-    addons: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>>,
+    addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>,
+}
+
+/// What is compared before and after a change.
+struct Found {
+    standing: Result<(), NotRegistered>,
+    /// `None` where the object is not there, or cannot be read: nothing is known then, and nothing was taken back.
+    revocation: Option<Option<Revocation>>,
 }
 
 impl Registry {
@@ -143,13 +121,18 @@ impl Registry {
     }
 
     /// Records what is known of an addon on a cluster, or with `None` that it is gone. Returns whose standing changed.
+    pub fn put_addon(&mut self, cluster: ClusterName, addon: AddOnName, found: Option<AddOn>) -> Vec<StandingChange> {
+        self.compare(Some(&cluster.clone()), |registry| registry.insert(cluster, addon, found))
+    }
+
+    /// The same, of an addon none of whose certificates is revoked.
     pub fn set_addon(
         &mut self,
         cluster: ClusterName,
         addon: AddOnName,
         facts: Option<AddOnFacts>,
     ) -> Vec<StandingChange> {
-        self.compare(Some(&cluster.clone()), |registry| registry.put_addon(cluster, addon, facts))
+        self.put_addon(cluster, addon, facts.map(AddOn::from))
     }
 
     /// Replaces all clusters by a complete list. Returns whose standing changed; the first complete lists change nobody's.
@@ -161,20 +144,26 @@ impl Registry {
     }
 
     /// Replaces all addons by a complete list. Returns whose standing changed; the first complete lists change nobody's.
-    pub fn replace_addons(
-        &mut self,
-        addons: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>>,
-    ) -> Vec<StandingChange> {
+    pub fn put_addons(&mut self, addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>) -> Vec<StandingChange> {
         self.compare(None, |registry| {
             registry.addons = addons;
             registry.addons_ready = true;
         })
     }
 
-    fn put_addon(&mut self, cluster: ClusterName, addon: AddOnName, facts: Option<AddOnFacts>) {
-        match facts {
-            Some(facts) => {
-                self.addons.entry(cluster).or_default().insert(addon, facts);
+    /// The same, of addons none of whose certificates is revoked.
+    pub fn replace_addons(
+        &mut self,
+        addons: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>>,
+    ) -> Vec<StandingChange> {
+        let with = |(addon, facts)| (addon, AddOn::from(facts));
+        self.put_addons(addons.into_iter().map(|(of, all)| (of, all.into_iter().map(with).collect())).collect())
+    }
+
+    fn insert(&mut self, cluster: ClusterName, addon: AddOnName, found: Option<AddOn>) {
+        match found {
+            Some(found) => {
+                self.addons.entry(cluster).or_default().insert(addon, found);
             }
             None => {
                 if let Some(addons) = self.addons.get_mut(&cluster) {
@@ -187,32 +176,43 @@ impl Registry {
         }
     }
 
-    /// Makes a change, and compares the standing of every addon, or of those of one cluster, before and after it.
+    /// Makes a change, and compares every addon, or those of one cluster, before and after it.
     fn compare(&mut self, only: Option<&ClusterName>, change: impl FnOnce(&mut Self)) -> Vec<StandingChange> {
         if !self.is_ready() {
             change(self);
             return Vec::new();
         }
-        let before = self.standings(only);
+        let before = self.all(only);
         change(self);
-        let mut after = self.standings(only);
+        let mut after = self.all(only);
         for pair in before.keys().filter(|pair| !after.contains_key(*pair)).cloned().collect::<Vec<_>>() {
-            after.insert(pair.clone(), self.check(&pair.0, &pair.1));
+            after.insert(pair.clone(), self.found(&pair.0, &pair.1));
         }
-        let unknown = Err(NotRegistered::AddOnUnknown);
-        let compared = after.into_iter().filter_map(|(pair, now)| {
-            let change = Standing::between(before.get(&pair).copied().unwrap_or(unknown), now)?;
-            Some(StandingChange { cluster: pair.0, addon: pair.1, change, cause: now.err() })
+        let nothing = Found { standing: Err(NotRegistered::AddOnUnknown), revocation: None };
+        let compared = after.into_iter().flat_map(|((cluster, addon), now)| {
+            let changes = now.changes_since(before.get(&(cluster.clone(), addon.clone())).unwrap_or(&nothing));
+            let cause = now.standing.err();
+            let told = move |change| StandingChange { cluster: cluster.clone(), addon: addon.clone(), change, cause };
+            changes.into_iter().flatten().map(told)
         });
         compared.collect()
     }
 
-    fn standings(&self, only: Option<&ClusterName>) -> HashMap<(ClusterName, AddOnName), Result<(), NotRegistered>> {
+    fn all(&self, only: Option<&ClusterName>) -> HashMap<(ClusterName, AddOnName), Found> {
         let of_all = only.is_none().then_some(&self.addons).into_iter().flatten();
         let of_one = only.and_then(|cluster| self.addons.get_key_value(cluster));
         let addons =
             of_all.chain(of_one).flat_map(|(cluster, addons)| addons.keys().map(move |addon| (cluster, addon)));
-        addons.map(|(cluster, addon)| ((cluster.clone(), addon.clone()), self.check(cluster, addon))).collect()
+        addons.map(|(cluster, addon)| ((cluster.clone(), addon.clone()), self.found(cluster, addon))).collect()
+    }
+
+    fn found(&self, cluster: &ClusterName, addon: &AddOnName) -> Found {
+        let revocation = self.revocation(cluster, addon).map(Option::<&Revocation>::cloned);
+        Found { standing: self.check(cluster, addon), revocation }
+    }
+
+    fn addon(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<&AddOn> {
+        self.addons.get(cluster)?.get(addon)
     }
 
     /// Whether both lists have been complete once.
@@ -235,13 +235,39 @@ impl Registry {
         if !facts.accepted {
             return Err(NotRegistered::ClusterNotAccepted);
         }
-        match self.addons.get(cluster).and_then(|addons| addons.get(addon)) {
+        match self.addon(cluster, addon).map(|addon| addon.facts) {
             None => Err(NotRegistered::AddOnUnknown),
             Some(AddOnFacts::Deleting) => Err(NotRegistered::AddOnDeleting),
             Some(AddOnFacts::Suspended) => Err(NotRegistered::AddOnSuspended),
             Some(AddOnFacts::Unreadable) => Err(NotRegistered::Unreadable),
             Some(AddOnFacts::Installed) => Ok(()),
         }
+    }
+
+    /// Before which time certificates of `addon` on `cluster` must not have begun to count.
+    pub fn revoked_before(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
+        self.addon(cluster, addon)?.revocation.as_ref().map(|revocation| revocation.before)
+    }
+
+    /// What is revoked of an addon; `None` where the object is not there or cannot be read, so that nobody knows.
+    pub fn revocation(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Option<&Revocation>> {
+        let readable = self.addon(cluster, addon).filter(|addon| addon.facts != AddOnFacts::Unreadable)?;
+        Some(readable.revocation.as_deref())
+    }
+
+    /// Every addon of which something is revoked.
+    pub fn revocations(&self) -> impl Iterator<Item = (&ClusterName, &AddOnName, &Revocation)> {
+        let of_cluster = |(cluster, addons)| std::iter::repeat(cluster).zip::<&HashMap<AddOnName, AddOn>>(addons);
+        let all = self.addons.iter().flat_map(of_cluster);
+        all.filter_map(|(cluster, (addon, found))| Some((cluster, addon, found.revocation.as_deref()?)))
+    }
+}
+
+impl Found {
+    fn changes_since(&self, before: &Self) -> [Option<Standing>; 2] {
+        let was = before.revocation.as_ref().and_then(Option::as_ref);
+        let moved = self.revocation.as_ref().and_then(|now| Standing::moved(was, now.as_ref()));
+        [Standing::between(before.standing, self.standing), moved]
     }
 }
 
@@ -263,90 +289,4 @@ impl SharedRegistry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn registry(cluster: Option<ClusterFacts>, addon: Option<AddOnFacts>) -> Registry {
-        let mut registry = Registry::default();
-        registry.replace_clusters(HashMap::new());
-        registry.replace_addons(HashMap::new());
-        registry.set_cluster("c1".parse().unwrap(), cluster);
-        registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), addon);
-        registry
-    }
-
-    fn check(registry: &Registry) -> Result<(), NotRegistered> {
-        registry.check(&"c1".parse().unwrap(), &"a1".parse().unwrap())
-    }
-
-    const ACCEPTED: Option<ClusterFacts> = Some(ClusterFacts { accepted: true, deleting: false });
-
-    #[test]
-    fn only_an_installed_addon_of_an_accepted_cluster_has_standing() {
-        use AddOnFacts::{Deleting, Installed, Suspended, Unreadable};
-        let cases = [
-            (ACCEPTED, Some(Installed), Ok(())),
-            (None, Some(Installed), Err(NotRegistered::ClusterUnknown)),
-            (
-                Some(ClusterFacts { accepted: false, deleting: false }),
-                Some(Installed),
-                Err(NotRegistered::ClusterNotAccepted),
-            ),
-            (
-                Some(ClusterFacts { accepted: true, deleting: true }),
-                Some(Installed),
-                Err(NotRegistered::ClusterDeleting),
-            ),
-            (ACCEPTED, None, Err(NotRegistered::AddOnUnknown)),
-            (ACCEPTED, Some(Deleting), Err(NotRegistered::AddOnDeleting)),
-            (ACCEPTED, Some(Suspended), Err(NotRegistered::AddOnSuspended)),
-            (ACCEPTED, Some(Unreadable), Err(NotRegistered::Unreadable)),
-        ];
-        for (cluster, addon, expected) in cases {
-            assert_eq!(check(&registry(cluster, addon)), expected);
-        }
-    }
-
-    #[test]
-    fn nothing_has_standing_before_both_lists_are_complete() {
-        let mut registry = Registry::default();
-        registry.replace_clusters(HashMap::new());
-        assert_eq!(check(&registry), Err(NotRegistered::NotReady));
-    }
-
-    #[test]
-    fn changes_of_standing_are_told_one_by_one() {
-        use AddOnFacts::{Deleting, Installed, Suspended};
-        let mut registry = registry(ACCEPTED, None);
-        let change = |change, cause| {
-            let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
-            vec![StandingChange { cluster, addon, change, cause }]
-        };
-        let mut addon = |facts| registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), facts);
-        assert_eq!(addon(Some(Installed)), change(Standing::Registered, None));
-        assert_eq!(addon(Some(Installed)), vec![]);
-        assert_eq!(addon(Some(Suspended)), change(Standing::Suspended, Some(NotRegistered::AddOnSuspended)));
-        assert_eq!(addon(Some(Deleting)), vec![], "without standing as before");
-        assert_eq!(addon(Some(Suspended)), vec![]);
-        assert_eq!(addon(Some(Installed)), change(Standing::Resumed, None));
-        assert_eq!(addon(None), change(Standing::Detached, Some(NotRegistered::AddOnUnknown)));
-        addon(Some(Installed));
-        let lost = change(Standing::Detached, Some(NotRegistered::ClusterUnknown));
-        assert_eq!(registry.set_cluster("c1".parse().unwrap(), None), lost);
-        registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
-        assert_eq!(registry.replace_clusters(HashMap::new()), lost, "also when a watch begins anew");
-        registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
-        let lost = change(Standing::Detached, Some(NotRegistered::AddOnUnknown));
-        assert_eq!(registry.replace_addons(HashMap::new()), lost);
-    }
-
-    #[test]
-    fn the_first_complete_lists_change_nobodys_standing() {
-        let mut registry = Registry::default();
-        let installed = HashMap::from([("a1".parse().unwrap(), AddOnFacts::Installed)]);
-        let accepted = ClusterFacts { accepted: true, deleting: false };
-        assert_eq!(registry.replace_addons(HashMap::from([("c1".parse().unwrap(), installed)])), vec![]);
-        assert_eq!(registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), accepted)])), vec![]);
-        assert_eq!(check(&registry), Ok(()));
-    }
-}
+mod tests;

@@ -39,6 +39,12 @@ impl Timestamp {
         Duration::from_secs(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }
 
+    /// Reads RFC 3339; a part of a second counts as a whole one. `None` for any other text.
+    pub fn from_rfc3339_rounded_up(text: &str) -> Option<Self> {
+        let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        Some(Self(time.unix_timestamp().saturating_add(i64::from(time.nanosecond() > 0))))
+    }
+
     /// Reads RFC 3339. `None` for any other text.
     pub fn from_rfc3339(text: &str) -> Option<Self> {
         OffsetDateTime::parse(text, &Rfc3339).ok().map(|time| Self(time.unix_timestamp()))
@@ -79,6 +85,9 @@ mod tests {
         assert_eq!(time.to_string(), "2026-11-18T11:06:40Z");
         assert_eq!(Timestamp::from_rfc3339("2026-11-18T12:06:40+01:00"), Some(time));
         assert_eq!(Timestamp::from_rfc3339("yesterday"), None);
+        assert_eq!(Timestamp::from_rfc3339_rounded_up("2026-11-18T11:06:40Z"), Some(time));
+        assert_eq!(Timestamp::from_rfc3339_rounded_up("2026-11-18T11:06:39.001Z"), Some(time));
+        assert_eq!(Timestamp::from_rfc3339_rounded_up("2026-11-18"), None);
         assert_eq!(time.plus(Duration::from_secs(5)).until(time), Duration::ZERO);
         assert_eq!(Timestamp::from_unix(i64::MAX).to_string(), format!("@{}", i64::MAX));
     }

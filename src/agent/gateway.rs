@@ -24,6 +24,8 @@ use crate::timestamp::Timestamp;
 
 /// For connecting, asking and reading together.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The type of the gateway's problem (RFC 9457) for a revoked certificate.
+const REVOKED: &str = "https://addon-signer.io/problems/revoked";
 /// More than any bundle; bounds what a broken gateway can make us hold.
 const MAX_BODY: usize = 256 * 1024;
 
@@ -41,6 +43,9 @@ pub enum GatewayError {
     /// An answer other than 200.
     #[error("the gateway {0} refused with {1}: {2}")]
     Refused(String, StatusCode, String),
+    /// The hub has revoked the certificate, and would give another one.
+    #[error("the gateway {0} does not accept the certificate: it is revoked")]
+    Revoked(String),
     /// It knows us by another name.
     #[error("the gateway {0} takes this certificate for {1:?}")]
     OtherUser(String, String),
@@ -124,6 +129,9 @@ impl Gateway {
         // RFC 9457, section 3.1.4; what is no problem document has nothing to say here.
         let problem: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let text = |field| problem.get(field).and_then(|value| value.as_str());
+        if reply.status == StatusCode::FORBIDDEN && text("type") == Some(REVOKED) {
+            return Err(GatewayError::Revoked(self.url.clone()));
+        }
         let detail = text("detail").or_else(|| text("title")).unwrap_or("it gave no reason");
         Err(GatewayError::Refused(self.url.clone(), reply.status, detail.to_owned()))
     }

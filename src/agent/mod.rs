@@ -4,6 +4,9 @@
 //! [`plan`](plan::plan) judges what is stored; pure. [`Agent`] performs: a new key and a request on the hub
 //! (`enrol`), a proof at the gateway (`gateway`), then one write (`store`). Until that write the old pair stays. What
 //! was issued and could not be proven or stored yet is held in memory and tried again without another request.
+//!
+//! That a certificate is revoked only the gateway knows. The agent asks it for its anchors now and then, and once when it starts;
+//! when the answer is that, the certificate counts as unusable and is replaced like one that is missing, with the same pauses.
 
 pub mod api_error;
 pub mod credentials;
@@ -19,6 +22,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use ring::rand::SystemRandom;
+use rustls_pki_types::CertificateDer;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -29,7 +33,7 @@ use credentials::Credentials;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};
 use order::Order;
-use plan::{Plan, Usable, Wanted};
+use plan::{Plan, Unusable, Usable, Wanted};
 use retry::{Backoff, jittered};
 use store::{Store, StoreError};
 
@@ -94,6 +98,9 @@ pub enum AgentError {
     /// The gateway does not accept the new one. The old one is still good and stays.
     #[error("the new certificate is held back and the old one kept: {0}")]
     NotProven(GatewayError),
+    /// The signer and the gateway do not agree on the time, or on what is revoked.
+    #[error("the hub issued a certificate that its own gateway calls revoked; another one is asked for later")]
+    RevokedAtOnce,
 }
 
 /// What one look came to.
@@ -122,6 +129,8 @@ pub struct Agent {
     enroller: Enroller,
     /// Issued, not stored yet.
     candidate: Option<Credentials>,
+    /// The stored certificate that the gateway called revoked.
+    revoked: Option<CertificateDer<'static>>,
     backoff: Backoff,
     /// No attempt before.
     resume_at: Instant,
@@ -151,6 +160,7 @@ impl Agent {
             clock,
             enroller: Enroller::new(order, hub_kubeconfig),
             candidate: None,
+            revoked: None,
             backoff: Backoff::new(timing.retry_first, timing.retry_cap),
             resume_at: now,
             refresh_at: now,
@@ -164,6 +174,11 @@ impl Agent {
     /// [`AgentError`]: nothing was changed.
     pub async fn once(&mut self) -> Result<Outcome, AgentError> {
         let stored = self.store.load().await?;
+        if let Plan::Keep(usable) = self.judge(stored.as_ref()) {
+            // Whatever else it answers, or if it does not: what is stored is good as far as anybody knows.
+            let proven = self.gateway.prove(&usable, &self.wanted.user).await;
+            self.note_revoked(&usable, proven.as_ref().err());
+        }
         match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => Ok(Outcome::Valid { renew_at: usable.renew_at }),
             Plan::Renew(old) => self.replace(Some(&old)).await,
@@ -198,12 +213,16 @@ impl Agent {
         match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => {
                 self.refresh(stored.as_ref(), &usable).await;
+                if self.is_revoked(&usable) {
+                    return Duration::ZERO; // judged again, it is enrolled anew
+                }
                 let due = self.clock.now().until(usable.renew_at);
                 due.min(until(self.refresh_at)).min(self.timing.poll)
             }
             Plan::Renew(usable) => {
                 self.refresh(stored.as_ref(), &usable).await;
-                self.attempt(Some(&usable)).await
+                let old = Some(&usable).filter(|usable| !self.is_revoked(usable));
+                self.attempt(old).await
             }
             Plan::Enrol(reason) => {
                 if until(self.resume_at).is_zero() {
@@ -244,6 +263,8 @@ impl Agent {
         };
         match (self.gateway.prove(&usable, &self.wanted.user).await, old) {
             (Ok(()), _) => {}
+            // Not worth storing, nor holding: only another one helps, after a pause that grows.
+            (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
             (Err(error), Some(_)) => {
                 self.candidate = Some(fresh);
                 return Err(AgentError::NotProven(error));
@@ -258,6 +279,16 @@ impl Agent {
         }
         info!(id = %self.identity, not_after = %usable.not_after, renew_at = %usable.renew_at, "Stored a new certificate");
         Ok(Outcome::Enrolled { renew_at: usable.renew_at })
+    }
+
+    fn note_revoked(&mut self, usable: &Usable, error: Option<&GatewayError>) {
+        if let Some(GatewayError::Revoked(_)) = error {
+            self.revoked = Some(usable.certificate.clone());
+        }
+    }
+
+    fn is_revoked(&self, usable: &Usable) -> bool {
+        self.revoked.as_ref() == Some(&usable.certificate)
     }
 
     /// What was issued earlier, as long as it is not itself due.
@@ -277,6 +308,7 @@ impl Agent {
             Ok(Some(bundle)) => bundle,
             Ok(None) => return,
             Err(error) => {
+                self.note_revoked(usable, Some(&error));
                 warn!(id = %self.identity, %error, "Cannot refresh the gateway's anchors");
                 return;
             }
@@ -290,7 +322,10 @@ impl Agent {
     }
 
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
-        plan::plan(stored, &self.wanted, self.clock.now(), &SystemRandom::new())
+        match plan::plan(stored, &self.wanted, self.clock.now(), &SystemRandom::new()) {
+            Plan::Keep(usable) | Plan::Renew(usable) if self.is_revoked(&usable) => Plan::Enrol(Unusable::Revoked),
+            plan => plan,
+        }
     }
 }
 

@@ -77,6 +77,9 @@ pub enum Unusable {
     /// Its life is over.
     #[error("the certificate has expired at {0}")]
     Expired(Timestamp),
+    /// The gateway says so: it cannot be seen on the certificate.
+    #[error("the certificate is revoked")]
+    Revoked,
     /// The anchors cannot be used.
     #[error("ca.crt cannot be used: {0}")]
     Bundle(#[from] BundleError),

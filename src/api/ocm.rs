@@ -8,6 +8,9 @@
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Map, Value, json};
 
+use crate::registry::Revocation;
+use crate::timestamp::Timestamp;
+
 /// API group of ManagedCluster.
 pub const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
 /// API group of ManagedClusterAddOn.
@@ -15,6 +18,10 @@ pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
 
 /// On a ManagedClusterAddOn: its agents get no certificate and do not pass the gateway. See [`is_suspended`].
 pub const ANNOTATION_SUSPENDED: &str = "addon-signer.io/suspended";
+/// On a ManagedClusterAddOn: certificates of its agents that begin before this time are dead. See [`revocation`].
+pub const ANNOTATION_REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
+/// On a ManagedClusterAddOn: who asked for [`ANNOTATION_REVOKE_BEFORE`], as `certs revoke` writes it: that time, a space, the user.
+pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
 /// On a CSR: the serving anchors (PEM) that the agent must trust, written together with the certificate.
 pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
 /// On a CSR made by OCM's gRPC proxy: the user on whose behalf it was made.
@@ -23,6 +30,9 @@ pub const ANNOTATION_CSR_USER: &str = "open-cluster-management.io/csr-user";
 pub const LABEL_CLUSTER_NAME: &str = "open-cluster-management.io/cluster-name";
 /// Label of a CSR: the addon. A hint only, anybody can set it.
 pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
+
+/// The longest user that is taken over from an annotation; Kubernetes' own names are shorter.
+const USER_MAX: usize = 256;
 
 /// Condition type of a ManagedClusterAddOn: the hub has set up the addon's registration.
 pub const CONDITION_REGISTRATION_APPLIED: &str = "RegistrationApplied";
@@ -85,6 +95,27 @@ pub fn is_being_deleted(object: &DynamicObject) -> bool {
 pub fn is_suspended(addon: &DynamicObject) -> bool {
     let annotations = addon.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(ANNOTATION_SUSPENDED)).is_some_and(|value| value != "false")
+}
+
+/// [`ANNOTATION_REVOKE_BEFORE`] has a value that is no time: what it was to say is not known, so nobody gets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadableRevocation;
+
+/// Which certificates of an addon on its cluster are dead. A part of a second counts as a whole one: on the dead side.
+///
+/// Who asked is what [`ANNOTATION_REVOKED_BY`] says for exactly this time. The word for another time is somebody else's, left behind
+/// when the time was edited without it.
+///
+/// # Errors
+/// [`UnreadableRevocation`].
+pub fn revocation(addon: &DynamicObject) -> Result<Option<Revocation>, UnreadableRevocation> {
+    let annotation = |name| addon.metadata.annotations.as_ref().and_then(|all| all.get(name));
+    let Some(text) = annotation(ANNOTATION_REVOKE_BEFORE) else { return Ok(None) };
+    let before = Timestamp::from_rfc3339_rounded_up(text).ok_or(UnreadableRevocation)?;
+    let said = annotation(ANNOTATION_REVOKED_BY).and_then(|said| said.split_once(' '));
+    let of_this = said.filter(|(time, _)| Timestamp::from_rfc3339_rounded_up(time) == Some(before));
+    let by = of_this.map(|(_, user)| user.chars().take(USER_MAX).collect()).unwrap_or_default();
+    Ok(Some(Revocation { before, by }))
 }
 
 /// One custom signer in `status.registrations`: what OCM's registration agent puts into its certificate request.

@@ -243,3 +243,29 @@ fn resources_have_ocms_names() {
         ("cluster.open-cluster-management.io/v1", "managedclusters")
     );
 }
+
+#[test]
+fn a_revocation_is_read_on_the_dead_side_or_not_at_all() {
+    let mut addon = mk_object(&AddOnApi::V1Beta1.resource(), Value::Null);
+    let mut read = |before: Option<&str>, by: Option<&str>| {
+        let pairs = [(ANNOTATION_REVOKE_BEFORE, before), (ANNOTATION_REVOKED_BY, by)];
+        let given = pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        addon.metadata.annotations = Some(given.collect());
+        revocation(&addon).map(|found| found.map(|found| (found.before.to_string(), found.by)))
+    };
+    let (now, ann) = (NOW.to_owned(), "ann".to_owned());
+    assert_eq!(read(None, Some("2026-02-02T00:00:00Z ann")), Ok(None));
+    assert_eq!(read(Some(NOW), None), Ok(Some((now.clone(), String::new()))));
+    assert_eq!(read(Some("2026-02-01T23:59:59.000001Z"), None), Ok(Some((now.clone(), String::new()))));
+    assert_eq!(read(Some("2026-02-02T01:00:00+01:00"), Some(&format!("{NOW} ann"))), Ok(Some((now.clone(), ann))));
+    for (by, why) in
+        [(format!("{BEFORE} ann"), "said of another time"), (NOW.to_owned(), "nobody"), (String::new(), "")]
+    {
+        assert_eq!(read(Some(NOW), Some(&by)), Ok(Some((now.clone(), String::new()))), "{why}");
+    }
+    let long = format!("{NOW} {}", "é".repeat(100_000));
+    assert_eq!(read(Some(NOW), Some(&long)), Ok(Some((now, "é".repeat(256)))));
+    for unreadable in ["", " ", "now", "1769990400", "2026-02-02", "2026-02-30T00:00:00Z", " 2026-02-02T00:00:00Z"] {
+        assert_eq!(read(Some(unreadable), None), Err(UnreadableRevocation), "{unreadable:?}");
+    }
+}

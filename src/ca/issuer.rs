@@ -119,6 +119,10 @@ impl Prepared {
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
+    /// What the certificate that will be signed is for.
+    pub fn profile(&self) -> &Profile {
+        self.approved.profile()
+    }
     /// The serial number of the certificate that will be signed.
     pub fn serial(&self) -> Serial {
         self.serial
@@ -146,6 +150,8 @@ pub struct Issued {
     pub serial: Serial,
     /// The id of the authority that signed it.
     pub issuer: String,
+    /// Its first second.
+    pub not_before: Timestamp,
     /// Its last second.
     pub not_after: Timestamp,
 }
@@ -168,8 +174,9 @@ impl Issued {
         if let Some((_, what)) = checks.into_iter().find(|(holds, _)| !holds) {
             return Err(differs(what));
         }
+        let not_before = Timestamp::from_unix(leaf.validity().not_before.timestamp());
         let not_after = Timestamp::from_unix(leaf.validity().not_after.timestamp());
-        Ok(Self { certificate: CertificateDer::from(der), serial, issuer: issuer.to_owned(), not_after })
+        Ok(Self { certificate: CertificateDer::from(der), serial, issuer: issuer.to_owned(), not_before, not_after })
     }
 
     /// One PEM block with a final newline: what `status.certificate` holds.
@@ -196,7 +203,9 @@ impl Issuer {
         &self.authority
     }
 
-    /// Fixes serial, times and every byte to be signed: backdated by 5 minutes, never outside the CA's own life.
+    /// Fixes serial, times and every byte to be signed: backdated by 5 minutes, never outside the CA's own life, and never to
+    /// before a revocation, which the gateway would take for a certificate of then. (When that has not come yet, nothing can be
+    /// signed: [`Self::sign`] refuses what is not valid at the time.)
     ///
     /// # Errors
     /// [`IssueError::OutsideValidity`] when less than the shortest life is left; [`IssueError::Encoding`].
@@ -209,7 +218,8 @@ impl Issuer {
                 not_after: last,
             });
         }
-        let not_before = now.minus(BACKDATE).max(first);
+        let backdated = now.minus(BACKDATE).max(first);
+        let not_before = approved.revoked_before().map_or(backdated, |revoked_before| backdated.max(revoked_before));
         let not_after = now.plus(approved.lifetime()).min(last);
         let frame = Frame {
             serial: &serial.0,
@@ -248,7 +258,8 @@ impl Issuer {
             Profile::Serving { .. } => Purpose::Server,
         };
         published.verify(&certificate, purpose, now)?;
-        Ok(Issued { certificate, serial: prepared.serial, issuer: prepared.issuer, not_after: prepared.not_after })
+        let Prepared { serial, issuer, not_before, not_after, .. } = prepared;
+        Ok(Issued { certificate, serial, issuer, not_before, not_after })
     }
 }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 
+use super::caller::Caller;
 use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use crate::clock::Clock;
@@ -195,18 +195,9 @@ impl Ca {
         Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
-    /// Who asks, as the API server knows them, for the ledger. An API server that does not say it is no reason not to rotate.
-    async fn user(&self) -> String {
-        let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
-        // Dropped, because the request itself goes to the same API server and says what is wrong with it.
-        let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok();
-        let user = review.and_then(|review| review.status?.user_info?.username);
-        user.unwrap_or_default()
-    }
-
     /// The request is a text that was not there before, with the time and the user; the hub remembers the last one that it began.
     async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
-        let (now, who) = (Clock::default().now(), self.user().await);
+        let (now, who) = (Clock::default().now(), Caller::ask(&self.client).await.user);
         let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("{now} {who}").trim_end() } } });
         let (params, patch) = (PatchParams::default(), Patch::Merge(&body));
         match signer {

@@ -1,7 +1,8 @@
-//! `addon-signer certs`: what was issued, from the ledger itself or through the hub's Kubernetes API.
+//! `addon-signer certs`: what was issued, from the ledger itself or through the hub's Kubernetes API; and the end of it.
 
 mod archive;
 mod list;
+mod revoke;
 mod show;
 mod text;
 mod verify;
@@ -20,13 +21,15 @@ use crate::ledger::view::{Certificate, Details, Page};
 use crate::ledger::{Location, Reader, answer};
 use crate::timestamp::Timestamp;
 
-/// Look at every certificate that was issued, check the ledger, move what is over out of it.
+/// Look at every certificate that was issued, revoke those of an addon, check the ledger, move what is over out of it.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CertsCommand {
     /// List certificates, newest first unless they are asked for by a time.
     List(list::ListArgs),
     /// Show everything about one certificate: who asked, by which rules, who signed, when it was last used.
     Show(show::ShowArgs),
+    /// Revoke all certificates that an addon on one cluster has; connections end within 2 seconds.
+    Revoke(revoke::RevokeArgs),
     /// Check that the ledger was not altered: the chain of its entries, the published head, and the index.
     Verify(verify::VerifyArgs),
     /// Move the oldest entries into a file, when all certificates in them have expired.
@@ -41,6 +44,7 @@ pub async fn run(command: CertsCommand) -> anyhow::Result<()> {
     match command {
         CertsCommand::List(args) => list::run(args).await,
         CertsCommand::Show(args) => show::run(args).await,
+        CertsCommand::Revoke(args) => revoke::run(args).await,
         CertsCommand::Verify(args) => verify::run(args).await,
         CertsCommand::Archive(args) => archive::run(args).await,
     }

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod ca;
+mod caller;
 pub mod certs;
 pub mod hub;
 pub mod inventory;
@@ -94,7 +95,7 @@ enum Command {
     /// Look at certificate authorities and rotate them.
     #[command(subcommand)]
     Ca(ca::CaCommand),
-    /// Look at every certificate that was issued, check the ledger, move what is over out of it.
+    /// Look at every certificate that was issued, revoke those of an addon, check the ledger, move what is over out of it.
     #[command(subcommand)]
     Certs(certs::CertsCommand),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.

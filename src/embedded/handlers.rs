@@ -139,7 +139,7 @@ impl Call<'_> {
 
     fn create(&self, body: Value) -> Result<Response<Body>, ApiError> {
         if self.target.resource.review {
-            return Ok(json_answer(201, &review(self.target.resource, &self.user, body)));
+            return Ok(json_answer(201, &review(self.target.resource, &self.user, &self.hub.stamp()?.now, body)));
         }
         if self.target.resource.namespaced && self.target.namespace.is_none() {
             return Err(ApiError::MethodNotAllowed);
@@ -229,7 +229,7 @@ impl Call<'_> {
 }
 
 /// Answers the questions that callers ask about themselves. There is no RBAC: everything is allowed.
-fn review(resource: &Resource, user: &User, mut body: Value) -> Value {
+fn review(resource: &Resource, user: &User, now: &str, mut body: Value) -> Value {
     objects::set(&mut body, "apiVersion", resource.api_version());
     objects::set(&mut body, "kind", resource.kind);
     let status = if resource.kind == "SelfSubjectReview" {
@@ -237,6 +237,7 @@ fn review(resource: &Resource, user: &User, mut body: Value) -> Value {
         if !user.uid.is_empty() {
             objects::set(&mut info, "uid", user.uid.clone());
         }
+        objects::set(&mut body, "metadata.creationTimestamp", now);
         json!({ "userInfo": info })
     } else {
         json!({ "allowed": true, "reason": "the embedded hub has no RBAC" })

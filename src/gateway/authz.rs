@@ -95,6 +95,8 @@ pub struct Peer {
     pub issuer: String,
     /// The serial number in 32 hexadecimal digits.
     pub serial: String,
+    /// The first second of the certificate.
+    pub not_before: Timestamp,
     /// The last second of the certificate.
     pub not_after: Timestamp,
     /// The certificate as the value of the header `Client-Cert` (RFC 9440 section 2.1): base64 between colons.
@@ -110,7 +112,7 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
     if !rest.is_empty() {
         return Err(NotAnIdentity::Unreadable);
     }
-    let not_after = check_form(&parsed, now)?;
+    let (not_before, not_after) = check_form(&parsed, now)?;
     let (signer, issuer) = vouching_signer(trust, leaf, now)?;
     let user = common_name(&parsed)?;
     let identity = signer.convention.identify(user)?;
@@ -124,13 +126,14 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
         signer: Arc::clone(signer),
         issuer,
         serial: serial(&parsed),
+        not_before,
         not_after,
         client_cert: format!(":{}:", crate::pem::base64(leaf)),
     })
 }
 
-/// What webpki checks as well, for every signer: here each broken rule has a name.
-fn check_form(leaf: &X509Certificate<'_>, now: Timestamp) -> Result<Timestamp, NotAnIdentity> {
+/// What webpki checks as well, for every signer: here each broken rule has a name. Returns the first and the last second.
+fn check_form(leaf: &X509Certificate<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), NotAnIdentity> {
     let validity = leaf.validity();
     let (first, last) = (validity.not_before.timestamp(), validity.not_after.timestamp());
     if now.unix() > last {
@@ -143,7 +146,7 @@ fn check_form(leaf: &X509Certificate<'_>, now: Timestamp) -> Result<Timestamp, N
         return Err(NotAnIdentity::Authority);
     }
     match leaf.extended_key_usage() {
-        Ok(Some(usage)) if usage.value.client_auth => Ok(Timestamp::from_unix(last)),
+        Ok(Some(usage)) if usage.value.client_auth => Ok((Timestamp::from_unix(first), Timestamp::from_unix(last))),
         Ok(_) => Err(NotAnIdentity::NotForClients),
         Err(_) => Err(NotAnIdentity::Unreadable),
     }

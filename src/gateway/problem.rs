@@ -13,6 +13,9 @@ use super::session::NoStanding;
 /// Where the types of problems are named; the last part is the name.
 const TYPES: &str = "https://addon-signer.io/problems/";
 
+/// The name by which an agent knows that it needs another certificate, and that another one helps.
+const REVOKED: &str = "revoked";
+
 /// Why a request is not answered. The text is for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
@@ -88,6 +91,9 @@ impl Refusal {
             Self::NoStanding(NoStanding::NotRegistered { .. }) => {
                 (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster")
             }
+            Self::NoStanding(NoStanding::Revoked { .. }) => {
+                (StatusCode::FORBIDDEN, REVOKED, "The certificate is revoked")
+            }
             Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
             Self::Path(_) => (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is nothing here"),
@@ -111,6 +117,7 @@ impl Refusal {
             Self::NoStanding(NoStanding::NotRegistered { .. }) => {
                 "the hub does not, or no longer, let this addon of this cluster in".to_owned()
             }
+            Self::NoStanding(NoStanding::Revoked { .. }) => "enrol again for a new certificate".to_owned(),
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
             Self::Path(error) => error.to_string(),
             Self::NotFound => "known are /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),

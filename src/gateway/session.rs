@@ -19,6 +19,7 @@ use super::{Clock, Limits, SharedRegistry};
 use crate::audit::{Audit, Caller};
 use crate::registry::NotRegistered;
 use crate::sighting::{Seen, Sighting, Visit};
+use crate::timestamp::Timestamp;
 use crate::trust::Trust;
 
 /// What all connections share.
@@ -42,6 +43,9 @@ pub(super) enum NoStanding {
     NotAnIdentity(#[from] NotAnIdentity),
     #[error("{} has no standing: {cause}", peer.identity)]
     NotRegistered { peer: Arc<Peer>, cause: NotRegistered },
+    /// It may have another certificate, and not use this one.
+    #[error("the certificate of {} is revoked: it counts from {}, and those from before {before} are dead", peer.identity, peer.not_before)]
+    Revoked { peer: Arc<Peer>, before: Timestamp },
 }
 
 impl NoStanding {
@@ -56,12 +60,13 @@ impl NoStanding {
             Self::NothingInEffect => "NotConfigured",
             Self::NotAnIdentity(cause) => cause.reason(),
             Self::NotRegistered { cause, .. } => cause.reason(),
+            Self::Revoked { .. } => "CertificateRevoked",
         }
     }
 
     fn peer(&self) -> Option<&Peer> {
         match self {
-            Self::NotRegistered { peer, .. } => Some(peer),
+            Self::NotRegistered { peer, .. } | Self::Revoked { peer, .. } => Some(peer),
             Self::NothingInEffect | Self::NotAnIdentity(_) => None,
         }
     }
@@ -130,10 +135,15 @@ impl Session {
 
     fn decide(&self) -> Result<Arc<Peer>, NoStanding> {
         let peer = self.identify()?;
-        let identity = &peer.identity;
-        match self.shared.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)) {
-            Ok(()) => Ok(peer),
+        let (cluster, addon) = (&peer.identity.cluster, &peer.identity.addon);
+        let found = self
+            .shared
+            .registry
+            .read(|registry| registry.check(cluster, addon).map(|()| registry.revoked_before(cluster, addon)));
+        match found {
             Err(cause) => Err(NoStanding::NotRegistered { peer, cause }),
+            Ok(Some(before)) if peer.not_before < before => Err(NoStanding::Revoked { peer, before }),
+            Ok(_) => Ok(peer),
         }
     }
 

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::api::ocm::ANNOTATION_TRUST_BUNDLE;
 use crate::ca::issuer::Issued;
-use crate::hub::plan::RATE_LIMITED;
+use crate::hub::plan::{RATE_LIMITED, REVOKED};
 use crate::hub::signer::SignerError;
 use crate::policy::Refusal;
 
@@ -95,7 +95,7 @@ impl Answers {
         let status = csr.status.get_or_insert_default();
         status.certificate = Some(ByteString(issued.pem().into_bytes()));
         if let Some(conditions) = &mut status.conditions {
-            conditions.retain(|condition| condition.type_ != RATE_LIMITED);
+            conditions.retain(|condition| ![RATE_LIMITED, REVOKED].contains(&condition.type_.as_str()));
         }
         self.write(csr, "status").await.map(|_| ())
     }

@@ -11,6 +11,8 @@ use crate::timestamp::Timestamp;
 
 /// The condition that says that a request waits because its identity had too many certificates.
 pub const RATE_LIMITED: &str = "RateLimited";
+/// The condition that says that a request waits because its identity's certificates are revoked until a time that has not come.
+pub const REVOKED: &str = "Revoked";
 
 /// The one thing to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::chronicle::Notes;
 use crate::identity::{AddOnName, ClusterName};
-use crate::registry::{AddOnFacts, ClusterFacts, Registry, SharedRegistry, StandingChange};
+use crate::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange};
 
 /// The registry, and where changes of standing are told.
 #[derive(Clone)]
@@ -38,6 +38,10 @@ impl Recorded {
         for change in self.registry.write(change) {
             self.audit.standing(&change);
             self.notes.standing(&change);
+            if change.change == Standing::Registered {
+                // It may have come back without what was revoked before it went.
+                self.notes.revocation(&self.registry, &change.cluster, &change.addon);
+            }
         }
     }
 }
@@ -138,7 +142,7 @@ pub(super) async fn watch_addons(
 ) -> Result<(), RegistryError> {
     let mut events =
         watch_objects(addons_api(&client, api), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
-    let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>> = HashMap::new();
+    let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOn>> = HashMap::new();
     while let Some(event) = events.next().await {
         let object = match event {
             Ok(Event::Init) => {
@@ -146,15 +150,15 @@ pub(super) async fn watch_addons(
                 continue;
             }
             Ok(Event::InitApply(object)) => {
-                if let Some((cluster, addon, facts)) = addon_entry(&object) {
-                    listed.entry(cluster).or_default().insert(addon, facts);
+                if let Some((cluster, addon, found)) = addon_entry(&object) {
+                    listed.entry(cluster).or_default().insert(addon, found);
                 }
                 object
             }
             Ok(Event::InitDone) => {
                 let addons = std::mem::take(&mut listed);
                 info!(clusters = addons.len(), "Read the addons of the managed clusters");
-                registry.write(|registry| registry.replace_addons(addons));
+                registry.write(|registry| registry.put_addons(addons));
                 continue;
             }
             Ok(Event::Apply(object)) => {
@@ -163,7 +167,7 @@ pub(super) async fn watch_addons(
             }
             Ok(Event::Delete(object)) => {
                 if let Some((cluster, addon, _)) = addon_entry(&object) {
-                    registry.write(|registry| registry.set_addon(cluster, addon, None));
+                    registry.write(|registry| registry.put_addon(cluster, addon, None));
                 }
                 continue;
             }
@@ -199,8 +203,8 @@ pub async fn look_up(
         tokio::try_join!(clusters.get_opt(cluster.as_str()), namespaced.get_opt(addon.as_str()))?;
     let mut registry = Registry::default();
     registry.replace_clusters(found_cluster.iter().map(|found| (cluster.clone(), cluster_facts(found))).collect());
-    let addons = found_addon.iter().map(|found| (addon.clone(), addon_facts(found))).collect();
-    registry.replace_addons(HashMap::from([(cluster.clone(), addons)]));
+    let addons = found_addon.iter().map(|found| (addon.clone(), read_addon(found))).collect();
+    registry.put_addons(HashMap::from([(cluster.clone(), addons)]));
     Ok(registry)
 }
 
@@ -211,8 +215,8 @@ fn record_cluster(registry: &Recorded, object: &DynamicObject) {
 }
 
 fn record_addon(registry: &Recorded, object: &DynamicObject) {
-    if let Some((cluster, addon, facts)) = addon_entry(object) {
-        registry.write(|registry| registry.set_addon(cluster, addon, Some(facts)));
+    if let Some((cluster, addon, found)) = addon_entry(object) {
+        registry.write(|registry| registry.put_addon(cluster, addon, Some(found)));
     }
 }
 
@@ -225,18 +229,20 @@ fn cluster_facts(object: &DynamicObject) -> ClusterFacts {
     ClusterFacts { accepted: ocm::hub_accepts_client(object), deleting: ocm::is_being_deleted(object) }
 }
 
-fn addon_entry(object: &DynamicObject) -> Option<(ClusterName, AddOnName, AddOnFacts)> {
+fn addon_entry(object: &DynamicObject) -> Option<(ClusterName, AddOnName, AddOn)> {
     let cluster = object.namespace()?.parse().ok()?;
     let addon = object.name_any().parse().ok()?;
-    Some((cluster, addon, addon_facts(object)))
+    Some((cluster, addon, read_addon(object)))
 }
 
-fn addon_facts(object: &DynamicObject) -> AddOnFacts {
-    if ocm::is_being_deleted(object) {
+fn read_addon(object: &DynamicObject) -> AddOn {
+    let Ok(revocation) = ocm::revocation(object) else { return AddOnFacts::Unreadable.into() };
+    let facts = if ocm::is_being_deleted(object) {
         AddOnFacts::Deleting
     } else if ocm::is_suspended(object) {
         AddOnFacts::Suspended
     } else {
         AddOnFacts::Installed
-    }
+    };
+    AddOn { facts, revocation: revocation.map(Box::new) }
 }

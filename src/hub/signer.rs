@@ -27,7 +27,7 @@ use crate::hub::answers::{Answers, Verdict};
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, Reserve};
 use crate::hub::lease::Leading;
-use crate::hub::plan::{self, Action, Mode, RATE_LIMITED};
+use crate::hub::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::hub::registry;
 use crate::hub::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::journal::record::Record;
@@ -37,6 +37,7 @@ use crate::private_key::KeyError;
 use crate::rate::RateLimiter;
 use crate::registry::{Registry, SharedRegistry};
 use crate::telemetry::Metrics;
+use crate::timestamp::Timestamp;
 use crate::trust::Trust;
 
 /// Requests in work at once per signer: what keeps one API server busy without queueing in it, while as many wait for the ledger.
@@ -251,6 +252,17 @@ impl Signer {
             self.shared.metrics.rate_limited(&self.name());
         }
         Ok(Requeue::requeue(pause))
+    }
+
+    /// Not denied: the time may be a clock's mistake of seconds, and OCM's agent waits on a denied request for ever. Looked at again
+    /// now and then, because the time may be taken back.
+    async fn say_revoked(&self, csr: &CertificateSigningRequest, until: Timestamp) -> Result<Requeue, SignerError> {
+        if !plan::has_condition(csr, REVOKED) {
+            let sentence =
+                format!("All certificates of this addon on this cluster are revoked until {until}; the request waits.");
+            self.answers().add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
+        }
+        Ok(Requeue::requeue(self.shared.clock.now().until(until).clamp(SOON, RETRY)))
     }
 
     async fn refuse(

@@ -152,6 +152,17 @@ pub enum Record {
         /// `registered`, `suspended`, `resumed`, `detached`.
         change: String,
     },
+    /// Certificates of an addon of a cluster are dead now, or are good again.
+    Revocation {
+        /// The cluster.
+        cluster: String,
+        /// The addon.
+        addon: String,
+        /// Those that began before this time were dead already; empty when none was.
+        before: String,
+        /// Those that begin before this time are dead; empty when none is.
+        after: String,
+    },
 }
 
 impl Record {
@@ -168,7 +179,7 @@ impl Record {
             Self::Authority { .. } => "authority",
             Self::Anchors { .. } => "anchors",
             Self::Signer { .. } => "signer",
-            Self::Standing { .. } => "standing",
+            Self::Standing { .. } | Self::Revocation { .. } => "standing",
         }
     }
 
@@ -194,15 +205,20 @@ impl Record {
             Self::Standing { cluster, addon, change } => {
                 Some(("standing", format!("{cluster}/{addon}"), change.clone()))
             }
+            // Apart from the standing, which goes on: an addon can be suspended and have certificates revoked.
+            Self::Revocation { cluster, addon, after, .. } => {
+                Some(("revocation", format!("{cluster}/{addon}"), after.clone()))
+            }
             _ => None,
         }
     }
 
-    /// A configuration is recorded beside the one that it replaces.
+    /// A configuration, and the time of a revocation, is recorded beside the one that it replaces.
     #[must_use]
     pub fn with_before(self, before: String) -> Self {
         match self {
             Self::Signer { signer, generation, after, .. } => Self::Signer { signer, generation, before, after },
+            Self::Revocation { cluster, addon, after, .. } => Self::Revocation { cluster, addon, before, after },
             other => other,
         }
     }
@@ -240,9 +256,22 @@ impl Record {
             Self::Standing { cluster, addon, change } => {
                 vec![("addon", addon.clone()), ("change", change.clone()), ("cluster", cluster.clone())]
             }
+            Self::Revocation { cluster, addon, before, after } => vec![
+                ("addon", addon.clone()),
+                ("change", moved(before, after).to_owned()),
+                ("cluster", cluster.clone()),
+                ("revoke-before", after.clone()),
+                ("revoked-before", before.clone()),
+            ],
         };
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
+}
+
+/// The later time has more dead certificates; none is before all of them.
+fn moved(before: &str, after: &str) -> &'static str {
+    let (before, after) = (Timestamp::from_rfc3339(before), Timestamp::from_rfc3339(after));
+    if before < after { "revoked" } else { "unrevoked" }
 }
 
 fn version() -> String {
@@ -269,5 +298,31 @@ impl Intent {
             ("tbs", self.tbs.clone()),
             ("uid", self.uid.clone()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revocation_says_which_way_its_time_moved() {
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z");
+        for (before, after, change) in
+            [("", early, "revoked"), (early, late, "revoked"), (late, early, "unrevoked"), (late, "", "unrevoked")]
+        {
+            let (cluster, addon) = ("c1".to_owned(), "a1".to_owned());
+            let record = Record::Revocation { cluster, addon, before: String::new(), after: after.to_owned() };
+            assert_eq!(record.topic(), Some(("revocation", "c1/a1".to_owned(), after.to_owned())));
+            let details = record.with_before(before.to_owned()).details();
+            let expected = [
+                ("addon", "a1"),
+                ("change", change),
+                ("cluster", "c1"),
+                ("revoke-before", after),
+                ("revoked-before", before),
+            ];
+            assert!(details.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected), "{details:?}");
+        }
     }
 }

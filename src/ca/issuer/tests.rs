@@ -7,12 +7,17 @@ use x509_parser::extensions::ParsedExtension;
 use super::*;
 use crate::policy::{SignerRules, Submission, evaluate};
 use crate::public_key::KeyKind;
-use crate::registry::{AddOnFacts, ClusterFacts, Registry};
+use crate::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, Revocation};
 
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 const OCM_REQUEST: &[u8] = include_bytes!("../../../certs/requests/good/ocm-agent-v1.3.pem");
 
 fn mk_approved() -> Approved {
+    mk_approved_after(None)
+}
+
+/// Of an addon whose certificates from before this time are revoked.
+fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
     let rules = SignerRules {
         signer_name: "example.com/telemetry".to_owned(),
         addons: ["telemetry".parse().unwrap()].into(),
@@ -36,7 +41,9 @@ fn mk_approved() -> Approved {
         ClusterFacts { accepted: true, deleting: false },
     )]));
     registry.replace_addons(HashMap::new());
-    registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
+    let revocation = revoked_before.map(|before| Box::new(Revocation { before, by: String::new() }));
+    let installed = AddOn { facts: AddOnFacts::Installed, revocation };
+    registry.put_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(installed));
     evaluate(&rules, &submission, &registry).unwrap()
 }
 
@@ -91,6 +98,32 @@ fn a_leaf_is_backdated_and_never_outlives_its_issuer() {
     let (_, leaf) = X509Certificate::from_der(&issued.certificate).unwrap();
     assert_eq!(leaf.validity().not_before.timestamp(), NOW.unix() - 300);
     assert!(!leaf.is_ca());
+}
+
+/// Otherwise it would look like one of those that are revoked.
+#[test]
+fn a_leaf_is_never_backdated_to_before_a_revocation() {
+    let (issuer, rng) = (mk_issuer(KeyKind::EcdsaP256, YEAR), SystemRandom::new());
+    let ago = |seconds| NOW.minus(Duration::from_secs(seconds));
+    for (revoked_before, expected) in
+        [(ago(0), ago(0)), (ago(1), ago(1)), (ago(299), ago(299)), (ago(300), ago(300)), (ago(400), ago(300))]
+    {
+        let approved = mk_approved_after(Some(revoked_before));
+        let prepared = issuer.prepare(approved, Serial::random(&rng).unwrap(), NOW).unwrap();
+        let issued = issuer.sign(prepared, &bundle(&issuer), NOW, &rng).unwrap();
+        let (_, leaf) = X509Certificate::from_der(&issued.certificate).unwrap();
+        assert_eq!((leaf.validity().not_before.timestamp(), issued.not_before), (expected.unix(), expected));
+        assert_eq!(issued.not_after, NOW.plus(Duration::from_secs(86_400)), "the life does not move");
+    }
+}
+
+#[test]
+fn nothing_is_signed_before_a_revocation_has_come() {
+    let (issuer, rng) = (mk_issuer(KeyKind::EcdsaP256, YEAR), SystemRandom::new());
+    let approved = mk_approved_after(Some(NOW.plus(Duration::from_secs(1))));
+    let prepared = issuer.prepare(approved, Serial::random(&rng).unwrap(), NOW).unwrap();
+    let refused = issuer.sign(prepared, &bundle(&issuer), NOW, &rng);
+    assert!(matches!(refused, Err(IssueError::NotAccepted(_))), "{refused:?}");
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn a_good_certificate_is_one_identity() {
         signer,
         issuer: ca.authority.id().to_owned(),
         serial: "00000000000000000000000000000abc".to_owned(),
+        not_before: NOW.minus(Duration::from_secs(60)),
         not_after: NOW.plus(Duration::from_secs(60)),
         client_cert: format!(":{}:", crate::pem::base64(&leaf)),
     };

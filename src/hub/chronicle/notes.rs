@@ -9,10 +9,10 @@ use tracing::info;
 
 use crate::api::AddOnSigner;
 use crate::clock::Clock;
-use crate::identity::AddOnName;
+use crate::identity::{AddOnName, ClusterName};
 use crate::journal::record::Record;
 use crate::ledger::{Ledger, LedgerError, Seen as Use};
-use crate::registry::{Registry, SharedRegistry, Standing, StandingChange};
+use crate::registry::{Registry, Revocation, SharedRegistry, Standing, StandingChange};
 use crate::sighting::Seen;
 
 /// How soon what could not be recorded is tried again.
@@ -50,10 +50,30 @@ impl Notes {
     /// The standing of an addon on a cluster changed.
     pub(crate) fn standing(&self, change: &StandingChange) {
         let StandingChange { cluster, addon, change, cause: _ } = change;
+        if let Standing::Revoked(_) | Standing::Unrevoked(_) = change {
+            return self.note_revocation((cluster, addon), change.revocation());
+        }
         if lock(&self.0.addons).contains(addon) {
             let (cluster, addon, change) = (cluster.to_string(), addon.to_string(), change.word().to_owned());
             self.note(Record::Standing { cluster, addon, change }, "");
         }
+    }
+
+    /// What is revoked of an addon as it is now; recorded if the ledger knows something else. Also of an addon without a signer:
+    /// the annotation is ours, and who set it meant it.
+    pub(crate) fn revocation(&self, registry: &SharedRegistry, cluster: &ClusterName, addon: &AddOnName) {
+        registry.read(|registry| {
+            if let Some(known) = registry.revocation(cluster, addon) {
+                self.note_revocation((cluster, addon), known);
+            }
+        });
+    }
+
+    fn note_revocation(&self, (cluster, addon): (&ClusterName, &AddOnName), now: Option<&Revocation>) {
+        let after = now.map(|revocation| revocation.before.to_string()).unwrap_or_default();
+        let (cluster, addon, before) = (cluster.to_string(), addon.to_string(), String::new());
+        let record = Record::Revocation { cluster, addon, before, after };
+        self.note(record, now.map_or("", |revocation| &revocation.by));
     }
 
     /// The configuration of an AddOnSigner as it is now; recorded if it is not known.
@@ -112,28 +132,27 @@ impl Notes {
         }
     }
 
-    /// Standings that were lost or suspended while no hub ran.
+    /// Standings that were lost or suspended, and certificates that were revoked, while no hub ran.
     async fn find_missed(&self, ledger: &Ledger, registry: &SharedRegistry) -> Result<(), LedgerError> {
         while !registry.read(Registry::is_ready) {
             tokio::time::sleep(LOOK).await;
         }
-        let known = loop {
-            match ledger.latest("standing").await {
-                Ok(known) => break known,
-                Err(LedgerError::Stopped) => return Err(LedgerError::Stopped),
-                Err(_) => tokio::time::sleep(RETRY).await, // the writer has said why
-            }
-        };
-        for (name, word) in known {
-            let Some((cluster, addon)) = name.split_once('/') else { continue };
-            let (Ok(of), Ok(which)) = (cluster.parse(), addon.parse()) else { continue };
+        for (name, word) in known(ledger, "standing").await? {
+            let Some((of, which)) = pair(&name) else { continue };
             let had = word == Standing::Registered.word() || word == Standing::Resumed.word();
             let now = registry.read(|registry| registry.check(&of, &which));
             let before = if had { Ok(()) } else { now };
             if let Some(change) = Standing::between(before, now) {
-                let (cluster, addon, change) = (cluster.to_owned(), addon.to_owned(), change.word().to_owned());
+                let (cluster, addon, change) = (of.to_string(), which.to_string(), change.word().to_owned());
                 self.note(Record::Standing { cluster, addon, change }, "");
             }
+        }
+        let recorded = known(ledger, "revocation").await?;
+        let mut pairs: BTreeSet<_> = recorded.keys().filter_map(|name| pair(name)).collect();
+        registry
+            .read(|registry| pairs.extend(registry.revocations().map(|(of, which, _)| (of.clone(), which.clone()))));
+        for (of, which) in pairs {
+            self.revocation(registry, &of, &which);
         }
         Ok(())
     }
@@ -145,6 +164,23 @@ impl Notes {
         }
         Ok(())
     }
+}
+
+/// The last state of everything of this topic, as soon as the ledger can say it.
+async fn known(ledger: &Ledger, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
+    loop {
+        match ledger.latest(topic).await {
+            Ok(known) => return Ok(known),
+            Err(LedgerError::Stopped) => return Err(LedgerError::Stopped),
+            Err(_) => tokio::time::sleep(RETRY).await, // the writer has said why
+        }
+    }
+}
+
+/// The cluster and the addon of a standing's name.
+fn pair(name: &str) -> Option<(ClusterName, AddOnName)> {
+    let (cluster, addon) = name.split_once('/')?;
+    Some((cluster.parse().ok()?, addon.parse().ok()?))
 }
 
 /// Writes down which certificates are in use; a minute of it may be lost.

@@ -49,6 +49,9 @@ impl Signer {
         let Some(_claim) = self.shared.ledger.claim(csr.metadata.uid.as_deref().unwrap_or_default()) else {
             return Ok(Requeue::requeue(SOON));
         };
+        if let Some(until) = approved.revoked_before().filter(|until| now < *until) {
+            return self.say_revoked(csr, until).await;
+        }
         let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
         let profile = approved.profile().clone();
         let issued = match self.obtain(csr, approved, &signing, now).await? {
@@ -62,6 +65,10 @@ impl Signer {
         let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
         if !self.leads() {
             return Ok(Requeue::requeue(SOON));
+        }
+        // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a dead certificate until it is due.
+        if self.is_revoked(&profile, issued.not_before) {
+            return self.give_up(csr, approve, issued.serial).await;
         }
         let answers = self.answers();
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
@@ -156,7 +163,7 @@ impl Signer {
             Some(prepared) if !self.reserved(&signing.ready, prepared.not_after()).await => Ok(Outcome::NotYet),
             Some(prepared) => self.sign(csr, prepared, signing, now).await,
             None => {
-                let reason = "It was not signed before the authority, the rules or the time changed.".to_owned();
+                let reason = "It was not signed before the authority, the rules or the time changed, or certificates were revoked.".to_owned();
                 let uid = csr.metadata.uid.clone().unwrap_or_default();
                 self.shared.ledger.append(Record::Abandoned { uid, serial, reason }, "").await?;
                 Ok(Outcome::NotYet)
@@ -172,7 +179,8 @@ impl Signer {
         signing: &Signing,
         now: Timestamp,
     ) -> Result<Outcome, SignerError> {
-        if !self.leads() {
+        // What was revoked meanwhile is not worth a signature: the intent is abandoned the next time.
+        if !self.leads() || self.is_revoked(prepared.profile(), prepared.not_before()) {
             return Ok(Outcome::NotYet);
         }
         let issued = signing.ready.stored.issuer.sign(prepared, &signing.published, now, &SystemRandom::new())?;
@@ -235,6 +243,13 @@ impl Signer {
             tbs: prepared.digest(),
             csr: String::from_utf8_lossy(&csr.spec.request.0).into_owned(),
         }
+    }
+
+    fn is_revoked(&self, profile: &Profile, not_before: Timestamp) -> bool {
+        let Profile::Client { identity, .. } = profile else { return false };
+        let revoked_before =
+            self.shared.registry.read(|registry| registry.revoked_before(&identity.cluster, &identity.addon));
+        revoked_before.is_some_and(|revoked_before| not_before < revoked_before)
     }
 
     async fn reserved(&self, ready: &ReadyLine, until: Timestamp) -> bool {

@@ -3,3 +3,4 @@
 mod keeping;
 mod parts;
 mod refusals;
+mod revocation;

@@ -281,9 +281,13 @@ fn approve(request: &CertificateSigningRequest) -> Approved {
     policy::evaluate(&rules, &submission, &registry).unwrap()
 }
 
+/// Whether a certificate is revoked.
+type Revoked = Box<dyn Fn(&[u8]) -> bool + Send>;
+
 /// What the gateway says.
 pub(super) struct Answers {
     pub(super) refuse: bool,
+    pub(super) revoked: Revoked,
     pub(super) bundle: Bundle,
 }
 
@@ -297,7 +301,8 @@ pub(super) struct StandIn {
 impl StandIn {
     async fn start(clients: &Issuer, serving: &Issuer, clock: &Clock) -> Self {
         let acceptor = TlsAcceptor::from(Arc::new(server_config(clients, serving, clock)));
-        let answers = Arc::new(Mutex::new(Answers { refuse: false, bundle: bundle(serving) }));
+        let answers =
+            Arc::new(Mutex::new(Answers { refuse: false, revoked: Box::new(|_| false), bundle: bundle(serving) }));
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve(listener, acceptor, answers.clone()));
@@ -329,6 +334,9 @@ fn answer(answers: &Answers, peer: &CertificateDer<'_>, request: &Request<Incomi
     let reply = |status: u16, body: String| Response::builder().status(status).body(Full::from(body)).unwrap();
     if answers.refuse {
         return reply(403, json!({ "status": 403, "detail": "the cluster is not accepted" }).to_string());
+    }
+    if (answers.revoked)(peer) {
+        return reply(403, json!({ "type": "https://addon-signer.io/problems/revoked" }).to_string());
     }
     let tag = format!("\"{}\"", answers.bundle.digest());
     match request.uri().path() {

@@ -4,6 +4,7 @@ mod audits;
 mod identity;
 mod limits;
 mod proxying;
+mod revocation;
 mod serving;
 mod sightings;
 pub(crate) mod upstream;

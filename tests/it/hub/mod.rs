@@ -6,6 +6,7 @@ mod lease;
 mod lines;
 mod record;
 mod requests;
+pub(crate) mod revocation;
 mod signers;
 mod stage;
 mod sweep;

@@ -5,6 +5,7 @@ mod audit;
 pub(crate) mod client;
 mod ocm;
 mod ours;
+mod revocation;
 mod startup;
 
 use std::net::SocketAddr;

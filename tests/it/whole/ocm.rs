@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use addon_signer::clock::Clock;
+use addon_signer::timestamp::Timestamp;
 use hyper::Method;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
@@ -16,6 +17,7 @@ use super::{Whole, prepare, rotate, serving_anchors};
 use crate::gateway::upstream;
 use crate::support::TestHub;
 use crate::support::install_addon;
+use crate::support::objects::managed_cluster_addons;
 use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
 
 const SECRET: &str = "telemetry-example.com-telemetry-client-cert";
@@ -43,6 +45,12 @@ async fn touch(admin: &Client, round: u32) {
     secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
 }
 
+async fn revoke(admin: &Client, before: Timestamp) {
+    let addons = managed_cluster_addons(admin, "spoke1").await;
+    let body = json!({ "metadata": { "annotations": { "addon-signer.io/revoke-before": before.to_string() } } });
+    addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+}
+
 #[tokio::test]
 async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     let hub = TestHub::start().await;
@@ -55,7 +63,7 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     // are left, and the agent renews at a quarter.
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(270));
-    let whole = Whole::start(&hub, clock).await;
+    let whole = Whole::start(&hub, clock.clone()).await;
     let agent = OcmAgent::start(real, "spoke1", "a1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
 
@@ -81,5 +89,14 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
         })
         .await;
     assert_eq!(renewed.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+
+    revoke(&admin, clock.now().plus(Duration::from_secs(1))).await;
+    let refuses = async || (renewed.call(whole.gateway, Method::POST, RECEIVE).await.ok()?.0 == 403).then_some(());
+    agent.wait_until(Duration::from_secs(5), "the gateway to refuse it", refuses).await;
+    // It does not notice, until its Secret is gone.
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
+    secrets.delete(SECRET, &Default::default()).await.unwrap();
+    let fresh = agent.wait_until(RENEWAL, "another certificate", async || pair(&admin, &anchors).await).await;
+    assert_eq!(fresh.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
     whole.stop().await.unwrap();
 }

@@ -44,12 +44,17 @@ fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: SocketAddr, store: S
         expiration_seconds: None,
         hub_kubeconfig: file,
         gateway: format!("https://{gateway}").parse().unwrap(),
-        timing: Timing { poll: Duration::from_millis(300), retry_first: Duration::from_secs(1), ..Timing::default() },
+        timing: Timing {
+            poll: Duration::from_millis(300),
+            retry_first: Duration::from_secs(1),
+            refresh: Duration::from_secs(1),
+            ..Timing::default()
+        },
     };
     Agent::new(settings, store, Clock::default())
 }
 
-fn pair(dir: &Path, cluster: &str) -> Option<Pair> {
+pub(super) fn pair(dir: &Path, cluster: &str) -> Option<Pair> {
     let read = |name: &str| std::fs::read(dir.join(cluster).join(name)).ok();
     Some(Pair { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })
 }

@@ -12,8 +12,8 @@ use crate::support::hub::{PATIENCE, certificate, wait_csr, wait_ready};
 use crate::support::postgres::{Options, Postgres, programs};
 
 /// Where a hub is killed.
-struct Boundary {
-    name: &'static str,
+pub(super) struct Boundary {
+    pub(super) name: &'static str,
     /// How the transactions of the request end one after the other: its intent, its certificate, the note that it was handed
     /// over. At the last one the hub is killed; before that it finds out how each ended.
     cuts: &'static [Moment],
@@ -23,7 +23,7 @@ struct Boundary {
     issued: bool,
 }
 
-const BOUNDARIES: [Boundary; 6] = [
+pub(super) static BOUNDARIES: [Boundary; 6] = [
     Boundary { name: "before-the-intent", cuts: &[Moment::Before], row: None, issued: false },
     Boundary { name: "intent-durable", cuts: &[Moment::After], row: Some("intent"), issued: false },
     Boundary { name: "signed-in-memory", cuts: &[Moment::After, Moment::Before], row: Some("intent"), issued: false },
@@ -38,19 +38,19 @@ const BOUNDARIES: [Boundary; 6] = [
     },
 ];
 
-async fn row_of(url: &str, uid: &str) -> Option<Row> {
+pub(super) async fn row_of(url: &str, uid: &str) -> Option<Row> {
     rows(url).await.into_iter().find(|row| row.uid == uid)
 }
 
 /// A server, a proxy that can cut, and the URL by way of it.
-struct Ledger {
-    proxy: Cut,
-    through: String,
-    direct: String,
+pub(super) struct Ledger {
+    pub(super) proxy: Cut,
+    pub(super) through: String,
+    pub(super) direct: String,
     _server: Postgres,
 }
 
-async fn mk_ledger() -> Option<Ledger> {
+pub(super) async fn mk_ledger() -> Option<Ledger> {
     programs()?;
     let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
     server.create_database("ledger").await;
@@ -60,7 +60,7 @@ async fn mk_ledger() -> Option<Ledger> {
 }
 
 /// Brings a request to the boundary; returns its UID.
-async fn bring_to(boundary: &Boundary, world: &World, ledger: &Ledger) -> String {
+pub(super) async fn bring_to(boundary: &Boundary, world: &World, ledger: &Ledger) -> String {
     let request = format!("\"request\":\"{}\"", boundary.name);
     ledger.proxy.close_at_commit_of(&request, boundary.cuts[0]);
     let uid = world.submit("spoke1", boundary.name).await;

@@ -7,3 +7,4 @@ mod frozen;
 mod kit;
 mod load;
 mod moments;
+mod revoked;

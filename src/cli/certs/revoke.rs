@@ -1,0 +1,231 @@
+//! `addon-signer certs revoke`: an annotation on the ManagedClusterAddOn, written with the caller's kubeconfig.
+//!
+//! The time is the API server's where it says it, because a person's laptop may be minutes off: too early a time would leave
+//! certificates alive, too late a one has new ones wait. It is the next full second: what began in this one is dead as well. A certificate
+//! that is issued after that begins at the revocation, not 5 minutes before it, and is good.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::api::ocm::{self, ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY};
+use crate::cli::caller::Caller;
+use crate::clock::Clock;
+use crate::hub::registry::discover;
+use crate::identity::{AddOnName, ClusterName};
+use crate::output::{Format, print, print_json};
+use crate::registry::Revocation;
+use crate::timestamp::Timestamp;
+
+/// How often the object may change under our hands before we give up.
+const TRIES: u32 = 5;
+/// The ClusterRole of `deploy/admin.yaml` that allows it.
+const REVOKER: &str = "addon-signer-revoker";
+
+/// What `certs revoke` is told.
+#[derive(Debug, Clone, Args)]
+pub struct RevokeArgs {
+    /// The managed cluster.
+    #[arg(long)]
+    cluster: ClusterName,
+    /// The addon on it.
+    #[arg(long)]
+    addon: AddOnName,
+    /// Only certificates that began before this time, such as 2026-11-20T12:00:00Z [default: all that exist now].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    before: Option<Timestamp>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// What was done, as `--output json` prints it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Revoked<'r> {
+    cluster: &'r str,
+    addon: &'r str,
+    revoke_before: Timestamp,
+    /// What was dead already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_before: Option<Timestamp>,
+    /// Who asked, as the API server knows them; empty where it does not say.
+    revoked_by: &'r str,
+}
+
+pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
+    let client: Client = super::super::client(args.kubeconfig.as_ref()).await?;
+    let caller = Caller::ask(&client).await;
+    let now = caller.now.unwrap_or_else(|| Clock::default().now());
+    let before = moment(args.before, now)?;
+    let resource = discover(&client).await?.resource();
+    let addons = Api::namespaced_with(client, args.cluster.as_str(), &resource);
+    let (now, was) = write(&args, &addons, Revocation { before, by: caller.user }).await?;
+    let RevokeArgs { cluster, addon, .. } = &args;
+    match args.output {
+        Format::Json => print_json(&Revoked {
+            cluster: cluster.as_str(),
+            addon: addon.as_str(),
+            revoke_before: now.before,
+            revoked_before: was,
+            revoked_by: &now.by,
+        })?,
+        Format::Table => print(&words(cluster, addon, now.before)),
+    }
+    Ok(())
+}
+
+fn words(cluster: &ClusterName, addon: &AddOnName, before: Timestamp) -> String {
+    format!(
+        "Certificates of {addon} on {cluster} from before {before} are dead. A hub that runs ends their connections within 2 s.\n\
+         addon-signer agent notices at the gateway, within some minutes, and enrols anew. With OCM's agent, delete the addon's \
+         client certificate Secret on {cluster}; it then asks for another.\n"
+    )
+}
+
+/// RFC 3339; a part of a second is left to the later side, where more is dead.
+fn time(text: &str) -> Result<Timestamp, String> {
+    let time = Timestamp::from_rfc3339_rounded_up(text);
+    time.ok_or_else(|| "write a time such as 2026-11-20T12:00:00Z".to_owned())
+}
+
+fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp> {
+    let next_second = now.plus(Duration::from_secs(1));
+    match wanted {
+        Some(wanted) if wanted > next_second => bail!(
+            "--before {wanted} is in the future, by the API server's clock it is {now}: until then no certificate of the addon \
+             would be good; to keep it out, suspend it (annotation {})",
+            ocm::ANNOTATION_SUSPENDED
+        ),
+        Some(wanted) => Ok(wanted),
+        None => Ok(next_second),
+    }
+}
+
+/// Sets the time; returns what is set now, and the time that was. The object is written only as it was read, so that of two people
+/// who do this at once none sets the other's time back.
+async fn write(
+    args: &RevokeArgs,
+    addons: &Api<DynamicObject>,
+    wanted: Revocation,
+) -> anyhow::Result<(Revocation, Option<Timestamp>)> {
+    let RevokeArgs { cluster, addon, .. } = args;
+    for _ in 0..TRIES {
+        let read = addons.get_opt(addon.as_str()).await;
+        let read = read.with_context(|| {
+            format!("the addon {addon} of {cluster} cannot be read; the ClusterRole {REVOKER} allows it")
+        })?;
+        let Some(object) = read else {
+            bail!(
+                "there is no ManagedClusterAddOn {addon} in the namespace {cluster}, so that no certificate of it is good"
+            );
+        };
+        let was = match standing(&object, wanted.before, args.before.is_some())? {
+            Set::Enough(found) => return Ok((found.clone(), Some(found.before))),
+            Set::Less(was) => was,
+        };
+        match addons.patch(addon.as_str(), &PatchParams::default(), &Patch::Merge(patch(&object, &wanted))).await {
+            Ok(_) => return Ok((wanted, was)),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => {
+                let refused =
+                    format!("the addon {addon} of {cluster} cannot be changed; the ClusterRole {REVOKER} allows it");
+                return Err(anyhow::Error::new(error).context(refused));
+            }
+        }
+    }
+    bail!("the addon {addon} of {cluster} changes all the time; try again")
+}
+
+/// What an object has revoked already.
+#[derive(Debug, PartialEq, Eq)]
+enum Set {
+    /// All that is wanted.
+    Enough(Revocation),
+    /// What is from before this time, or nothing.
+    Less(Option<Timestamp>),
+}
+
+/// A later time stays: an earlier one would bring certificates back to life. Who names no time wants everything dead, and it is.
+fn standing(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
+    // What cannot be read lets nobody in, and says no time that could be set back.
+    match ocm::revocation(object).unwrap_or_default() {
+        Some(set) if set.before > wanted && named => bail!(
+            "certificates from before {} are revoked already; {wanted} would bring some of them back to life. Whoever wants that \
+             edits the annotation {ANNOTATION_REVOKE_BEFORE}",
+            set.before
+        ),
+        Some(set) if set.before >= wanted => Ok(Set::Enough(set)),
+        less => Ok(Set::Less(less.map(|set| set.before))),
+    }
+}
+
+fn patch(object: &DynamicObject, revocation: &Revocation) -> serde_json::Value {
+    let Revocation { before, by } = revocation;
+    let annotations = json!({
+        ANNOTATION_REVOKE_BEFORE: before.to_string(),
+        // With the time that it is about, so that it is not taken for the word on a time that somebody sets later.
+        ANNOTATION_REVOKED_BY: format!("{before} {by}").trim_end(),
+    });
+    json!({ "metadata": { "resourceVersion": object.resource_version(), "annotations": annotations } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+
+    fn mk_addon(annotations: &[(&str, &str)]) -> DynamicObject {
+        let mut object = DynamicObject::new("telemetry", &ocm::AddOnApi::V1Beta1.resource());
+        let pairs = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        object.metadata.annotations = Some(pairs.collect());
+        object
+    }
+
+    #[test]
+    fn by_default_everything_up_to_the_end_of_this_second_is_dead() {
+        assert_eq!(moment(None, NOW).unwrap(), NOW.plus(Duration::from_secs(1)));
+        assert_eq!(moment(Some(NOW.minus(Duration::from_secs(60))), NOW).unwrap(), NOW.minus(Duration::from_secs(60)));
+        let future = moment(Some(NOW.plus(Duration::from_secs(2))), NOW).unwrap_err().to_string();
+        assert!(future.contains("is in the future") && future.contains("suspend"), "{future}");
+    }
+
+    #[test]
+    fn a_time_is_never_set_back() {
+        let text = NOW.to_string();
+        let set = mk_addon(&[(ANNOTATION_REVOKE_BEFORE, &text)]);
+        let (earlier, later) = (NOW.minus(Duration::from_secs(1)), NOW.plus(Duration::from_secs(1)));
+        let found = Revocation { before: NOW, by: String::new() };
+        assert_eq!(standing(&set, NOW, true).unwrap(), Set::Enough(found.clone()));
+        assert_eq!(standing(&set, later, true).unwrap(), Set::Less(Some(NOW)));
+        let refused = standing(&set, earlier, true).unwrap_err().to_string();
+        assert!(refused.contains("back to life"), "{refused}");
+        assert_eq!(standing(&set, earlier, false).unwrap(), Set::Enough(found), "somebody was quicker");
+        assert_eq!(standing(&mk_addon(&[]), NOW, true).unwrap(), Set::Less(None));
+        assert_eq!(standing(&mk_addon(&[(ANNOTATION_REVOKE_BEFORE, "soon")]), NOW, true).unwrap(), Set::Less(None));
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_with_who_asked() {
+        let revocation = Revocation { before: NOW, by: "system:admin".to_owned() };
+        let mut read = mk_addon(&[]);
+        read.metadata.resource_version = Some("7".to_owned());
+        let written = patch(&read, &revocation);
+        assert_eq!(written["metadata"]["resourceVersion"], "7", "not over what somebody else has written since");
+        let annotations = &written["metadata"]["annotations"];
+        let value = |name: &str| annotations[name].as_str().unwrap();
+        let names = [ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY];
+        let object = mk_addon(&names.map(|name| (name, value(name))));
+        assert_eq!(ocm::revocation(&object), Ok(Some(revocation)));
+    }
+}

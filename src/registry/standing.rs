@@ -1,0 +1,89 @@
+//! How the standing of an addon on a cluster changed, and since when its certificates are good.
+
+use super::NotRegistered;
+use crate::identity::{AddOnName, ClusterName};
+use crate::timestamp::Timestamp;
+
+/// Certificates of an addon on a cluster that count no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revocation {
+    /// A certificate that begins before this time is dead, and no certificate is made that does. What it says of its own beginning
+    /// decides, so that nobody has to know when it was signed: leaves are backdated, which errs on the dead side.
+    pub before: Timestamp,
+    /// Who asked, by their own word; empty where nobody says.
+    pub by: String,
+}
+
+/// How the standing of an addon on a cluster changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It has standing now and had none: it was installed, or its cluster was accepted.
+    Registered,
+    /// It was suspended and is not any more.
+    Resumed,
+    /// It is suspended now.
+    Suspended,
+    /// It lost its standing: it was removed, or its cluster was, or is not accepted any more.
+    Detached,
+    /// More of its certificates are dead than before.
+    Revoked(Revocation),
+    /// Certificates that were dead are not any more: the time was set back, or taken away.
+    Unrevoked(Option<Revocation>),
+}
+
+impl Standing {
+    /// The word for logs and records.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Registered => "registered",
+            Self::Resumed => "resumed",
+            Self::Suspended => "suspended",
+            Self::Detached => "detached",
+            Self::Revoked(_) => "revoked",
+            Self::Unrevoked(_) => "unrevoked",
+        }
+    }
+
+    /// Without standing before and after, nothing changed, whatever the reasons are.
+    pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
+        match (before, after) {
+            (Err(NotRegistered::AddOnSuspended), Ok(())) => Some(Self::Resumed),
+            (Err(_), Ok(())) => Some(Self::Registered),
+            (Ok(()), Err(NotRegistered::AddOnSuspended)) => Some(Self::Suspended),
+            (Ok(()), Err(_)) => Some(Self::Detached),
+            (Ok(()), Ok(())) | (Err(_), Err(_)) => None,
+        }
+    }
+
+    /// The time alone counts: another word on who asked changes nothing.
+    pub fn moved(before: Option<&Revocation>, after: Option<&Revocation>) -> Option<Self> {
+        let (was, is) = (before.map(|revocation| revocation.before), after.map(|revocation| revocation.before));
+        match after {
+            Some(after) if was < is => Some(Self::Revoked(after.clone())),
+            _ if was > is => Some(Self::Unrevoked(after.cloned())),
+            _ => None,
+        }
+    }
+
+    /// The time of [`Self::Revoked`], and of [`Self::Unrevoked`] where one is left.
+    pub fn revocation(&self) -> Option<&Revocation> {
+        match self {
+            Self::Revoked(revocation) => Some(revocation),
+            Self::Unrevoked(left) => left.as_ref(),
+            Self::Registered | Self::Resumed | Self::Suspended | Self::Detached => None,
+        }
+    }
+}
+
+/// An addon on a cluster gained or lost standing, or certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandingChange {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The addon.
+    pub addon: AddOnName,
+    /// What happened.
+    pub change: Standing,
+    /// Why it has no standing now; `None` when it has.
+    pub cause: Option<NotRegistered>,
+}

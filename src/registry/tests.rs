@@ -1,0 +1,127 @@
+use super::*;
+
+fn registry(cluster: Option<ClusterFacts>, addon: Option<AddOnFacts>) -> Registry {
+    let mut registry = Registry::default();
+    registry.replace_clusters(HashMap::new());
+    registry.replace_addons(HashMap::new());
+    registry.set_cluster("c1".parse().unwrap(), cluster);
+    registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), addon);
+    registry
+}
+
+fn check(registry: &Registry) -> Result<(), NotRegistered> {
+    registry.check(&"c1".parse().unwrap(), &"a1".parse().unwrap())
+}
+
+const ACCEPTED: Option<ClusterFacts> = Some(ClusterFacts { accepted: true, deleting: false });
+
+#[test]
+fn only_an_installed_addon_of_an_accepted_cluster_has_standing() {
+    use AddOnFacts::{Deleting, Installed, Suspended, Unreadable};
+    let cases = [
+        (ACCEPTED, Some(Installed), Ok(())),
+        (None, Some(Installed), Err(NotRegistered::ClusterUnknown)),
+        (
+            Some(ClusterFacts { accepted: false, deleting: false }),
+            Some(Installed),
+            Err(NotRegistered::ClusterNotAccepted),
+        ),
+        (Some(ClusterFacts { accepted: true, deleting: true }), Some(Installed), Err(NotRegistered::ClusterDeleting)),
+        (ACCEPTED, None, Err(NotRegistered::AddOnUnknown)),
+        (ACCEPTED, Some(Deleting), Err(NotRegistered::AddOnDeleting)),
+        (ACCEPTED, Some(Suspended), Err(NotRegistered::AddOnSuspended)),
+        (ACCEPTED, Some(Unreadable), Err(NotRegistered::Unreadable)),
+    ];
+    for (cluster, addon, expected) in cases {
+        assert_eq!(check(&registry(cluster, addon)), expected);
+    }
+}
+
+#[test]
+fn nothing_has_standing_before_both_lists_are_complete() {
+    let mut registry = Registry::default();
+    registry.replace_clusters(HashMap::new());
+    assert_eq!(check(&registry), Err(NotRegistered::NotReady));
+}
+
+#[test]
+fn changes_of_standing_are_told_one_by_one() {
+    use AddOnFacts::{Deleting, Installed, Suspended};
+    let mut registry = registry(ACCEPTED, None);
+    let change = |change, cause| {
+        let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
+        vec![StandingChange { cluster, addon, change, cause }]
+    };
+    let mut addon = |facts| registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), facts);
+    assert_eq!(addon(Some(Installed)), change(Standing::Registered, None));
+    assert_eq!(addon(Some(Installed)), vec![]);
+    assert_eq!(addon(Some(Suspended)), change(Standing::Suspended, Some(NotRegistered::AddOnSuspended)));
+    assert_eq!(addon(Some(Deleting)), vec![], "without standing as before");
+    assert_eq!(addon(Some(Suspended)), vec![]);
+    assert_eq!(addon(Some(Installed)), change(Standing::Resumed, None));
+    assert_eq!(addon(None), change(Standing::Detached, Some(NotRegistered::AddOnUnknown)));
+    addon(Some(Installed));
+    let lost = change(Standing::Detached, Some(NotRegistered::ClusterUnknown));
+    assert_eq!(registry.set_cluster("c1".parse().unwrap(), None), lost);
+    registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
+    assert_eq!(registry.replace_clusters(HashMap::new()), lost, "also when a watch begins anew");
+    registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
+    let lost = change(Standing::Detached, Some(NotRegistered::AddOnUnknown));
+    assert_eq!(registry.replace_addons(HashMap::new()), lost);
+}
+
+#[test]
+fn the_first_complete_lists_change_nobodys_standing() {
+    let mut registry = Registry::default();
+    let installed = HashMap::from([("a1".parse().unwrap(), AddOnFacts::Installed)]);
+    let accepted = ClusterFacts { accepted: true, deleting: false };
+    assert_eq!(registry.replace_addons(HashMap::from([("c1".parse().unwrap(), installed)])), vec![]);
+    assert_eq!(registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), accepted)])), vec![]);
+    assert_eq!(check(&registry), Ok(()));
+}
+
+fn revoked(facts: AddOnFacts, before: i64, by: &str) -> Option<AddOn> {
+    let revocation = Revocation { before: Timestamp::from_unix(before), by: by.to_owned() };
+    Some(AddOn { facts, revocation: Some(Box::new(revocation)) })
+}
+
+#[test]
+fn every_move_of_a_revocation_is_told_with_its_time() {
+    use AddOnFacts::{Installed, Suspended, Unreadable};
+    let mut registry = registry(ACCEPTED, Some(Installed));
+    let mut put = |found: Option<AddOn>| -> Vec<(Standing, Option<NotRegistered>)> {
+        let changes = registry.put_addon("c1".parse().unwrap(), "a1".parse().unwrap(), found);
+        changes.into_iter().map(|change| (change.change, change.cause)).collect()
+    };
+    let at = |before, by: &str| Revocation { before: Timestamp::from_unix(before), by: by.to_owned() };
+    assert_eq!(put(revoked(Installed, 100, "ann")), [(Standing::Revoked(at(100, "ann")), None)]);
+    assert_eq!(put(revoked(Installed, 100, "bob")), [], "another word on who asked is no move");
+    assert_eq!(put(revoked(Installed, 200, "")), [(Standing::Revoked(at(200, "")), None)]);
+    let suspended = Some(NotRegistered::AddOnSuspended);
+    let both = [(Standing::Suspended, suspended), (Standing::Revoked(at(300, "")), suspended)];
+    assert_eq!(put(revoked(Suspended, 300, "")), both);
+    assert_eq!(put(revoked(Installed, 300, "")), [(Standing::Resumed, None)]);
+    assert_eq!(put(revoked(Installed, 250, "")), [(Standing::Unrevoked(Some(at(250, ""))), None)]);
+    let unreadable = Some(NotRegistered::Unreadable);
+    assert_eq!(put(Some(Unreadable.into())), [(Standing::Detached, unreadable)], "nobody knows that it was taken back");
+    assert_eq!(put(revoked(Installed, 250, "")).len(), 2, "registered, and revoked as far as anybody knows");
+    assert_eq!(put(Some(Installed.into())), [(Standing::Unrevoked(None), None)]);
+    assert_eq!(put(None), [(Standing::Detached, Some(NotRegistered::AddOnUnknown))]);
+    assert_eq!(put(revoked(Installed, 400, "")).len(), 2, "it comes back with something revoked");
+}
+
+#[test]
+fn a_revocation_is_found_where_the_object_can_be_read() {
+    let mut registry = registry(ACCEPTED, None);
+    let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
+    assert_eq!((registry.revocation(&cluster, &addon), registry.revoked_before(&cluster, &addon)), (None, None));
+    registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), Some(AddOnFacts::Installed));
+    assert_eq!(registry.revocation(&cluster, &addon), Some(None));
+    let found = revoked(AddOnFacts::Installed, 100, "ann");
+    let all = HashMap::from([(cluster.clone(), HashMap::from([(addon.clone(), found.clone().unwrap())]))]);
+    assert_eq!(registry.put_addons(all).len(), 1, "also when a watch begins anew");
+    assert_eq!(registry.revoked_before(&cluster, &addon), Some(Timestamp::from_unix(100)));
+    assert_eq!(check(&registry), Ok(()), "it may have new certificates");
+    let revocations: Vec<_> = registry.revocations().collect();
+    assert_eq!(revocations, [(&cluster, &addon, found.as_ref().unwrap().revocation.as_deref().unwrap())]);
+}

@@ -1,0 +1,76 @@
+//! A certificate that the gateway calls revoked is replaced, and a hub that goes on refusing is not asked all the time.
+
+use std::time::Duration;
+
+use addon_signer::agent::{AgentError, Outcome};
+
+use super::parts::{Mood, SOON, World};
+use crate::support::wait_until;
+
+/// The gateway calls what is stored revoked.
+async fn revoke(world: &World) -> Vec<u8> {
+    let stored = world.secret_store().load().await.unwrap().unwrap().certificate;
+    let (_, der) = der::pem::decode_vec(&stored).unwrap();
+    world.gateway.answers.lock().unwrap().revoked = Box::new(move |shown| shown == der);
+    stored
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_is_replaced_long_before_it_is_due() {
+    let world = World::start().await;
+    let store = world.secret_store();
+    world.agent(world.secret_store()).once().await.unwrap();
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    let first = revoke(&world).await;
+    wait_until(SOON, "another certificate", async || {
+        (store.load().await.unwrap().unwrap().certificate != first).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.requests().await.len(), 2, "the new one is kept");
+    running.abort();
+}
+
+#[tokio::test]
+async fn once_replaces_a_revoked_certificate() {
+    let world = World::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
+    revoke(&world).await;
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
+    assert_eq!(world.requests().await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_hub_that_refuses_is_asked_again_after_pauses_and_the_revoked_pair_stays() {
+    let world = World::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    world.mood(Mood::Deny);
+    let first = revoke(&world).await;
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    world.wait_for_requests(3).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Pauses of 0.1, 0.2, 0.4 and then 0.5 s, as for any other failure.
+    let asked = world.requests().await.len();
+    assert!((3..=8).contains(&asked), "{asked} requests");
+    assert_eq!(world.secret_store().load().await.unwrap().unwrap().certificate, first);
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_new_certificate_that_is_revoked_already_is_not_stored_and_not_held() {
+    let world = World::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let first = revoke(&world).await;
+    world.gateway.answers.lock().unwrap().revoked = Box::new(|_| true);
+    for requests in [2, 3] {
+        assert!(matches!(agent.once().await.unwrap_err(), AgentError::RevokedAtOnce));
+        assert_eq!(world.requests().await.len(), requests, "another one is asked for");
+    }
+    assert_eq!(world.secret_store().load().await.unwrap().unwrap().certificate, first);
+    revoke(&world).await;
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+}

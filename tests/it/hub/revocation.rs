@@ -1,0 +1,317 @@
+//! Revocation by `certs revoke` and by kubectl: what is signed afterwards, what is recorded, and what the command says.
+
+use std::path::Path;
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use addon_signer::identity::{AddOnName, ClusterName};
+use addon_signer::journal::entry::Entry;
+use addon_signer::ledger::{Location, Reader};
+use addon_signer::timestamp::Timestamp;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+use tempfile::TempDir;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{MOMENT, mk_csr, submit};
+use crate::cli::{Output, run};
+use crate::deploy::on_api_server::apply;
+use crate::support::hub::{
+    Options, PATIENCE, RunningHub, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
+    wait_ready,
+};
+use crate::support::{TestHub, accept_cluster, install_addon, objects, wait_until};
+
+/// A hub whose ledger is a file that the test knows, and a person with the rights of `deploy/admin.yaml`.
+struct World {
+    hub: TestHub,
+    admin: Client,
+    running: Option<RunningHub>,
+    home: TempDir,
+}
+
+/// Whoever may revoke: bound as the comment in `deploy/admin.yaml` says.
+pub(crate) async fn revoker(hub: &TestHub, home: &Path) -> String {
+    if hub.is_real() {
+        let role =
+            json!({ "kind": "ClusterRole", "name": "addon-signer-revoker", "apiGroup": "rbac.authorization.k8s.io" });
+        let subjects = json!([{ "kind": "Group", "name": "ca-admins", "apiGroup": "rbac.authorization.k8s.io" }]);
+        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "revokers" }, "roleRef": role, "subjects": subjects });
+        apply(&hub.admin().await, &[binding]).await;
+    }
+    kubeconfig(hub, home, "carol", &["ca-admins"])
+}
+
+fn kubeconfig(hub: &TestHub, home: &Path, user: &str, groups: &[&str]) -> String {
+    let file = home.join(format!("{user}.kubeconfig"));
+    std::fs::write(&file, serde_yaml::to_string(&hub.kubeconfig(user, groups)).unwrap()).unwrap();
+    file.display().to_string()
+}
+
+impl World {
+    async fn start() -> Self {
+        let hub = TestHub::start().await;
+        deploy(&hub).await;
+        let admin = hub.admin().await;
+        accept_cluster(&admin, "spoke1").await;
+        install_addon(&admin, "spoke1", "telemetry").await;
+        create_signer(&admin, "telemetry", telemetry()).await;
+        let mut world = Self { hub, admin, running: None, home: tempfile::tempdir().unwrap() };
+        world.restart().await;
+        world
+    }
+
+    fn location(&self) -> Location {
+        format!("sqlite://{}/ledger.db", self.home.path().display()).parse().unwrap()
+    }
+
+    async fn restart(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop().await;
+        }
+        let options = Options { ledger: Some(self.location()), ..Options::default() };
+        self.running = Some(RunningHub::start_with(&self.hub, options).await);
+        wait_ready(&self.admin, "telemetry", "True").await;
+    }
+
+    async fn revoke(&self, kubeconfig: &str, more: &[&str]) -> Output {
+        let usual = ["certs", "revoke", "--cluster", "spoke1", "--addon", "telemetry", "--kubeconfig", kubeconfig];
+        run(self.home.path(), &[&usual[..], more].concat()).await
+    }
+
+    /// As kubectl does it.
+    async fn annotate(&self, revoke_before: Value) {
+        let addons = objects::managed_cluster_addons(&self.admin, "spoke1").await;
+        let patch = json!({ "metadata": { "annotations": { "addon-signer.io/revoke-before": revoke_before } } });
+        addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    async fn annotation(&self, name: &str) -> String {
+        addon(&self.admin, "spoke1", "telemetry").await.metadata.annotations.unwrap().remove(name).unwrap()
+    }
+
+    async fn request(&self) -> String {
+        submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await
+    }
+
+    /// From when on the certificate of a new request is valid.
+    async fn issue(&self) -> Timestamp {
+        not_before(&wait_csr(&self.admin, &self.request().await, "issued", certificate).await)
+    }
+
+    async fn wait_known(&self, expected: Option<Timestamp>) {
+        let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let registry = &self.running.as_ref().unwrap().registry;
+        wait_until(PATIENCE, &format!("the hub to know of {expected:?}"), async || {
+            registry.read(|registry| registry.revoked_before(&cluster, &addon) == expected).then_some(())
+        })
+        .await;
+    }
+
+    /// What is recorded of revocations: change, time, time before, actor.
+    async fn recorded(&self) -> Vec<[String; 4]> {
+        let entries = Reader::open(self.location()).await.unwrap().entries(0, 1_000).await.unwrap();
+        let ours =
+            entries.iter().filter(|entry| entry.kind == "standing" && entry.detail("change").ends_with("revoked"));
+        let read = |entry: &Entry| {
+            assert_eq!((entry.detail("cluster"), entry.detail("addon")), ("spoke1", "telemetry"));
+            let [change, now, was] =
+                ["change", "revoke-before", "revoked-before"].map(|name| entry.detail(name).to_owned());
+            [change, now, was, entry.actor.clone()]
+        };
+        ours.map(read).collect()
+    }
+
+    /// Waits until that is the last one, which it is not twice.
+    async fn wait_recorded(&self, count: usize, last: [&str; 4]) {
+        wait_until(PATIENCE, &format!("{last:?} to be recorded"), async || {
+            self.recorded().await.last().is_some_and(|found| *found == last).then_some(())
+        })
+        .await;
+        let all = self.recorded().await;
+        assert_eq!(all.len(), count, "{all:?}");
+    }
+}
+
+fn not_before(pem: &str) -> Timestamp {
+    let leaf = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    Timestamp::from_unix(X509Certificate::from_der(&leaf).unwrap().1.validity().not_before.timestamp())
+}
+
+fn time(text: &str) -> Timestamp {
+    Timestamp::from_rfc3339(text).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_issued_before_a_revocation_is_dead_and_what_comes_after_is_good() {
+    let world = World::start().await;
+    let carol = revoker(&world.hub, world.home.path()).await;
+    let first = world.issue().await;
+    let done = world.revoke(&carol, &["--output", "json"]).await;
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let text = world.annotation("addon-signer.io/revoke-before").await;
+    let expected = json!({ "cluster": "spoke1", "addon": "telemetry", "revokeBefore": text, "revokedBy": "carol" });
+    assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap(), expected);
+    assert_eq!(world.annotation("addon-signer.io/revoked-by").await, format!("{text} carol"));
+    let revoked = time(&text);
+    world.wait_known(Some(revoked)).await;
+    assert!(first < revoked);
+    assert_eq!(world.issue().await, revoked, "not 5 minutes before it is issued");
+    world.wait_recorded(1, ["revoked", &text, "", "carol"]).await;
+
+    let again = world.revoke(&carol, &[]).await;
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    let later = world.annotation("addon-signer.io/revoke-before").await;
+    assert!(
+        time(&later) > revoked && again.stdout.contains(&format!("from before {later} are dead")),
+        "{}",
+        again.stdout
+    );
+    world.wait_known(Some(time(&later))).await;
+    assert!(world.issue().await >= time(&later));
+    world.wait_recorded(2, ["revoked", &later, &text, "carol"]).await;
+}
+
+#[tokio::test]
+async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
+    let mut world = World::start().await;
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let carol = revoker(&world.hub, world.home.path()).await;
+    assert_eq!(world.revoke(&carol, &["--before", early]).await.code, 0);
+    world.wait_recorded(1, ["revoked", early, "", "carol"]).await;
+    world.annotate(json!(late)).await;
+    // The word on another time is not the word of whoever moved it.
+    world.wait_recorded(2, ["revoked", late, early, ""]).await;
+    world.annotate(json!(early)).await;
+    world.wait_recorded(3, ["unrevoked", early, late, "carol"]).await;
+    world.annotate(Value::Null).await;
+    world.wait_recorded(4, ["unrevoked", "", early, ""]).await;
+    world.annotate(json!(late)).await;
+    world.wait_recorded(5, ["revoked", late, "", ""]).await;
+
+    world.restart().await;
+    tokio::time::sleep(MOMENT).await;
+    world.wait_recorded(5, ["revoked", late, "", ""]).await;
+    world.running.take().unwrap().stop().await;
+    world.annotate(json!(early)).await;
+    world.restart().await;
+    world.wait_recorded(6, ["unrevoked", early, late, "carol"]).await;
+    world.running.take().unwrap().stop().await;
+    world.annotate(json!("2026-01-03T00:00:00.5Z")).await;
+    world.restart().await;
+    world.wait_recorded(7, ["revoked", "2026-01-03T00:00:01Z", early, ""]).await;
+
+    // An addon that comes back without the annotation brings certificates back to life.
+    let addons = objects::managed_cluster_addons(&world.admin, "spoke1").await;
+    addons.delete("telemetry", &Default::default()).await.unwrap();
+    world.wait_known(None).await;
+    assert_eq!(world.recorded().await.len(), 7, "nothing of it is good meanwhile");
+    install_addon(&world.admin, "spoke1", "telemetry").await;
+    world.wait_recorded(8, ["unrevoked", "", "2026-01-03T00:00:01Z", ""]).await;
+}
+
+#[tokio::test]
+async fn until_a_revocation_in_the_future_has_come_requests_wait() {
+    let world = World::start().await;
+    let until = world.running.as_ref().unwrap().clock.now().plus(Duration::from_secs(6));
+    world.annotate(json!(until.to_string())).await;
+    world.wait_known(Some(until)).await;
+    let name = world.request().await;
+    let told = wait_csr(&world.admin, &name, "told", |csr| condition(csr, "Revoked")).await;
+    let sentence =
+        format!("All certificates of this addon on this cluster are revoked until {until}; the request waits.");
+    assert_eq!(told, ("RevokedUntilLater".to_owned(), sentence));
+    let csr = wait_csr(&world.admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
+    assert_eq!(not_before(&certificate(&csr).unwrap()), until);
+    assert!(condition(&csr, "Denied").is_none() && condition(&csr, "Revoked").is_none());
+}
+
+/// Decided before the revocation, and about to be signed when it comes: nobody gets a certificate that is dead.
+#[tokio::test]
+async fn a_request_that_was_under_way_when_its_addon_was_revoked_is_decided_anew() {
+    let world = World::start().await;
+    world.issue().await;
+    let file = SqliteConnectOptions::new().filename(world.home.path().join("ledger.db"));
+    let mut other = file.connect().await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let name = world.request().await;
+    tokio::time::sleep(MOMENT).await; // its intent waits for the lock, which the hub tries to get for longer
+    let revoked = world.running.as_ref().unwrap().clock.now();
+    world.annotate(json!(revoked.to_string())).await;
+    world.wait_known(Some(revoked)).await;
+    drop(other);
+    let issued = wait_csr(&world.admin, &name, "issued", certificate).await;
+    assert!(not_before(&issued) >= revoked);
+    let entries = Reader::open(world.location()).await.unwrap().entries(0, 1_000).await.unwrap();
+    let uid = entries.iter().rfind(|entry| entry.kind == "signed").unwrap().detail("uid");
+    let of_request = entries.iter().filter(|entry| entry.detail("uid") == uid).map(|entry| entry.kind.as_str());
+    let of_request: Vec<_> = of_request.collect();
+    assert_eq!(of_request, ["intent", "abandoned", "intent", "signed"]);
+}
+
+/// Invariant I8.
+#[tokio::test]
+async fn a_time_that_cannot_be_read_denies() {
+    let world = World::start().await;
+    world.annotate(json!("yesterday")).await;
+    let name = world.request().await;
+    let (reason, _) = wait_csr(&world.admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+    assert_eq!(reason, "RegistrationUnreadable");
+    assert_eq!(world.recorded().await, Vec::<[String; 4]>::new());
+}
+
+/// `certs revoke` goes by it, because a laptop may be minutes off.
+#[tokio::test]
+async fn the_api_server_says_what_time_it_is_and_who_asks() {
+    let hub = TestHub::start().await;
+    let reviews: Api<SelfSubjectReview> = Api::all(hub.client_as("carol", &[]).await);
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
+    let apart = review.metadata.creation_timestamp.unwrap().0.as_second() - Clock::default().now().unix();
+    assert!((-5..=1).contains(&apart), "{apart} s");
+    assert_eq!(review.status.unwrap().user_info.unwrap().username.as_deref(), Some("carol"));
+}
+
+#[tokio::test]
+async fn what_certs_revoke_cannot_do_is_one_clear_sentence() {
+    let world = World::start().await;
+    let carol = revoker(&world.hub, world.home.path()).await;
+    let home = world.home.path();
+    let refused = async |more: &[&str], words: &str| {
+        let refused = world.revoke(&carol, more).await;
+        assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{}", refused.stderr);
+        assert!(refused.stderr.contains(words) && refused.stderr.lines().count() == 1, "{}", refused.stderr);
+    };
+    refused(&["--before", "2100-01-01T00:00:00Z"], "--before 2100-01-01T00:00:00Z is in the future").await;
+    world.annotate(json!("2026-01-02T00:00:00Z")).await;
+    let words =
+        "certificates from before 2026-01-02T00:00:00Z are revoked already; 2026-01-01T00:00:00Z would bring some";
+    refused(&["--before", "2026-01-01T00:00:00Z"], words).await;
+    assert_eq!(world.annotation("addon-signer.io/revoke-before").await, "2026-01-02T00:00:00Z");
+    let same = world.revoke(&carol, &["--before", "2026-01-02T00:00:00Z"]).await;
+    assert_eq!(same.code, 0, "{}", same.stderr);
+
+    let nothing = ["certs", "revoke", "--cluster", "spoke1", "--addon", "search", "--kubeconfig", &carol];
+    let nothing = run(home, &nothing).await;
+    assert_eq!(nothing.code, 1);
+    assert!(
+        nothing.stderr.contains("there is no ManagedClusterAddOn search in the namespace spoke1"),
+        "{}",
+        nothing.stderr
+    );
+    for wrong in [&["--before", "yesterday"][..], &["--cluster", "Bad_Name"], &["--before"]] {
+        assert_eq!(world.revoke(&carol, wrong).await.code, 2, "{wrong:?}");
+    }
+    if world.hub.is_real() {
+        let mallory = kubeconfig(&world.hub, home, "mallory", &[]);
+        let forbidden = world.revoke(&mallory, &[]).await;
+        assert_eq!(forbidden.code, 1);
+        let words = "the addon telemetry of spoke1 cannot be read; the ClusterRole addon-signer-revoker allows it";
+        assert!(forbidden.stderr.contains(words) && forbidden.stderr.contains("forbidden"), "{}", forbidden.stderr);
+    }
+}

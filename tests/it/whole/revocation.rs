@@ -1,0 +1,56 @@
+//! A revocation from the command line to the agent that comes back with another certificate.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use addon_signer::clock::Clock;
+use hyper::Method;
+use rustls::pki_types::ServerName;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::{Whole, ours, prepare};
+use crate::cli::run;
+use crate::gateway::upstream;
+use crate::hub::revocation::revoker;
+use crate::support::hub::PATIENCE;
+use crate::support::{TestHub, wait_until};
+
+const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
+
+/// Invariant I15.
+#[tokio::test]
+async fn a_revoked_agent_is_out_within_two_seconds_and_comes_back_with_a_new_certificate() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let first = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    let bystander = ours::enrolled(&hub, &admin, dir.path(), "spoke2", whole.gateway).await;
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    let tcp = TcpStream::connect(whole.gateway).await.unwrap();
+    let name = ServerName::from(whole.gateway.ip());
+    let mut open = TlsConnector::from(Arc::new(first.config())).connect(name, tcp).await.unwrap();
+
+    let carol = revoker(&hub, dir.path()).await;
+    let arguments = ["certs", "revoke", "--cluster", "spoke1", "--addon", "telemetry", "--kubeconfig", &carol];
+    let revoked = run(dir.path(), &arguments).await;
+    let since = Instant::now();
+    assert_eq!(revoked.code, 0, "{}", revoked.stderr);
+    // However it ends.
+    timeout(PATIENCE, open.read_to_end(&mut Vec::new())).await.unwrap().ok();
+    let (status, body) = first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap();
+    assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
+    assert!(status == 403 && body.contains("problems/revoked"), "{status} {body}");
+
+    let second = wait_until(PATIENCE, "another certificate", async || {
+        ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != first.certificate)
+    })
+    .await;
+    assert_eq!(second.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 403, "the old one stays dead");
+    assert_eq!(bystander.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    whole.stop().await.unwrap();
+}
