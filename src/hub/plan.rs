@@ -11,6 +11,10 @@ use crate::timestamp::Timestamp;
 
 /// The condition that says that a request waits because its identity had too many certificates.
 pub const RATE_LIMITED: &str = "RateLimited";
+/// The condition that says that a request waits because what the ledger has of it cannot be used.
+pub const RECORD_UNUSABLE: &str = "RecordUnusable";
+/// What is said only as long as it is true: no longer once the certificate is there.
+pub const WAITS: [&str; 2] = [RATE_LIMITED, RECORD_UNUSABLE];
 
 /// The one thing to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,10 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+mod held;
 mod issuing;
+
+pub use held::{Held, Unusable};
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
@@ -45,6 +48,7 @@ const CONCURRENCY: u16 = 32;
 const SOON: Duration = Duration::from_millis(500);
 /// How soon a failed action is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+
 /// What a signer signs.
 pub enum Kind {
     /// Agents' certificates, for an AddOnSigner.
@@ -101,6 +105,8 @@ pub struct Signer {
     pub limiter: Mutex<RateLimiter>,
     /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
     pub unconfirmed: Unconfirmed,
+    /// Requests whose row of the ledger cannot be used.
+    pub held: Held,
 }
 
 /// Why an action did not come about; it is tried again.
@@ -118,9 +124,9 @@ pub enum SignerError {
     /// What is not durable is not signed, and not given away.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The ledger's row of this request cannot be used.
-    #[error("the ledger has a row of this request whose {0} cannot be read")]
-    Record(&'static str),
+    /// What the ledger has of this request cannot be used.
+    #[error(transparent)]
+    Row(#[from] Unusable),
 }
 
 /// Runs one signer until its watch ends.
@@ -264,7 +270,7 @@ impl Signer {
         let requester = csr.spec.username.as_deref().unwrap_or_default();
         self.shared.audit.refused(&self.name(), &csr.name_any(), requester, refusal);
         self.shared.metrics.refused(&self.name(), refusal.reason());
-        if let Err(error) = answers.event(csr, &self.shared.recorder, refusal).await {
+        if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
             // The condition on the request says the same; an event is a convenience.
             warn!(%error, csr = csr.name_any(), "Writing the event of a refusal");
         }

@@ -47,6 +47,8 @@ pub(crate) enum Command {
 pub enum Existing {
     /// It was decided to sign, and not signed.
     Intent {
+        /// The entry that says so.
+        row: u64,
         /// The authority that was to sign.
         issuer: String,
         /// The serial number.
@@ -58,6 +60,8 @@ pub enum Existing {
     },
     /// It has its certificate.
     Signed {
+        /// The entry that holds it.
+        row: u64,
         /// The authority that signed.
         issuer: String,
         /// The serial number.
@@ -351,7 +355,7 @@ async fn existing(connection: &mut Connection, commands: &[Command]) -> Result<H
         return Ok(HashMap::new());
     }
     let sql = format!(
-        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry FROM certificates c \
+        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM certificates c \
          JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
          WHERE c.uid IN {} AND c.state <> 'abandoned'",
         tuples(uids.len(), 1)
@@ -363,16 +367,18 @@ async fn existing(connection: &mut Connection, commands: &[Command]) -> Result<H
 fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
     let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
     let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
-    let (serial, issuer) = (row.text(1), row.text(2));
+    let (serial, issuer, seq) = (row.text(1), row.text(2), row.count(5));
     if row.text(3) != "intent" {
         let certificate = BASE64.decode(entry.detail("certificate").as_bytes());
         return match certificate {
-            Ok(certificate) if !certificate.is_empty() => Ok(Existing::Signed { issuer, serial, certificate }),
+            Ok(certificate) if !certificate.is_empty() => {
+                Ok(Existing::Signed { row: seq, issuer, serial, certificate })
+            }
             _ => Err(damaged("has no certificate")),
         };
     }
     let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
-    Ok(Existing::Intent { issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
+    Ok(Existing::Intent { row: seq, issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
 }
 
 type Latest = BTreeMap<(&'static str, String), String>;

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod crash;
+mod held;
 mod lease;
 mod lines;
 mod record;
