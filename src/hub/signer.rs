@@ -14,7 +14,7 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 mod held;
 mod issuing;
@@ -139,7 +139,11 @@ pub async fn run(signer: Signer, signer_name: String) {
     let work = applier(
         |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await }.boxed(),
         |csr, error, _| {
-            info!(csr = csr.name_any(), %error, "Working on a request; trying again");
+            match error {
+                // Its writer has said so, once for all that wait.
+                SignerError::Ledger(_) => debug!(csr = csr.name_any(), %error, "A request waits for the ledger"),
+                _ => info!(csr = csr.name_any(), %error, "Working on a request; trying again"),
+            }
             Requeue::requeue(RETRY)
         },
         Arc::new(signer),

@@ -5,6 +5,7 @@ mod crash;
 mod held;
 mod lease;
 mod lines;
+mod outage;
 mod record;
 mod requests;
 mod signers;
