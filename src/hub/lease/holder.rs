@@ -78,6 +78,8 @@ impl Holder {
     /// Takes the Lease when that is possible and keeps it, until it is lost, or until `stop`, upon which it is given back.
     pub async fn run(mut self, stop: CancellationToken) {
         let until_lost = async {
+            // A ledger that takes longer to answer than a turn may wait was asked before.
+            self.floor = u32::try_from(self.settings.ledger.last_epoch().await).unwrap_or(u32::MAX);
             while let Some(pause) = self.round().await {
                 sleep(pause).await;
             }
@@ -153,7 +155,7 @@ impl Holder {
         Ours { identity: &self.settings.identity, epoch: self.epoch, floor: self.floor }
     }
 
-    /// Asked at each turn, and not before it: others led while this hub waited. A ledger that does not answer must keep nobody from
+    /// Asked at each turn, and not only at the start: others led while this hub waited. A ledger that does not answer must keep nobody from
     /// leading; if it has seen more, it refuses this hub when it is back.
     async fn raise_floor(&mut self) {
         match timeout(self.renewal() / 2, self.settings.ledger.last_epoch()).await {
