@@ -15,7 +15,7 @@ use crate::registry::Registry;
 
 mod refusal;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use refusal::Refusal;
 

@@ -5,7 +5,8 @@ use ring::rand::SystemRandom;
 use x509_parser::extensions::ParsedExtension;
 
 use super::*;
-use crate::policy::{SignerRules, Submission, evaluate};
+use crate::policy::tests::mk_rules;
+use crate::policy::{Submission, evaluate};
 use crate::public_key::KeyKind;
 use crate::registry::{AddOnFacts, ClusterFacts, Registry};
 
@@ -13,16 +14,6 @@ const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 const OCM_REQUEST: &[u8] = include_bytes!("../../../certs/requests/good/ocm-agent-v1.3.pem");
 
 fn mk_approved() -> Approved {
-    let rules = SignerRules {
-        signer_name: "example.com/telemetry".to_owned(),
-        addons: ["telemetry".parse().unwrap()].into(),
-        convention: crate::identity::Convention::default(),
-        organizational_units: [].into(),
-        keys: KeyKind::ALL.into(),
-        duration: Duration::from_secs(86_400),
-        max_duration: Duration::from_secs(86_400),
-        grpc_proxy: None,
-    };
     let submission = Submission {
         username: "system:open-cluster-management:spoke1:a1".to_owned(),
         groups: vec!["system:open-cluster-management:spoke1".to_owned()],
@@ -37,7 +28,7 @@ fn mk_approved() -> Approved {
     )]));
     registry.replace_addons(HashMap::new());
     registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
-    evaluate(&rules, &submission, &registry).unwrap()
+    evaluate(&mk_rules(), &submission, &registry).unwrap()
 }
 
 fn mk_issuer(kind: KeyKind, life: Duration) -> Issuer {
