@@ -5,7 +5,6 @@
 //! slows both alike.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark fails by panicking")]
 
-use std::collections::{BTreeSet, HashMap};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -13,11 +12,11 @@ use addon_signer::ca::authority::Authority;
 use addon_signer::ca::bundle::Bundle;
 use addon_signer::ca::issuer::{Issued, Issuer, Serial};
 use addon_signer::csr::CertificateRequest;
-use addon_signer::identity::Convention;
+use addon_signer::identity::AddOnName;
 use addon_signer::policy::{SignerRules, Submission, evaluate};
 use addon_signer::private_key::PrivateKey;
 use addon_signer::public_key::KeyKind;
-use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+use addon_signer::registry::Registry;
 use addon_signer::timestamp::Timestamp;
 use criterion::{Criterion, criterion_group};
 use ring::rand::SystemRandom;
@@ -27,6 +26,11 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
+
+#[path = "../tests/it/support/rules.rs"]
+mod rules;
+
+use rules::{mk_registry, mk_rules, mk_submission};
 
 /// OCM's own agent's request: P-256, two groups, one DNS name.
 const REQUEST: &[u8] = include_bytes!("../certs/requests/good/ocm-agent-v1.3.pem");
@@ -51,7 +55,11 @@ impl Hub {
         let authority = Authority::self_signed("addon-signer client CA telemetry", &key, NOW, life, &rng).unwrap();
         let published = Bundle::new(vec![authority.clone()]).unwrap();
         let issuer = Issuer::new(authority, key).unwrap();
-        Self { rules: rules(), registry: registry(), submission: submission(), issuer, published, rng }
+        let (cluster, addon): (_, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let rules = mk_rules("example.com/telemetry", [addon.clone()]);
+        let registry = mk_registry(&cluster, [addon.clone()]);
+        let submission = mk_submission(&cluster, &addon, REQUEST);
+        Self { rules, registry, submission, issuer, published, rng }
     }
 
     fn whole(&self) -> Issued {
@@ -111,40 +119,6 @@ impl Floor {
         self.request.verify();
         self.sign();
         self.leaf.verify();
-    }
-}
-
-fn rules() -> SignerRules {
-    SignerRules {
-        signer_name: "example.com/telemetry".to_owned(),
-        addons: BTreeSet::from(["telemetry".parse().unwrap()]),
-        convention: Convention::default(),
-        organizational_units: BTreeSet::new(),
-        keys: KeyKind::ALL.into_iter().collect(),
-        duration: Duration::from_secs(86_400),
-        max_duration: Duration::from_secs(604_800),
-        grpc_proxy: None,
-    }
-}
-
-fn registry() -> Registry {
-    let mut registry = Registry::default();
-    registry.replace_clusters(HashMap::new());
-    registry.replace_addons(HashMap::new());
-    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
-    registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
-    registry
-}
-
-fn submission() -> Submission {
-    Submission {
-        username: "system:open-cluster-management:spoke1:a1".to_owned(),
-        groups: vec!["system:open-cluster-management:spoke1".to_owned(), "system:authenticated".to_owned()],
-        cluster_label: Some("spoke1".to_owned()),
-        addon_label: Some("telemetry".to_owned()),
-        usages: ["digital signature", "key encipherment", "client auth"].map(str::to_owned).to_vec(),
-        request: REQUEST.to_vec(),
-        ..Submission::default()
     }
 }
 

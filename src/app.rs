@@ -137,7 +137,7 @@ impl HubProcess {
             identity: identity.clone(),
             duration: self.options.lease_duration,
             // A Lease that was deleted begins again at 1, and the ledger has seen more.
-            floor: u32::try_from(self.options.ledger.last_epoch().await).unwrap_or(u32::MAX),
+            ledger: self.options.ledger.clone(),
         };
         let (holder, leading) = Holder::new(self.client.clone(), self.clock.clone(), lease);
         let (give_back, mut holding) = (stop.child_token(), JoinSet::new());

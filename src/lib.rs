@@ -72,6 +72,7 @@
 //!   `of_a_deleted_signer_nothing_is_trusted_and_nothing_answered`.
 //! - I13 No certificate without a row of the ledger, and no request with two:
 //!   `hub_killed_between_any_two_steps_leaves_one_certificate_that_is_the_recorded_one`,
+//!   `hub_killed_at_each_boundary_on_sqlite_leaves_one_certificate_that_is_the_recorded_one`,
 //!   `hubs_killed_at_random_moments_lose_double_and_forget_no_certificate`,
 //!   `leader_that_was_frozen_writes_nothing_when_another_has_taken_over`,
 //!   `certificate_of_a_deleted_request_is_unpublished_and_nobody_elses`.

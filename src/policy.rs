@@ -16,7 +16,7 @@ use crate::timestamp::Timestamp;
 
 mod refusal;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use refusal::Refusal;
 

@@ -32,6 +32,7 @@ pub struct Metrics {
     issued: Family<SignerLabel, Counter>,
     refused: Family<RefusalLabels, Counter>,
     rate_limited: Family<SignerLabel, Counter>,
+    held: Family<SignerLabel, Counter>,
     ledger_up: Gauge,
     ledger_entries: Gauge,
 }
@@ -79,12 +80,18 @@ impl Metrics {
     pub fn new(gateway: Arc<GatewayStats>) -> Self {
         let mut registry = Registry::with_prefix("addon_signer");
         let (issued, refused, rate_limited) = (Family::default(), Family::default(), Family::default());
+        let held = Family::default();
         registry.register("certificates_issued", "Certificates published on requests", issued.clone());
         registry.register("requests_refused", "Requests denied or failed, by reason", refused.clone());
         registry.register(
             "requests_rate_limited",
             "Requests that had to wait for their identity",
             rate_limited.clone(),
+        );
+        registry.register(
+            "requests_held",
+            "Requests that wait because what the ledger has of them cannot be used",
+            held.clone(),
         );
         let (ledger_up, ledger_entries) = (Gauge::default(), Gauge::default());
         registry.register(
@@ -94,7 +101,7 @@ impl Metrics {
         );
         registry.register("ledger_entries", "The number of the last entry", ledger_entries.clone());
         registry.register_collector(Box::new(GatewayCounters(gateway)));
-        Self { registry: Arc::new(registry), issued, refused, rate_limited, ledger_up, ledger_entries }
+        Self { registry: Arc::new(registry), issued, refused, rate_limited, held, ledger_up, ledger_entries }
     }
 
     pub(crate) fn issued(&self, signer: &str) {
@@ -108,6 +115,10 @@ impl Metrics {
 
     pub(crate) fn rate_limited(&self, signer: &str) {
         self.rate_limited.get_or_create(&SignerLabel { signer: signer.to_owned() }).inc();
+    }
+
+    pub(crate) fn held(&self, signer: &str) {
+        self.held.get_or_create(&SignerLabel { signer: signer.to_owned() }).inc();
     }
 
     /// The ledger as it is now: the number of its last entry, or `None` while it cannot be written to.

@@ -1,6 +1,5 @@
 //! What signs, and what is recorded of it.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -8,16 +7,17 @@ use addon_signer::ca::authority::Authority;
 use addon_signer::ca::bundle::Bundle;
 use addon_signer::ca::issuer::{Issuer, Serial};
 use addon_signer::clock::Clock;
-use addon_signer::identity::Convention;
+use addon_signer::identity::AddOnName;
 use addon_signer::journal::entry::{Entry, Hash, Tip};
 use addon_signer::journal::record::{Intent, Record};
 use addon_signer::ledger::{Intended, Ledger};
-use addon_signer::policy::{Approved, SignerRules, Submission, evaluate};
+use addon_signer::policy::{Approved, evaluate};
 use addon_signer::private_key::PrivateKey;
 use addon_signer::public_key::KeyKind;
-use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
 use addon_signer::timestamp::Timestamp;
 use ring::rand::SystemRandom;
+
+use super::support::rules::{mk_registry, mk_rules, mk_submission};
 
 /// OCM's own agent's request: P-256, two groups, one DNS name.
 const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");
@@ -39,7 +39,10 @@ impl Signer {
         let life = Duration::from_secs(365 * 86_400);
         let authority = Authority::self_signed("addon-signer client CA telemetry", &key, now, life, &rng).unwrap();
         let published = Bundle::new(vec![authority.clone()]).unwrap();
-        let approved = evaluate(&rules(), &submission(), &registry()).unwrap();
+        let (cluster, addon): (_, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let rules = mk_rules("example.com/telemetry", [addon.clone()]);
+        let registry = mk_registry(&cluster, [addon.clone()]);
+        let approved = evaluate(&rules, &mk_submission(&cluster, &addon, REQUEST), &registry).unwrap();
         let issuer = Issuer::new(authority, key).unwrap();
         Self { approved, issuer, published, rng, now, serials: AtomicU64::new(0) }
     }
@@ -129,39 +132,5 @@ fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
         prepared: now,
         tbs: "00".repeat(32),
         csr: String::from_utf8_lossy(REQUEST).into_owned(),
-    }
-}
-
-fn rules() -> SignerRules {
-    SignerRules {
-        signer_name: "example.com/telemetry".to_owned(),
-        addons: BTreeSet::from(["telemetry".parse().unwrap()]),
-        convention: Convention::default(),
-        organizational_units: BTreeSet::new(),
-        keys: KeyKind::ALL.into_iter().collect(),
-        duration: Duration::from_secs(86_400),
-        max_duration: Duration::from_secs(604_800),
-        grpc_proxy: None,
-    }
-}
-
-fn registry() -> Registry {
-    let mut registry = Registry::default();
-    registry.replace_clusters(HashMap::new());
-    registry.replace_addons(HashMap::new());
-    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
-    registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
-    registry
-}
-
-fn submission() -> Submission {
-    Submission {
-        username: "system:open-cluster-management:spoke1:a1".to_owned(),
-        groups: vec!["system:open-cluster-management:spoke1".to_owned(), "system:authenticated".to_owned()],
-        cluster_label: Some("spoke1".to_owned()),
-        addon_label: Some("telemetry".to_owned()),
-        usages: ["digital signature", "key encipherment", "client auth"].map(str::to_owned).to_vec(),
-        request: REQUEST.to_vec(),
-        ..Submission::default()
     }
 }

@@ -49,6 +49,26 @@ pub enum IssueError {
     NotAccepted(#[from] BundleError),
 }
 
+/// What is wrong with a record of a request that is not of it, as in "holds a certificate that cannot be read".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// Of a serial number.
+    #[error("a serial number that cannot be read")]
+    Serial,
+    /// Of a certificate.
+    #[error("a certificate that cannot be read")]
+    Unreadable,
+    /// Another holder's.
+    #[error("a certificate whose subject is not the request's")]
+    OtherSubject,
+    /// Another key's.
+    #[error("a certificate whose public key is not the request's")]
+    OtherKey,
+    /// Another certificate.
+    #[error("a certificate whose serial number is not the one that was decided on")]
+    OtherSerial,
+}
+
 impl From<der::Error> for IssueError {
     fn from(error: der::Error) -> Self {
         Self::Encoding(error.to_string())
@@ -161,18 +181,17 @@ impl Issued {
     /// published bundle first.
     ///
     /// # Errors
-    /// [`IssueError::NotAsIntended`] when it is not of this request's key and subject, or not of that serial number.
-    pub fn recorded(der: Vec<u8>, issuer: &str, serial: Serial, approved: &Approved) -> Result<Self, IssueError> {
-        let differs = IssueError::NotAsIntended;
-        let (rest, leaf) = X509Certificate::from_der(&der).map_err(|_| differs("encoding"))?;
+    /// [`RecordFault`] when it is not of this request's key and subject, or not of that serial number.
+    pub fn recorded(der: Vec<u8>, issuer: &str, serial: Serial, approved: &Approved) -> Result<Self, RecordFault> {
+        let (rest, leaf) = X509Certificate::from_der(&der).map_err(|_| RecordFault::Unreadable)?;
         let checks = [
-            (rest.is_empty(), "length"),
-            (leaf.subject().as_raw() == approved.subject_der(), "subject"),
-            (leaf.public_key().raw == approved.public_key_der(), "public key"),
-            (is_serial(&leaf, serial), "serial number"),
+            (rest.is_empty(), RecordFault::Unreadable),
+            (leaf.subject().as_raw() == approved.subject_der(), RecordFault::OtherSubject),
+            (leaf.public_key().raw == approved.public_key_der(), RecordFault::OtherKey),
+            (is_serial(&leaf, serial), RecordFault::OtherSerial),
         ];
-        if let Some((_, what)) = checks.into_iter().find(|(holds, _)| !holds) {
-            return Err(differs(what));
+        if let Some((_, fault)) = checks.into_iter().find(|(holds, _)| !holds) {
+            return Err(fault);
         }
         let not_before = Timestamp::from_unix(leaf.validity().not_before.timestamp());
         let not_after = Timestamp::from_unix(leaf.validity().not_after.timestamp());

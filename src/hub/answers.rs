@@ -10,9 +10,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::api::ocm::ANNOTATION_TRUST_BUNDLE;
 use crate::ca::issuer::Issued;
-use crate::hub::plan::{RATE_LIMITED, REVOKED};
+use crate::hub::plan::WAITS;
 use crate::hub::signer::SignerError;
-use crate::policy::Refusal;
 
 /// How a request ends badly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +94,7 @@ impl Answers {
         let status = csr.status.get_or_insert_default();
         status.certificate = Some(ByteString(issued.pem().into_bytes()));
         if let Some(conditions) = &mut status.conditions {
-            conditions.retain(|condition| ![RATE_LIMITED, REVOKED].contains(&condition.type_.as_str()));
+            conditions.retain(|condition| !WAITS.contains(&condition.type_.as_str()));
         }
         self.write(csr, "status").await.map(|_| ())
     }
@@ -123,12 +122,13 @@ impl Answers {
         &self,
         csr: &CertificateSigningRequest,
         recorder: &Recorder,
-        refusal: &Refusal,
+        reason: &str,
+        sentence: &str,
     ) -> Result<(), kube::Error> {
         let event = Event {
             type_: EventType::Warning,
-            reason: refusal.reason().to_owned(),
-            note: Some(refusal.sentence()),
+            reason: reason.to_owned(),
+            note: Some(sentence.to_owned()),
             action: "Signing".to_owned(),
             secondary: None,
         };

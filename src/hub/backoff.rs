@@ -1,4 +1,4 @@
-//! How soon a watch that failed is tried again.
+//! How soon what failed is tried again.
 
 use std::time::Duration;
 
@@ -7,26 +7,25 @@ use kube::runtime::utils::Backoff;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Twice as long each time, up to 3 seconds. kube's own default goes up to a minute, which is how long nobody would get a
-/// certificate, and a detached cluster would stay in, after the API server is back. A hub has a handful of watches, so that
-/// trying this often is no burden.
-#[derive(Debug)]
-pub(super) struct WatchBackoff {
-    next: Duration,
+/// Twice as long after each of so many failures.
+pub(super) fn doubled(shortest: Duration, failures: u32, longest: Duration) -> Duration {
+    shortest.saturating_mul(2_u32.saturating_pow(failures)).min(longest)
 }
 
-impl Default for WatchBackoff {
-    fn default() -> Self {
-        Self { next: SHORTEST }
-    }
+/// Of a watch: twice as long each time, up to 3 seconds. kube's own default goes up to a minute, which is how long nobody would get a
+/// certificate, and a detached cluster would stay in, after the API server is back. A hub has a handful of watches, so that
+/// trying this often is no burden.
+#[derive(Debug, Default)]
+pub(super) struct WatchBackoff {
+    failures: u32,
 }
 
 impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = self.next;
-        self.next = (pause * 2).min(LONGEST);
+        let pause = doubled(SHORTEST, self.failures, LONGEST);
+        self.failures = self.failures.saturating_add(1);
         Some(pause)
     }
 }

@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use ring::rand::SystemRandom;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::api::words;
@@ -93,6 +93,11 @@ impl Heads {
             match self.publish(&id, tip, &mut checked).await {
                 Ok(seq) => published = seq,
                 Err(HeadsError::Ledger(LedgerError::Stopped)) => return,
+                Err(HeadsError::Ledger(error)) => {
+                    // Its writer has said so.
+                    debug!(%error, "Publishing the head of the ledger waits for the ledger");
+                    sleep(RETRY).await;
+                }
                 Err(error) => {
                     warn!(%error, "Publishing the head of the ledger; trying again");
                     sleep(RETRY).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, oneshot, watch};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 mod steps;
 
@@ -203,7 +203,8 @@ impl Keeper {
                 Duration::from_millis(100)
             }
             Err(KeeperError::Ledger(error)) => {
-                warn!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
+                // Its writer has said so.
+                debug!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
                 RETRY
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {

@@ -13,6 +13,10 @@ use crate::timestamp::Timestamp;
 pub const RATE_LIMITED: &str = "RateLimited";
 /// The condition that says that a request waits because its identity's certificates are revoked until a time that has not come.
 pub const REVOKED: &str = "Revoked";
+/// The condition that says that a request waits because what the ledger has of it cannot be used.
+pub const RECORD_UNUSABLE: &str = "RecordUnusable";
+/// What is said only as long as it is true: no longer once the certificate is there.
+pub const WAITS: [&str; 3] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE];
 
 /// The one thing to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]

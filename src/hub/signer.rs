@@ -14,9 +14,12 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+mod held;
 mod issuing;
+
+pub use held::{Held, Unusable};
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
@@ -46,6 +49,7 @@ const CONCURRENCY: u16 = 32;
 const SOON: Duration = Duration::from_millis(500);
 /// How soon a failed action is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+
 /// What a signer signs.
 pub enum Kind {
     /// Agents' certificates, for an AddOnSigner.
@@ -102,6 +106,8 @@ pub struct Signer {
     pub limiter: Mutex<RateLimiter>,
     /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
     pub unconfirmed: Unconfirmed,
+    /// Requests whose row of the ledger cannot be used.
+    pub held: Held,
 }
 
 /// Why an action did not come about; it is tried again.
@@ -119,9 +125,9 @@ pub enum SignerError {
     /// What is not durable is not signed, and not given away.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The ledger's row of this request cannot be used.
-    #[error("the ledger has a row of this request whose {0} cannot be read")]
-    Record(&'static str),
+    /// What the ledger has of this request cannot be used.
+    #[error(transparent)]
+    Row(#[from] Unusable),
 }
 
 /// Runs one signer until its watch ends.
@@ -134,7 +140,11 @@ pub async fn run(signer: Signer, signer_name: String) {
     let work = applier(
         |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await }.boxed(),
         |csr, error, _| {
-            info!(csr = csr.name_any(), %error, "Working on a request; trying again");
+            match error {
+                // Its writer has said so, once for all that wait.
+                SignerError::Ledger(_) => debug!(csr = csr.name_any(), %error, "A request waits for the ledger"),
+                _ => info!(csr = csr.name_any(), %error, "Working on a request; trying again"),
+            }
             Requeue::requeue(RETRY)
         },
         Arc::new(signer),
@@ -276,7 +286,7 @@ impl Signer {
         let requester = csr.spec.username.as_deref().unwrap_or_default();
         self.shared.audit.refused(&self.name(), &csr.name_any(), requester, refusal);
         self.shared.metrics.refused(&self.name(), refusal.reason());
-        if let Err(error) = answers.event(csr, &self.shared.recorder, refusal).await {
+        if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
             // The condition on the request says the same; an event is a convenience.
             warn!(%error, csr = csr.name_any(), "Writing the event of a refusal");
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, Client};
 use tokio::time::sleep;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::api::words;
 use crate::ca::issuer::Serial;
@@ -65,8 +65,11 @@ impl Sweep {
     pub(super) async fn keep(self) {
         let mut health = self.ledger.health();
         while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
-            if let Err(error) = self.look().await {
-                warn!(%error, "Looking at the open rows of the ledger; trying again");
+            match self.look().await {
+                Ok(()) => {}
+                // Its writer has said so.
+                Err(SweepError::Ledger(error)) => debug!(%error, "Looking at the open rows waits for the ledger"),
+                Err(error) => warn!(%error, "Looking at the open rows of the ledger; trying again"),
             }
             sleep(PERIOD).await;
         }

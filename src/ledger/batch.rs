@@ -1,10 +1,9 @@
 //! What one transaction writes: the entries of everything that waits, chained in order, and the index that follows from them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
-use data_encoding::BASE64;
-
-use super::connection::{Cells, Connection, Value};
+use super::connection::{Connection, Value};
+use super::existing::{Existing, existing};
 use super::open::{Open, OpenRow};
 use crate::journal::entry::{Entry, Hash, Tip};
 use crate::journal::record::{Intent, Record};
@@ -40,31 +39,6 @@ pub(crate) enum Command {
     Open { after: u64, before: Timestamp },
     /// The end of such a row, unless it has gone on meanwhile.
     Settle(Record),
-}
-
-/// What a request has come to before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Existing {
-    /// It was decided to sign, and not signed.
-    Intent {
-        /// The authority that was to sign.
-        issuer: String,
-        /// The serial number.
-        serial: String,
-        /// When it was decided.
-        prepared: Timestamp,
-        /// SHA-256 over the bytes to be signed, in hexadecimal.
-        tbs: String,
-    },
-    /// It has its certificate.
-    Signed {
-        /// The authority that signed.
-        issuer: String,
-        /// The serial number.
-        serial: String,
-        /// DER.
-        certificate: Vec<u8>,
-    },
 }
 
 /// What became of a command.
@@ -266,7 +240,7 @@ fn intent_row(seq: u64, intent: &Intent) -> [Value; INTENT_COLUMNS] {
 }
 
 /// `($1, $2), ($3, $4)` for `rows` rows of `columns`.
-fn tuples(columns: usize, rows: usize) -> String {
+pub(super) fn tuples(columns: usize, rows: usize) -> String {
     let row = |row: usize| {
         let names: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
         format!("({})", names.join(", "))
@@ -336,43 +310,6 @@ async fn mark_seen(connection: &mut Connection, seen: Vec<Seen>) -> Result<(), B
         connection.execute(sql, values).await?;
     }
     Ok(())
-}
-
-/// What the requests of these intents have come to before, by UID.
-async fn existing(connection: &mut Connection, commands: &[Command]) -> Result<HashMap<String, Existing>, BatchError> {
-    let uids: HashSet<&str> = commands
-        .iter()
-        .filter_map(|command| match command {
-            Command::Intend(intent) => Some(intent.uid.as_str()),
-            _ => None,
-        })
-        .collect();
-    if uids.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let sql = format!(
-        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry FROM certificates c \
-         JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
-         WHERE c.uid IN {} AND c.state <> 'abandoned'",
-        tuples(uids.len(), 1)
-    );
-    let rows = connection.rows(sql, uids.into_iter().map(Value::from).collect()).await?;
-    rows.iter().map(|row| Ok((row.text(0), read_existing(row)?))).collect()
-}
-
-fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
-    let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
-    let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
-    let (serial, issuer) = (row.text(1), row.text(2));
-    if row.text(3) != "intent" {
-        let certificate = BASE64.decode(entry.detail("certificate").as_bytes());
-        return match certificate {
-            Ok(certificate) if !certificate.is_empty() => Ok(Existing::Signed { issuer, serial, certificate }),
-            _ => Err(damaged("has no certificate")),
-        };
-    }
-    let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
-    Ok(Existing::Intent { issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
 }
 
 type Latest = BTreeMap<(&'static str, String), String>;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::LedgerError;
-use super::batch::{Command, Existing, Outcome, Seen};
+use super::batch::{Command, Outcome, Seen};
+use super::existing::Existing;
 use super::open::{Claim, Claims, OpenRow};
 use super::writer::{Health, Job};
 use crate::journal::record::{Intent, Record};

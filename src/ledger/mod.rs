@@ -9,6 +9,7 @@ mod batch;
 mod connection;
 mod error;
 mod evidence;
+mod existing;
 mod file;
 mod handle;
 mod location;
@@ -24,7 +25,8 @@ mod writer;
 
 use std::path::PathBuf;
 
-pub use batch::{Existing, Seen};
+pub use batch::Seen;
+pub use existing::Existing;
 pub use file::FileError;
 pub use handle::{Intended, Ledger};
 pub use location::Location;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 mod transaction;
 
@@ -180,8 +180,12 @@ impl Writer {
         let down = Health::Down(error);
         self.health.send_if_modified(|health| {
             let news = *health != down;
-            if let (true, Health::Down(error)) = (news, &down) {
-                warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
+            // Once: stores that are away have one reason after the other, and `/readyz` shows the present one.
+            match (&*health, &down) {
+                (Health::Starting | Health::Up { .. }, Health::Down(error)) => {
+                    warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
+                }
+                (_, still) => debug!(?still, "The ledger still cannot be written to"),
             }
             *health = down;
             news

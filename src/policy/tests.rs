@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 const OCM_REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");
 
-fn mk_rules() -> SignerRules {
+pub(crate) fn mk_rules() -> SignerRules {
     SignerRules {
         signer_name: "example.com/telemetry".to_owned(),
         addons: BTreeSet::from(["telemetry".parse().unwrap()]),

@@ -5,7 +5,8 @@ use ring::rand::SystemRandom;
 use x509_parser::extensions::ParsedExtension;
 
 use super::*;
-use crate::policy::{SignerRules, Submission, evaluate};
+use crate::policy::tests::mk_rules;
+use crate::policy::{Submission, evaluate};
 use crate::public_key::KeyKind;
 use crate::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, Revocation};
 
@@ -18,16 +19,6 @@ fn mk_approved() -> Approved {
 
 /// Of an addon whose certificates from before this time are revoked.
 fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
-    let rules = SignerRules {
-        signer_name: "example.com/telemetry".to_owned(),
-        addons: ["telemetry".parse().unwrap()].into(),
-        convention: crate::identity::Convention::default(),
-        organizational_units: [].into(),
-        keys: KeyKind::ALL.into(),
-        duration: Duration::from_secs(86_400),
-        max_duration: Duration::from_secs(86_400),
-        grpc_proxy: None,
-    };
     let submission = Submission {
         username: "system:open-cluster-management:spoke1:a1".to_owned(),
         groups: vec!["system:open-cluster-management:spoke1".to_owned()],
@@ -44,7 +35,7 @@ fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
     let revocation = revoked_before.map(|before| Box::new(Revocation { before, by: String::new() }));
     let installed = AddOn { facts: AddOnFacts::Installed, revocation };
     registry.put_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(installed));
-    evaluate(&rules, &submission, &registry).unwrap()
+    evaluate(&mk_rules(), &submission, &registry).unwrap()
 }
 
 fn mk_issuer(kind: KeyKind, life: Duration) -> Issuer {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tracing::info;
+use tracing::debug;
 
 use crate::api::AddOnSigner;
 use crate::clock::Clock;
@@ -110,7 +110,7 @@ impl Notes {
             if let Some(signers) = listed
                 && let Err(error) = self.find_deleted(&ledger, &signers).await
             {
-                info!(%error, "Deleted AddOnSigners wait to be recorded");
+                debug!(%error, "Deleted AddOnSigners wait to be recorded");
                 lock(&self.0.signers).get_or_insert(signers);
                 tokio::time::sleep(RETRY).await;
                 continue;
@@ -124,7 +124,7 @@ impl Notes {
                 Ok(()) => {}
                 Err(LedgerError::Stopped) => return,
                 Err(error) => {
-                    info!(%error, "A change waits to be recorded");
+                    debug!(%error, "A change waits to be recorded");
                     lock(&self.0.waiting).entry(key).or_insert((record, actor));
                     tokio::time::sleep(RETRY).await;
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring::rand::SystemRandom;
-use tracing::info;
+use tracing::debug;
 
 use super::{Keeper, KeeperError, LinePlan, LineState, ReadyLine};
 use crate::ca::authority::Authority;
@@ -110,7 +110,7 @@ impl Keeper {
             recording.await?;
             self.unrecorded = None;
         } else if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
-            info!(secret = self.names.secret, "The ledger does not answer; the authorities are recorded later");
+            debug!(secret = self.names.secret, "The ledger does not answer; the authorities are recorded later");
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Keeper {
     async fn record_anchors(&self, line: &Line) {
         let recording = self.record.distributed(line, &self.names.config_map);
         if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
-            info!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
+            debug!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
         }
     }
 

@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::{Action, Announcer, LEASE_NAME, Leadership, Leading, Ours, Record, Seen, channel, step};
 use crate::api::words;
 use crate::clock::Clock;
+use crate::ledger::Location;
 use crate::private_key::KeyError;
 
 /// How soon what somebody else changed in between is read again.
@@ -31,8 +32,8 @@ pub struct LeaseSettings {
     pub identity: String,
     /// How long it counts without being renewed. Kubernetes counts in whole seconds, at least one.
     pub duration: Duration,
-    /// The largest epoch that is known to have been used, 0 where none is: the next one is larger even if the Lease was deleted.
-    pub floor: u32,
+    /// What remembers epochs as well: the next one is larger than all that it has seen, even if the Lease was deleted.
+    pub ledger: Location,
 }
 
 /// The name of this start of the process: a restart is another holder, and has another epoch.
@@ -56,6 +57,8 @@ pub struct Holder {
     /// As the API server showed it last.
     current: Option<Lease>,
     epoch: Option<u32>,
+    /// The largest epoch that the ledger is known to have seen.
+    floor: u32,
     /// Until when nobody else leads.
     until: Instant,
 }
@@ -66,14 +69,17 @@ impl Holder {
         let (announcer, leading) = channel();
         let api = Api::namespaced(client, &settings.namespace);
         let now = Instant::now();
-        let holder =
-            Self { api, settings, clock, announcer, started: now, seen: None, current: None, epoch: None, until: now };
+        let (started, until, floor) = (now, now, 0);
+        let (seen, current, epoch) = (None, None, None);
+        let holder = Self { api, settings, clock, announcer, started, seen, current, epoch, floor, until };
         (holder, leading)
     }
 
     /// Takes the Lease when that is possible and keeps it, until it is lost, or until `stop`, upon which it is given back.
     pub async fn run(mut self, stop: CancellationToken) {
         let until_lost = async {
+            // A ledger that takes longer to answer than a turn may wait was asked before.
+            self.floor = u32::try_from(self.settings.ledger.last_epoch().await).unwrap_or(u32::MAX);
             while let Some(pause) = self.round().await {
                 sleep(pause).await;
             }
@@ -120,8 +126,12 @@ impl Holder {
         let now = self.started.elapsed();
         let record = self.current.as_ref().map(|lease| self.record(lease));
         self.seen = record.map(|record| Seen::follow(self.seen.take(), record, now));
-        let ours = Ours { identity: &self.settings.identity, epoch: self.epoch, floor: self.settings.floor };
-        let (epoch, written) = match step(self.seen.as_ref(), ours, now) {
+        let mut action = step(self.seen.as_ref(), self.side(), now);
+        if matches!(action, Action::Create { .. } | Action::TakeOver { .. }) {
+            self.raise_floor().await;
+            action = step(self.seen.as_ref(), self.side(), now);
+        }
+        let (epoch, written) = match action {
             Action::Create { epoch } => (epoch, self.api.create(&PostParams::default(), &self.ours(epoch)).await?),
             Action::TakeOver { epoch } | Action::Renew { epoch } => (epoch, self.replace(&self.ours(epoch)).await?),
             Action::Wait { holder } => {
@@ -139,6 +149,19 @@ impl Holder {
         };
         self.lead(epoch, written, sent);
         Ok(Some(self.renewal()))
+    }
+
+    fn side(&self) -> Ours<'_> {
+        Ours { identity: &self.settings.identity, epoch: self.epoch, floor: self.floor }
+    }
+
+    /// Asked at each turn, and not only at the start: others led while this hub waited. A ledger that does not answer must keep nobody from
+    /// leading; if it has seen more, it refuses this hub when it is back.
+    async fn raise_floor(&mut self) {
+        match timeout(self.renewal() / 2, self.settings.ledger.last_epoch()).await {
+            Ok(last) => self.floor = self.floor.max(u32::try_from(last).unwrap_or(u32::MAX)),
+            Err(_) => debug!("The ledger does not say in time which epochs it has seen"),
+        }
     }
 
     /// The Lease is ours. Others count from when they saw the write, which is after it was sent; a third of the duration is left

@@ -11,10 +11,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+use super::held::Unusable;
 use super::{Kind, SOON, Signer, SignerError};
 use crate::audit::Grant;
 use crate::ca::bundle::{Bundle, Purpose};
-use crate::ca::issuer::{Issued, Prepared, Serial};
+use crate::ca::issuer::{Issued, Prepared, RecordFault, Serial};
 use crate::hub::keeper::{ReadyLine, Reserve};
 use crate::journal::record::{Intent, Record};
 use crate::ledger::{Existing, Intended};
@@ -54,11 +55,13 @@ impl Signer {
         }
         let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
         let profile = approved.profile().clone();
-        let issued = match self.obtain(csr, approved, &signing, now).await? {
-            Outcome::Signed(issued) => issued,
-            Outcome::Limited(pause) => return self.say_limited(csr, pause).await,
-            Outcome::NotYet => return Ok(Requeue::requeue(SOON)),
-            Outcome::Outdated(serial) => return self.give_up(csr, approve, serial).await,
+        let issued = match self.obtain(csr, approved, &signing, now).await {
+            Ok(Outcome::Signed(issued)) => issued,
+            Ok(Outcome::Limited(pause)) => return self.say_limited(csr, pause).await,
+            Ok(Outcome::NotYet) => return Ok(Requeue::requeue(SOON)),
+            Ok(Outcome::Outdated(serial)) => return self.give_up(csr, approve, serial).await,
+            Err(SignerError::Row(unusable)) => return self.hold(csr, &unusable, now).await,
+            Err(error) => return Err(error),
         };
         // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
         // waits for this certificate (invariant I5).
@@ -131,12 +134,14 @@ impl Signer {
         }
         match intended? {
             Intended::Recorded => self.sign(csr, prepared, signing, now).await,
-            Intended::Existing(Existing::Intent { issuer, serial, prepared, tbs }) => {
+            Intended::Existing(Existing::Intent { row, issuer, serial, prepared, tbs }) => {
+                let serial = Serial::from_hex(&serial).ok_or_else(|| unusable(csr, row, RecordFault::Serial))?;
                 self.go_on(csr, approved, signing, (issuer, serial, prepared, tbs), now).await
             }
-            Intended::Existing(Existing::Signed { issuer, serial, certificate }) => {
-                let serial = Serial::from_hex(&serial).ok_or(SignerError::Record("serial number"))?;
-                let issued = Issued::recorded(certificate, &issuer, serial, &approved)?;
+            Intended::Existing(Existing::Signed { row, issuer, serial, certificate }) => {
+                let serial = Serial::from_hex(&serial).ok_or_else(|| unusable(csr, row, RecordFault::Serial))?;
+                let issued = Issued::recorded(certificate, &issuer, serial, &approved);
+                let issued = issued.map_err(|fault| unusable(csr, row, fault))?;
                 self.unconfirmed.remember(csr, &issued, now);
                 Ok(self.if_accepted(issued, signing, now))
             }
@@ -149,13 +154,12 @@ impl Signer {
         csr: &CertificateSigningRequest,
         approved: Approved,
         signing: &Signing,
-        (issuer, serial, at, tbs): (String, String, Timestamp, String),
+        (issuer, serial, at, tbs): (String, Serial, Timestamp, String),
         now: Timestamp,
     ) -> Result<Outcome, SignerError> {
-        let recorded = Serial::from_hex(&serial).ok_or(SignerError::Record("serial number"))?;
         let active = &signing.ready.stored.issuer;
         // An error means that this authority would not sign it: then the intent is abandoned below, with that reason.
-        let again = active.prepare(approved, recorded, at).ok();
+        let again = active.prepare(approved, serial, at).ok();
         let again = again.filter(|again| again.digest() == tbs && active.authority().id() == issuer);
         // Half a life is left: a certificate that ends soon is worth a new decision.
         let again = again.filter(|again| at.until(now) <= now.until(again.not_after()));
@@ -164,7 +168,7 @@ impl Signer {
             Some(prepared) => self.sign(csr, prepared, signing, now).await,
             None => {
                 let reason = "It was not signed before the authority, the rules or the time changed, or certificates were revoked.".to_owned();
-                let uid = csr.metadata.uid.clone().unwrap_or_default();
+                let (uid, serial) = (csr.metadata.uid.clone().unwrap_or_default(), serial.to_string());
                 self.shared.ledger.append(Record::Abandoned { uid, serial, reason }, "").await?;
                 Ok(Outcome::NotYet)
             }
@@ -289,4 +293,8 @@ impl Signer {
         });
         self.shared.metrics.issued(&self.name());
     }
+}
+
+fn unusable(csr: &CertificateSigningRequest, row: u64, fault: RecordFault) -> SignerError {
+    SignerError::Row(Unusable { row, csr: csr.name_any(), fault })
 }

@@ -13,7 +13,7 @@ use crate::api::rules::SignerConfig;
 use crate::hub::chronicle::LineRecord;
 use crate::hub::gate::Gate;
 use crate::hub::keeper::{Keeper, LinePlan, LineState, Reserve};
-use crate::hub::signer::{self, Kind, Signer};
+use crate::hub::signer::{self, Held, Kind, Signer};
 use crate::hub::store::LineNames;
 use crate::hub::task::until_stopped;
 use crate::hub::unconfirmed::Unconfirmed;
@@ -63,6 +63,7 @@ impl Supervisor {
             serving: self.serving.subscribe(),
             limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
             unconfirmed: Unconfirmed::default(),
+            held: Held::default(),
         }
     }
 

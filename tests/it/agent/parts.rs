@@ -1,6 +1,5 @@
 //! The hub's side of the agent's tests: a signer and a gateway, played with the crate's own CA.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -17,7 +16,6 @@ use addon_signer::identity::{AddOnName, Convention, PeerIdentity};
 use addon_signer::policy::{self, Approved, ServingRules, SignerRules, Submission};
 use addon_signer::private_key::PrivateKey;
 use addon_signer::public_key::KeyKind;
-use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -37,6 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::support::objects::create_namespace;
+use crate::support::rules::{mk_registry, mk_rules};
 use crate::support::{TestHub, wait_until};
 
 pub(super) const SIGNER: &str = "example.com/telemetry";
@@ -253,21 +252,9 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
 /// The crate's own policy on what the API server recorded: what the agent sends must pass it.
 fn approve(request: &CertificateSigningRequest) -> Approved {
     let addons: [AddOnName; 2] = ["telemetry".parse().unwrap(), "logs".parse().unwrap()];
-    let rules = SignerRules {
-        signer_name: SIGNER.to_owned(),
-        addons: addons.clone().into(),
-        convention: Convention::default(),
-        organizational_units: [].into(),
-        keys: [KeyKind::EcdsaP256].into(),
-        duration: LIFE,
-        max_duration: LIFE,
-        grpc_proxy: None,
-    };
-    let mut registry = Registry::default();
-    let facts = ClusterFacts { accepted: true, deleting: false };
-    registry.replace_clusters(HashMap::from([(identity().cluster, facts)]));
-    let installed = HashMap::from(addons.map(|addon| (addon, AddOnFacts::Installed)));
-    registry.replace_addons(HashMap::from([(identity().cluster, installed)]));
+    let rules = mk_rules(SIGNER, addons.clone());
+    let rules = SignerRules { keys: [KeyKind::EcdsaP256].into(), duration: LIFE, max_duration: LIFE, ..rules };
+    let registry = mk_registry(&identity().cluster, addons);
     let labels = request.metadata.labels.clone().unwrap_or_default();
     let submission = Submission {
         username: request.spec.username.clone().unwrap_or_default(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use addon_signer::hub::HubError;
 use addon_signer::hub::lease::{LEASE_NAME, Leadership, Loss};
+use addon_signer::ledger::Location;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Secret;
@@ -18,6 +19,7 @@ use super::{MOMENT, mk_csr, mk_ready, submit};
 use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use crate::support::lease::{change, leases};
+use crate::support::store::on_every_store;
 use crate::support::{TestHub, wait_until};
 
 /// The shortest that leaves a loaded machine the time to renew.
@@ -163,6 +165,31 @@ async fn a_hub_whose_lease_was_deleted_ends() {
     let ended = timeout(PATIENCE, running.ended()).await.unwrap().unwrap_err();
     assert!(matches!(ended, HubError::LeaseLost(Loss::Deleted)), "{ended:?}");
     assert!(leases(&admin).get_opt(LEASE_NAME).await.unwrap().is_none(), "it is not made again");
+}
+
+/// A hub that waits learns of the epochs that passed meanwhile, and not only of those before its own start.
+#[tokio::test]
+async fn a_hub_that_waited_leads_in_an_epoch_that_the_ledger_has_not_seen() {
+    on_every_store(async |store| {
+        let (hub, admin, first) = mk_ready().await;
+        first.stop().await;
+        let taken = |spec: &mut LeaseSpec| {
+            spec.holder_identity = Some("another".to_owned());
+            spec.lease_duration_seconds = Some(3_600);
+        };
+        change(&leases(&admin), taken).await;
+        let location: Location = store.url().parse().unwrap();
+        let options = Options { lease: Some(SHORT), ledger: Some(location.clone()), ..Options::default() };
+        let mut second = RunningHub::start_with(&hub, options).await;
+        waits(&second).await;
+        crate::ledger::open(crate::ledger::options(&location, "another", 40)).await.close().await;
+        leases(&admin).delete(LEASE_NAME, &Default::default()).await.unwrap();
+        assert_eq!(second.leads().await, 41);
+        issue(&hub, &admin).await;
+        assert!(timeout(Duration::from_millis(1), second.ended()).await.is_err(), "its first turn is good");
+        assert_eq!(spec(&admin).await.lease_transitions, Some(41));
+    })
+    .await;
 }
 
 fn mk_lease(name: &str, spec: Value) -> Lease {

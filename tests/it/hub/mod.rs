@@ -2,8 +2,10 @@
 
 mod corpus;
 mod crash;
+mod held;
 mod lease;
 mod lines;
+mod outage;
 mod record;
 mod requests;
 pub(crate) mod revocation;
@@ -16,8 +18,9 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use serde_json::Value;
 
-use crate::support::hub::{RunningHub, create_signer, deploy, telemetry, wait_ready};
+use crate::support::hub::{Options, RunningHub, create_signer, deploy, telemetry, wait_ready};
 pub(crate) use crate::support::request::{mk_csr, mk_csr_of};
 use crate::support::{TestHub, accept_cluster, install_addon};
 
@@ -28,15 +31,26 @@ pub(crate) async fn submit(hub: &TestHub, cluster: &str, csr: &CertificateSignin
     api.create(&PostParams::default(), csr).await.unwrap().metadata.name.unwrap()
 }
 
-/// A hub that serves the addon telemetry on the cluster spoke1.
-pub(crate) async fn mk_ready() -> (TestHub, Client, RunningHub) {
-    let hub = TestHub::start().await;
-    deploy(&hub).await;
+/// The addon telemetry on the cluster spoke1, and a signer of that spec for it. No hub runs yet.
+pub(crate) async fn mk_served(hub: &TestHub, signer: Value) -> Client {
+    deploy(hub).await;
     let admin = hub.admin().await;
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
-    create_signer(&admin, "telemetry", telemetry()).await;
-    let running = RunningHub::start(&hub).await;
+    create_signer(&admin, "telemetry", signer).await;
+    admin
+}
+
+/// A hub that serves the addon telemetry on the cluster spoke1.
+pub(crate) async fn mk_ready() -> (TestHub, Client, RunningHub) {
+    mk_ready_with(Options::default()).await
+}
+
+/// The same, for options to be varied.
+pub(crate) async fn mk_ready_with(options: Options) -> (TestHub, Client, RunningHub) {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let running = RunningHub::start_with(&hub, options).await;
     wait_ready(&admin, "telemetry", "True").await;
     (hub, admin, running)
 }

@@ -16,11 +16,9 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 
-use super::{mk_csr, submit};
-use crate::support::hub::{
-    Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
-};
-use crate::support::{TestHub, accept_cluster, install_addon, objects, wait_until};
+use super::{mk_csr, mk_served, submit};
+use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
+use crate::support::{TestHub, objects, wait_until};
 
 /// Longer than SQLite waits for a lock, and the hub before it tries again: a request was tried more than once.
 const AGAIN: Duration = Duration::from_secs(9);
@@ -36,11 +34,7 @@ struct Recorded {
 impl Recorded {
     async fn start() -> Self {
         let hub = TestHub::start().await;
-        deploy(&hub).await;
-        let admin = hub.admin().await;
-        accept_cluster(&admin, "spoke1").await;
-        install_addon(&admin, "spoke1", "telemetry").await;
-        create_signer(&admin, "telemetry", telemetry()).await;
+        let admin = mk_served(&hub, telemetry()).await;
         let mut recorded = Self { hub, admin, running: None, dir: tempfile::tempdir().unwrap() };
         recorded.start_on("ledger.db").await;
         recorded

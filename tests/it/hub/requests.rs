@@ -13,12 +13,12 @@ use kube::api::PostParams;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, submit};
+use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, mk_served, submit};
 use crate::support::hub::{
-    Options, RunningHub, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
+    Options, RunningHub, addon, certificate, condition, create_signer, telemetry, wait_csr, wait_ready,
 };
 use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use crate::support::{TestHub, accept_cluster, wait_until};
 
 #[tokio::test]
 async fn an_accepted_clusters_addon_gets_its_certificate() {
@@ -56,16 +56,9 @@ async fn a_good_request_costs_two_writes() {
 
 #[tokio::test]
 async fn a_hostile_request_is_denied_with_its_reason_and_deleted_after_the_retention() {
-    let hub = TestHub::start().await;
-    deploy(&hub).await;
-    let admin = hub.admin().await;
-    accept_cluster(&admin, "spoke1").await;
-    accept_cluster(&admin, "spoke12").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
-    create_signer(&admin, "telemetry", telemetry()).await;
     let options = Options { retention: Duration::from_secs(3), ..Options::default() };
-    let _running = RunningHub::start_with(&hub, options).await;
-    wait_ready(&admin, "telemetry", "True").await;
+    let (hub, admin, _running) = mk_ready_with(options).await;
+    accept_cluster(&admin, "spoke12").await;
     // The cluster spoke12 asks for spoke1's identity.
     let name = submit(&hub, "spoke12", &mk_csr("spoke1", "telemetry")).await;
     let (reason, message) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
@@ -128,14 +121,10 @@ fn approval() -> CertificateSigningRequestCondition {
 
 #[tokio::test]
 async fn external_approval_is_waited_for_and_then_signed() {
-    let hub = TestHub::start().await;
-    deploy(&hub).await;
-    let admin = hub.admin().await;
-    accept_cluster(&admin, "spoke1").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
     let mut spec = telemetry();
     spec["approval"] = "External".into();
-    create_signer(&admin, "telemetry", spec).await;
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, spec).await;
     let _running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
@@ -150,15 +139,8 @@ async fn external_approval_is_waited_for_and_then_signed() {
 
 #[tokio::test]
 async fn over_its_rate_an_identity_waits_and_is_told() {
-    let hub = TestHub::start().await;
-    deploy(&hub).await;
-    let admin = hub.admin().await;
-    accept_cluster(&admin, "spoke1").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
-    create_signer(&admin, "telemetry", telemetry()).await;
     let rate = Rate { burst: 1, interval: Duration::from_secs(5) };
-    let _running = RunningHub::start_with(&hub, Options { rate, ..Options::default() }).await;
-    wait_ready(&admin, "telemetry", "True").await;
+    let (hub, admin, _running) = mk_ready_with(Options { rate, ..Options::default() }).await;
     let first = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &first, "issued", certificate).await;
     let second = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
@@ -171,15 +153,8 @@ async fn over_its_rate_an_identity_waits_and_is_told() {
 
 #[tokio::test]
 async fn a_request_takes_one_certificate_of_its_identitys_rate() {
-    let hub = TestHub::start().await;
-    deploy(&hub).await;
-    let admin = hub.admin().await;
-    accept_cluster(&admin, "spoke1").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
-    create_signer(&admin, "telemetry", telemetry()).await;
     let rate = Rate { burst: 8, interval: Duration::from_secs(3_600) };
-    let _running = RunningHub::start_with(&hub, Options { rate, ..Options::default() }).await;
-    wait_ready(&admin, "telemetry", "True").await;
+    let (hub, admin, _running) = mk_ready_with(Options { rate, ..Options::default() }).await;
     // The watch shows each request once more between its approval and its certificate: it must not be signed again on that.
     let mut names = Vec::new();
     for _ in 0..8 {

@@ -16,7 +16,7 @@ use crate::support::store::{TestStore, on_every_store};
 use crate::support::{TestHub, wait_until};
 
 /// What a hub of two minutes ago, before all others, wrote and left.
-async fn left(store: &TestStore, records: impl IntoIterator<Item = (Intent, Option<Record>)>) {
+pub(super) async fn left(store: &TestStore, records: impl IntoIterator<Item = (Intent, Option<Record>)>) {
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(120));
     let options = WriterOptions { location: store.url().parse().unwrap(), replica: "before".to_owned(), clock };
@@ -30,19 +30,19 @@ async fn left(store: &TestStore, records: impl IntoIterator<Item = (Intent, Opti
     writer.close().await;
 }
 
-fn on(store: &TestStore) -> Options {
+pub(super) fn on(store: &TestStore) -> Options {
     Options { ledger: Some(store.url().parse().unwrap()), ..Options::default() }
 }
 
 /// The request of that name; returns its UID.
-async fn submit(hub: &TestHub, name: &str) -> String {
+pub(super) async fn submit(hub: &TestHub, name: &str) -> String {
     let mut csr = mk_csr("spoke1", "telemetry");
     (csr.metadata.name, csr.metadata.generate_name) = (Some(name.to_owned()), None);
     let api: Api<_> = Api::all(hub.as_cluster_agent("spoke1", "a1").await);
     api.create(&PostParams::default(), &csr).await.unwrap().uid().unwrap()
 }
 
-async fn becomes(store: &TestStore, uid: &str, state: &str) -> Row {
+pub(super) async fn becomes(store: &TestStore, uid: &str, state: &str) -> Row {
     let url = store.url();
     wait_until(PATIENCE, &format!("the row of {uid} to be {state}"), async || {
         rows(&url).await.into_iter().find(|row| row.uid == uid && row.state == state)

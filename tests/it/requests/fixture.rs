@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use addon_signer::identity::Convention;
 use addon_signer::policy::{ServingRules, SignerRules};
 use addon_signer::public_key::KeyKind;
 use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
 use serde::{Deserialize, Serialize};
+
+use crate::support::rules::mk_rules;
 
 /// The only account that may name another user.
 pub(crate) const GRPC_PROXY: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
@@ -51,16 +52,7 @@ pub(crate) enum Fixture {
 impl Fixture {
     /// The signer example.com/telemetry.
     pub(crate) fn rules(self) -> SignerRules {
-        let mut rules = SignerRules {
-            signer_name: "example.com/telemetry".to_owned(),
-            addons: BTreeSet::from(["telemetry".parse().unwrap()]),
-            convention: Convention::default(),
-            organizational_units: BTreeSet::new(),
-            keys: KeyKind::ALL.into_iter().collect(),
-            duration: Duration::from_secs(86_400),
-            max_duration: Duration::from_secs(604_800),
-            grpc_proxy: None,
-        };
+        let mut rules = mk_rules("example.com/telemetry", ["telemetry".parse().unwrap()]);
         match self {
             Self::EcdsaP256Only => rules.keys = BTreeSet::from([KeyKind::EcdsaP256]),
             Self::UnitEdge => rules.organizational_units = BTreeSet::from(["edge".to_owned()]),

@@ -125,8 +125,7 @@ impl RunningHub {
                 (Some(dir), location)
             }
         };
-        let floor = u32::try_from(location.last_epoch().await).unwrap();
-        let (holding, leading) = Holding::start(hub, client.clone(), options.lease, floor).await;
+        let (holding, leading) = Holding::start(hub, client.clone(), options.lease, location.clone()).await;
         let replica = format!("test-{}", std::process::id());
         let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock: clock.clone() });
         let links = HubLinks {

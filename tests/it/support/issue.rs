@@ -1,6 +1,5 @@
 //! Certificates as the hub issues them, through the crate's own policy and CA, without a hub.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,10 +11,11 @@ use addon_signer::identity::{Convention, PeerIdentity};
 use addon_signer::policy::{self, Approved, ServingRules, SignerRules, Submission};
 use addon_signer::private_key::PrivateKey;
 use addon_signer::public_key::KeyKind;
-use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
 use addon_signer::timestamp::Timestamp;
 use ring::rand::SystemRandom;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::rules::{mk_registry, mk_rules, mk_submission};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
@@ -105,29 +105,11 @@ fn sign(wish: &Wish) -> (PrivateKeyDer<'static>, Vec<u8>) {
 }
 
 fn approve_client(identity: &PeerIdentity, request: Vec<u8>, life: Duration) -> Approved {
-    let rules = SignerRules {
-        signer_name: "example.com/test".to_owned(),
-        addons: [identity.addon.clone()].into(),
-        convention: Convention::default(),
-        organizational_units: [].into(),
-        keys: KeyKind::ALL.into(),
-        duration: life,
-        max_duration: life,
-        grpc_proxy: None,
-    };
-    let submission = Submission {
-        username: format!("system:open-cluster-management:{}:a1", identity.cluster),
-        groups: vec![format!("system:open-cluster-management:{}", identity.cluster)],
-        usages: vec!["client auth".to_owned()],
-        request,
-        ..Submission::default()
-    };
-    let mut registry = Registry::default();
-    let accepted = ClusterFacts { accepted: true, deleting: false };
-    registry.replace_clusters(HashMap::from([(identity.cluster.clone(), accepted)]));
-    let installed = HashMap::from([(identity.addon.clone(), AddOnFacts::Installed)]);
-    registry.replace_addons(HashMap::from([(identity.cluster.clone(), installed)]));
-    policy::evaluate(&rules, &submission, &registry).unwrap()
+    let (cluster, addon) = (&identity.cluster, &identity.addon);
+    let rules = mk_rules("example.com/test", [addon.clone()]);
+    let rules = SignerRules { duration: life, max_duration: life, ..rules };
+    let submission = mk_submission(cluster, addon, &request);
+    policy::evaluate(&rules, &submission, &mk_registry(cluster, [addon.clone()])).unwrap()
 }
 
 fn approve_server(wish: &Wish, request: Vec<u8>) -> Approved {

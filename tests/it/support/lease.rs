@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use addon_signer::clock::Clock;
 use addon_signer::hub::lease::{Announcer, Holder, LEASE_NAME, Leading, LeaseSettings, channel, identity};
+use addon_signer::ledger::Location;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -34,7 +35,7 @@ impl Holding {
         hub: &TestHub,
         client: Client,
         duration: Option<Duration>,
-        floor: u32,
+        ledger: Location,
     ) -> (Self, Leading) {
         let (stop, identity) = (CancellationToken::new(), identity("hub").unwrap());
         let Some(duration) = duration else {
@@ -45,7 +46,7 @@ impl Holding {
         };
         bury(&leases(&hub.admin().await)).await;
         let namespace = "addon-signer".to_owned();
-        let settings = LeaseSettings { namespace, identity: identity.clone(), duration, floor };
+        let settings = LeaseSettings { namespace, identity: identity.clone(), duration, ledger };
         let (holder, leading) = Holder::new(client, Clock::default(), settings);
         let task = Some(tokio::spawn(holder.run(stop.clone())));
         (Self { stop, task, identity, believes: None }, leading)

@@ -14,6 +14,7 @@ pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod real;
 pub(crate) mod request;
+pub(crate) mod rules;
 pub(crate) mod store;
 pub(crate) mod wait;
 

@@ -12,8 +12,8 @@ use kube::{Api, ResourceExt};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::books::Row;
-use super::kit::World;
+use super::books::{Row, Tally, assert_whole, compare, rows};
+use super::kit::{World, closes_all};
 use crate::hub::mk_csr;
 use crate::support::hub::{PATIENCE, certificate};
 use crate::support::wait::wait_or_explain;
@@ -119,6 +119,20 @@ impl Load {
         let mut memory = lock(&self.seen);
         there.items.iter().for_each(|csr| memory.note(csr));
         std::mem::take(&mut memory.certificates)
+    }
+
+    /// A last hub brings everything to an end: every request has one certificate, which is the recorded one, and no row is open.
+    pub(super) async fn conclude(mut self, world: &World, ledger: &str) -> (Tally, Vec<Row>) {
+        let running = world.last_hub(ledger).await;
+        self.settle().await;
+        let tally = compare(&self.finish(world).await, &rows(ledger).await);
+        tally.assert_clean();
+        closes_all(&running).await;
+        running.stop().await;
+        let rows = rows(ledger).await;
+        assert!(rows.iter().all(|row| ["published", "abandoned"].contains(&row.state.as_str())), "{rows:?}");
+        assert_whole(ledger, world.dir()).await;
+        (tally, rows)
     }
 
     /// Deletes requests that have their certificate and whose row says so: the list must not grow without end.

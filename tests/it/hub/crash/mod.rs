@@ -3,6 +3,7 @@
 
 pub(super) mod books;
 mod boundaries;
+mod file;
 mod frozen;
 mod kit;
 mod load;

@@ -6,24 +6,16 @@ use addon_signer::api::status::RotationPhase;
 use kube::Client;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
-use crate::hub::{MOMENT, mk_ready};
-use crate::support::hub::{Options, PATIENCE, RunningHub, create_signer, deploy, telemetry, wait_ready};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use crate::hub::{MOMENT, mk_ready, mk_ready_with};
+use crate::support::hub::{Options, PATIENCE, RunningHub};
+use crate::support::{TestHub, wait_until};
 
 /// Past the end of every certificate of a day, and of what is reserved ahead for more of them.
 const PAST_ALL_LEAVES: Duration = Duration::from_secs(28 * 3_600);
 
 /// A hub whose gateway follows only when it is told to.
 async fn mk_held() -> (TestHub, Client, RunningHub) {
-    let hub = TestHub::start().await;
-    deploy(&hub).await;
-    let admin = hub.admin().await;
-    accept_cluster(&admin, "spoke1").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
-    create_signer(&admin, "telemetry", telemetry()).await;
-    let running = RunningHub::start_with(&hub, Options { follow: false, ..Options::default() }).await;
-    wait_ready(&admin, "telemetry", "True").await;
-    (hub, admin, running)
+    mk_ready_with(Options { follow: false, ..Options::default() }).await
 }
 
 fn trusted(running: &RunningHub) -> Vec<String> {

@@ -13,22 +13,16 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
-use crate::hub::{MOMENT, mk_csr, mk_ready};
-use crate::support::hub::{
-    Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
-};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served};
+use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
+use crate::support::{TestHub, wait_until};
 
 const REQUESTS: usize = 50;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     let hub = TestHub::start().await;
-    deploy(&hub).await;
-    let admin = hub.admin().await;
-    accept_cluster(&admin, "spoke1").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
-    create_signer(&admin, "telemetry", telemetry()).await;
+    let admin = mk_served(&hub, telemetry()).await;
     let start = || RunningHub::start_with(&hub, Options { lease: None, ..Options::default() });
     let (first, second) = tokio::join!(start(), start());
     wait_ready(&admin, "telemetry", "True").await;

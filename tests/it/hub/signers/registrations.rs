@@ -6,11 +6,9 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::change;
-use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
-use crate::support::hub::{
-    PATIENCE, RunningHub, addon, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
-};
-use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, wait_until};
+use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served, submit};
+use crate::support::hub::{PATIENCE, RunningHub, addon, certificate, telemetry, wait_csr, wait_ready};
+use crate::support::{AddOnApi, TestHub, install_addon, wait_until};
 
 const USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
 const GROUPS: [&str; 2] =
@@ -22,14 +20,10 @@ async fn registrations(admin: &kube::Client, name: &str) -> Value {
 
 #[tokio::test]
 async fn external_registration_is_left_to_others() {
-    let hub = TestHub::start().await;
-    deploy(&hub).await;
-    let admin = hub.admin().await;
-    accept_cluster(&admin, "spoke1").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
     let mut spec = telemetry();
     spec["registration"] = "External".into();
-    create_signer(&admin, "telemetry", spec).await;
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, spec).await;
     let _running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
@@ -79,11 +73,7 @@ async fn is_v1beta1(admin: &kube::Client) -> bool {
 async fn registrations_have_the_shape_of_the_version_that_is_served() {
     for api in [AddOnApi::V1alpha1, AddOnApi::V1beta1] {
         let hub = TestHub::start_with(api).await;
-        deploy(&hub).await;
-        let admin = hub.admin().await;
-        accept_cluster(&admin, "spoke1").await;
-        install_addon(&admin, "spoke1", "telemetry").await;
-        create_signer(&admin, "telemetry", telemetry()).await;
+        let admin = mk_served(&hub, telemetry()).await;
         let _running = RunningHub::start(&hub).await;
         let found = wait_until(PATIENCE, "the registration", async || {
             let found = registrations(&admin, "telemetry").await;

@@ -1,0 +1,81 @@
+//! What a request has come to before: whoever would sign for it goes on from there.
+
+use std::collections::{HashMap, HashSet};
+
+use data_encoding::BASE64;
+
+use super::batch::{BatchError, Command, tuples};
+use super::connection::{Cells, Connection, Value};
+use crate::journal::entry::Entry;
+use crate::timestamp::Timestamp;
+
+/// What a request has come to before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Existing {
+    /// It was decided to sign, and not signed.
+    Intent {
+        /// The entry that says so.
+        row: u64,
+        /// The authority that was to sign.
+        issuer: String,
+        /// The serial number.
+        serial: String,
+        /// When it was decided.
+        prepared: Timestamp,
+        /// SHA-256 over the bytes to be signed, in hexadecimal.
+        tbs: String,
+    },
+    /// It has its certificate.
+    Signed {
+        /// The entry that holds it.
+        row: u64,
+        /// The authority that signed.
+        issuer: String,
+        /// The serial number.
+        serial: String,
+        /// DER.
+        certificate: Vec<u8>,
+    },
+}
+
+/// What the requests of these intents have come to before, by UID.
+pub(super) async fn existing(
+    connection: &mut Connection,
+    commands: &[Command],
+) -> Result<HashMap<String, Existing>, BatchError> {
+    let uids: HashSet<&str> = commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Intend(intent) => Some(intent.uid.as_str()),
+            _ => None,
+        })
+        .collect();
+    if uids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql = format!(
+        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM certificates c \
+         JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
+         WHERE c.uid IN {} AND c.state <> 'abandoned'",
+        tuples(uids.len(), 1)
+    );
+    let rows = connection.rows(sql, uids.into_iter().map(Value::from).collect()).await?;
+    rows.iter().map(|row| Ok((row.text(0), read_existing(row)?))).collect()
+}
+
+fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
+    let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
+    let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
+    let (serial, issuer, seq) = (row.text(1), row.text(2), row.count(5));
+    if row.text(3) != "intent" {
+        let certificate = BASE64.decode(entry.detail("certificate").as_bytes());
+        return match certificate {
+            Ok(certificate) if !certificate.is_empty() => {
+                Ok(Existing::Signed { row: seq, issuer, serial, certificate })
+            }
+            _ => Err(damaged("has no certificate")),
+        };
+    }
+    let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
+    Ok(Existing::Intent { row: seq, issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
+}

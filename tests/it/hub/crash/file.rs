@@ -1,0 +1,258 @@
+//! Kills at each boundary on SQLite, under load. The test waits for the boundary as another program that reads the file, and keeps
+//! the hub there by the file's own lock: nothing in the program helps. What counts is where requests stand after the kill.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection};
+use tokio::time::{Instant, sleep};
+
+use super::books::{Row, der, rows};
+use super::kit::{Child, World};
+use super::load::Load;
+use crate::support::hub::{PATIENCE, certificate};
+use crate::support::store::TestStore;
+use crate::support::wait_until;
+
+const CLUSTERS: [&str; 3] = ["spoke1", "spoke2", "spoke3"];
+/// How often each boundary must have been hit.
+const HITS: usize = 3;
+/// How many kills that may take.
+const KILLS: usize = 40;
+/// Until a hub that can go no further has done all that it can, and a write that was sent before a kill has arrived.
+const SETTLED: Duration = Duration::from_millis(250);
+
+/// Where a hub is killed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Boundary {
+    BeforeTheIntent,
+    IntentDurable,
+    SignedInMemory,
+    SignedDurable,
+    Published,
+}
+
+const BOUNDARIES: [Boundary; 5] = [
+    Boundary::BeforeTheIntent,
+    Boundary::IntentDurable,
+    Boundary::SignedInMemory,
+    Boundary::SignedDurable,
+    Boundary::Published,
+];
+
+/// How far a request has come: its row, and whether it has its certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stand {
+    NoRow,
+    Intent,
+    Signed,
+    /// Handed over, and not noted.
+    Published,
+    Done,
+}
+
+impl Boundary {
+    fn stand(self) -> Stand {
+        match self {
+            Self::BeforeTheIntent => Stand::NoRow,
+            Self::IntentDurable | Self::SignedInMemory => Stand::Intent,
+            Self::SignedDurable => Stand::Signed,
+            Self::Published => Stand::Published,
+        }
+    }
+}
+
+/// The ledger's file, opened by another program.
+struct File {
+    connection: SqliteConnection,
+    /// The requests whose rows the hubs before left open.
+    old: HashSet<String>,
+}
+
+impl File {
+    async fn open(url: &str, old: HashSet<String>) -> Self {
+        let path = url.strip_prefix("sqlite://").unwrap();
+        Self { connection: SqliteConnectOptions::new().filename(path).connect().await.unwrap(), old }
+    }
+
+    async fn run(&mut self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(&mut self.connection).await.unwrap();
+    }
+
+    /// Nobody writes from here on.
+    async fn lock(&mut self) {
+        self.run("BEGIN IMMEDIATE").await;
+    }
+
+    async fn unlock(&mut self) {
+        self.run("ROLLBACK").await;
+    }
+
+    /// The requests that this hub has brought to that state.
+    async fn in_state(&mut self, state: &str) -> Vec<String> {
+        let sql = "SELECT uid FROM certificates WHERE state = $1 AND signer = 'telemetry'";
+        let uids: Vec<String> = sqlx::query_scalar(sql).bind(state).fetch_all(&mut self.connection).await.unwrap();
+        uids.into_iter().filter(|uid| !self.old.contains(uid)).collect()
+    }
+
+    /// Looks as often as it can: a row is in a state for milliseconds.
+    async fn wait(&mut self, state: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.in_state(state).await.is_empty() {
+            assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for a row that is {state}");
+        }
+    }
+
+    /// Locks it while a row is in that state; returns whose.
+    async fn lock_in(&mut self, state: &str) -> Vec<String> {
+        loop {
+            self.wait(state).await;
+            self.lock().await;
+            let there = self.in_state(state).await;
+            if !there.is_empty() {
+                return there;
+            }
+            self.unlock().await;
+        }
+    }
+}
+
+/// Kills the hub where that boundary is, as far as anybody can tell from outside.
+async fn kill_at(boundary: Boundary, child: Child, file: &mut File, world: &World) {
+    let locked = match boundary {
+        Boundary::BeforeTheIntent => {
+            file.lock().await;
+            sleep(SETTLED).await;
+            true
+        }
+        Boundary::IntentDurable => {
+            file.lock_in("intent").await;
+            true
+        }
+        Boundary::SignedInMemory => {
+            file.lock_in("intent").await;
+            sleep(SETTLED).await; // it cannot record what it has signed
+            true
+        }
+        Boundary::SignedDurable => {
+            file.wait("signed").await;
+            false
+        }
+        Boundary::Published => {
+            let uids = file.lock_in("signed").await;
+            wait_until(PATIENCE, "one of them to be handed over", async || {
+                let there = world.ours().await;
+                there.iter().any(|csr| uids.contains(&csr.uid().unwrap()) && certificate(csr).is_some()).then_some(())
+            })
+            .await;
+            true
+        }
+    };
+    child.kill();
+    if locked {
+        file.unlock().await;
+    }
+    sleep(SETTLED).await;
+}
+
+/// Panics when something was done before what comes before it was durable.
+fn stand(csr: &CertificateSigningRequest, row: Option<&Row>) -> Stand {
+    let given = certificate(csr).map(|pem| der(&pem));
+    match (row.map(|row| row.state.as_str()), &given) {
+        (None, None) => Stand::NoRow,
+        (Some("intent"), None) => Stand::Intent,
+        (Some("signed"), None) => Stand::Signed,
+        (Some("signed" | "published"), Some(_)) => {
+            let row = row.unwrap();
+            assert_eq!(given, row.certificate, "{} has another certificate than its row", csr.name_any());
+            if row.state == "signed" { Stand::Published } else { Stand::Done }
+        }
+        (row, _) => panic!("{} has a certificate: {}; its row: {row:?}", csr.name_any(), given.is_some()),
+    }
+}
+
+/// What was found of requests that a kill interrupted.
+#[derive(Default)]
+struct Caught {
+    hits: BTreeMap<Boundary, usize>,
+    rows: Vec<Row>,
+}
+
+impl Caught {
+    /// The requests that were interrupted before.
+    fn old(&self) -> HashSet<String> {
+        self.rows.iter().map(|row| row.uid.clone()).collect()
+    }
+
+    fn missing(&self) -> Option<Boundary> {
+        let hits = |boundary: &Boundary| self.hits.get(boundary).copied().unwrap_or(0);
+        BOUNDARIES.into_iter().filter(|boundary| hits(boundary) < HITS).min_by_key(hits)
+    }
+
+    async fn look(&mut self, boundary: Boundary, world: &World, url: &str) {
+        // The requests first: no row is written any more, and new requests have none.
+        let requests = world.ours().await;
+        let rows: HashMap<_, _> = live(rows(url).await);
+        let old = self.old();
+        let mut hit = false;
+        for csr in &requests {
+            let row = rows.get(&csr.uid().unwrap());
+            let stand = stand(csr, row);
+            hit |= stand == boundary.stand() && !old.contains(&csr.uid().unwrap());
+            self.rows.extend(row.filter(|_| stand != Stand::Done).cloned());
+        }
+        *self.hits.entry(boundary).or_default() += usize::from(hit);
+    }
+
+    /// What was decided is what was signed, and what was signed was signed once.
+    fn assert_kept(&self, rows: Vec<Row>) {
+        let now = live(rows);
+        for before in &self.rows {
+            let now = now.get(&before.uid).unwrap_or_else(|| panic!("the row is gone: {before:?}"));
+            assert_eq!(before.serial, now.serial, "another certificate was decided on");
+            assert!(before.certificate.is_none() || before.certificate == now.certificate, "signed twice: {before:?}");
+        }
+    }
+}
+
+/// By the request's UID.
+fn live(rows: Vec<Row>) -> HashMap<String, Row> {
+    let live = rows.into_iter().filter(|row| row.state != "abandoned");
+    live.map(|row| (row.uid.clone(), row)).collect()
+}
+
+impl World {
+    /// The requests of agents.
+    async fn ours(&self) -> Vec<CertificateSigningRequest> {
+        let all = self.requests().list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().filter(|csr| csr.spec.signer_name == "example.com/telemetry").collect()
+    }
+}
+
+#[tokio::test]
+async fn hub_killed_at_each_boundary_on_sqlite_leaves_one_certificate_that_is_the_recorded_one() {
+    let store = TestStore::sqlite();
+    let (url, world) = (store.url(), World::start(&CLUSTERS).await);
+    let mut load = Load::start(&world, &CLUSTERS).await;
+    let (mut caught, mut kills) = (Caught::default(), 0);
+    while let Some(boundary) = caught.missing() {
+        assert!(kills < KILLS, "{kills} kills, and too few where they should be: {:?}", caught.hits);
+        let child = world.start_hub(&url);
+        wait_until(PATIENCE, "the hub to open its ledger", async || child.said("Opened the ledger").then_some(()))
+            .await;
+        let mut file = File::open(&url, caught.old()).await;
+        kill_at(boundary, child, &mut file, &world).await;
+        file.connection.close().await.unwrap();
+        kills += 1;
+        caught.look(boundary, &world, &url).await;
+        load.assert_running();
+        world.delete_lease().await;
+    }
+    let (tally, rows) = load.conclude(&world, &url).await;
+    eprintln!("{kills} kills, {:?}, {tally}", caught.hits);
+    caught.assert_kept(rows);
+}

@@ -1,0 +1,123 @@
+//! Requests whose row of the ledger holds what is not theirs: the ledger was altered, or it is another hub's.
+
+use std::time::Duration;
+
+use addon_signer::clock::Clock;
+use addon_signer::journal::record::{Intent, Record};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use kube::{Api, Client};
+
+use super::sweep::{becomes, left, on, submit};
+use super::{MOMENT, mk_ready};
+use crate::ledger::{mk_intent, mk_signed};
+use crate::support::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr, wait_ready};
+use crate::support::issue::{Ca, Leaf};
+use crate::support::log;
+use crate::support::store::on_every_store;
+use crate::support::wait_until;
+
+/// A certificate for somebody in spoke1, from an authority of nobody.
+fn mk_leaf(addon: &str) -> Leaf {
+    let now = Clock::default().now();
+    Ca::new("another hub's", now).client("spoke1", addon, now, Duration::from_secs(86_400))
+}
+
+/// What a ledger may hold of the request with that UID.
+fn mk_row(n: u64, uid: &str, serial: &str, certificate: Vec<u8>) -> (Intent, Option<Record>) {
+    let (uid, serial) = (uid.to_owned(), serial.to_owned());
+    let intent = Intent { uid: uid.clone(), serial: serial.clone(), request: format!("request-{n}"), ..mk_intent(n) };
+    (intent, Some(Record::Signed { uid, serial, certificate }))
+}
+
+fn wrong_rows(uids: &[String]) -> Vec<(Intent, Option<Record>)> {
+    let (key, subject) = (mk_leaf("telemetry"), mk_leaf("other"));
+    let Record::Signed { serial, certificate, .. } = mk_signed(3) else { panic!() };
+    vec![
+        mk_row(1, &uids[0], &key.serial, key.certificate.to_vec()),
+        mk_row(2, &uids[1], &subject.serial, subject.certificate.to_vec()),
+        mk_row(3, &uids[2], &serial, certificate),
+    ]
+}
+
+const FAULTS: [&str; 3] = [
+    "a certificate whose public key is not the request's",
+    "a certificate whose subject is not the request's",
+    "a certificate that cannot be read",
+];
+
+async fn said(admin: &Client, name: &str) -> String {
+    let (reason, sentence) = wait_csr(admin, name, "held", |csr| condition(csr, "RecordUnusable")).await;
+    assert_eq!(reason, "LedgerRowUnusable");
+    sentence
+}
+
+#[tokio::test]
+async fn request_whose_row_holds_anothers_certificate_waits_and_says_why() {
+    on_every_store(async |store| {
+        let (log, _guard) = log::capture("addon_signer=info");
+        let (hub, admin, first) = mk_ready().await;
+        first.stop().await;
+        let mut uids = Vec::new();
+        for n in 1..=3 {
+            uids.push(submit(&hub, &format!("request-{n}")).await);
+        }
+        left(store, wrong_rows(&uids)).await;
+        let running = RunningHub::start_with(&hub, on(store)).await;
+        for (n, fault) in (1..).zip(FAULTS) {
+            let row = 2 * n + 2;
+            let expected = format!("Row {row} of the ledger, which is about the request request-{n}, holds {fault}: ");
+            let sentence = said(&admin, &format!("request-{n}")).await;
+            assert!(sentence.starts_with(&expected) && sentence.contains("certs verify"), "{sentence}");
+        }
+        tokio::time::sleep(MOMENT * 3).await;
+        let text = log.text();
+        let of = |words: &str| text.lines().filter(|line| line.contains(words)).count();
+        assert_eq!((of("A request cannot be worked on"), of("Working on a request")), (3, 0), "{text}");
+        let metrics = running.metrics.render().unwrap();
+        assert!(metrics.contains("addon_signer_requests_held_total{signer=\"telemetry\"} 3"), "{metrics}");
+        let events: Api<Event> = Api::all(admin.clone());
+        wait_until(PATIENCE, "three events", async || {
+            let there = events.list(&ListParams::default()).await.unwrap();
+            let ours = there.items.iter().filter(|event| event.reason.as_deref() == Some("LedgerRowUnusable"));
+            (ours.count() == 3).then_some(())
+        })
+        .await;
+        let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+        for n in 1..=3 {
+            let csr = api.get(&format!("request-{n}")).await.unwrap();
+            assert!(certificate(&csr).is_none() && condition(&csr, "Approved").is_none(), "{csr:?}");
+        }
+
+        // Others are served meanwhile, and what the sentence says helps.
+        submit(&hub, "another").await;
+        wait_csr(&admin, "another", "issued", certificate).await;
+        api.delete("request-1", &Default::default()).await.unwrap();
+        let anew = submit(&hub, "request-1").await;
+        wait_csr(&admin, "request-1", "issued", certificate).await;
+        becomes(store, &anew, "published").await;
+    })
+    .await;
+}
+
+/// The right ledger is put back: a hub that is started on it goes on, and what was said is taken back.
+#[tokio::test]
+async fn request_that_was_held_is_signed_when_the_ledger_is_right_again() {
+    on_every_store(async |store| {
+        let (hub, admin, first) = mk_ready().await;
+        first.stop().await;
+        let uid = submit(&hub, "request-1").await;
+        let leaf = mk_leaf("telemetry");
+        left(store, [mk_row(1, &uid, &leaf.serial, leaf.certificate.to_vec())]).await;
+        let running = RunningHub::start_with(&hub, on(store)).await;
+        said(&admin, "request-1").await;
+        running.stop().await;
+        crate::ledger::rows::run(store, "DELETE FROM certificates").await;
+        let _running = RunningHub::start_with(&hub, on(store)).await;
+        wait_ready(&admin, "telemetry", "True").await;
+        let csr = wait_csr(&admin, "request-1", "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
+        assert!(condition(&csr, "RecordUnusable").is_none(), "said only as long as it is true");
+    })
+    .await;
+}

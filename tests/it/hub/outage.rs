@@ -1,0 +1,109 @@
+//! What people read while the ledger is away: when it went and when it is back, however many requests wait for it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use addon_signer::ledger::Health;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection};
+
+use super::{mk_csr, mk_ready, submit};
+use crate::support::cut::Cut;
+use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use crate::support::log;
+use crate::support::postgres::{self, Postgres, programs};
+use crate::support::wait_until;
+
+const REQUESTS: usize = 20;
+/// Longer than a store may take, and a request then waits: each was tried several times.
+const AWAY: Duration = Duration::from_secs(12);
+
+/// A ledger that can be taken away.
+enum Store {
+    /// Another program locks the file.
+    File(PathBuf, Option<SqliteConnection>),
+    /// The network is cut.
+    Server(Cut, Postgres),
+}
+
+impl Store {
+    fn url(&self) -> String {
+        match self {
+            Self::File(path, _) => format!("sqlite://{}", path.display()),
+            Self::Server(cut, server) => server.url_through(cut.port(), "ledger"),
+        }
+    }
+
+    async fn take_away(&mut self) {
+        match self {
+            Self::File(path, lock) => {
+                let mut other = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+                sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+                *lock = Some(other);
+            }
+            Self::Server(cut, _) => cut.close(),
+        }
+    }
+
+    async fn bring_back(&mut self) {
+        match self {
+            Self::File(_, lock) => lock.take().unwrap().close().await.unwrap(),
+            Self::Server(cut, _) => cut.open(),
+        }
+    }
+}
+
+async fn outage_is_two_lines(mut store: Store) {
+    let (hub, admin, first) = mk_ready().await;
+    first.stop().await;
+    let (log, _guard) = log::capture("addon_signer=info");
+    let options = Options { ledger: Some(store.url().parse().unwrap()), ..Options::default() };
+    let running = RunningHub::start_with(&hub, options).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    wait_until(PATIENCE, "the head, after which all is quiet", async || {
+        maps.get_opt("addon-signer-ledger").await.ok()?
+    })
+    .await;
+
+    store.take_away().await;
+    let before = log.text().len();
+    let mut names = Vec::new();
+    for _ in 0..REQUESTS {
+        names.push(submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await);
+    }
+    let mut health = running.ledger.health();
+    let down = tokio::time::timeout(PATIENCE, health.wait_for(|health| matches!(health, Health::Down(_)))).await;
+    drop(down.expect("the ledger is away").unwrap());
+    tokio::time::sleep(AWAY).await;
+    store.bring_back().await;
+    for name in names {
+        wait_csr(&admin, &name, "issued", certificate).await;
+    }
+
+    let text = log.text();
+    let lines: Vec<_> = text[before..].lines().collect();
+    let expected = ["The ledger cannot be written to", "Opened the ledger"];
+    let as_expected = lines.iter().zip(expected).all(|(line, words)| line.contains(words));
+    assert!(lines.len() == expected.len() && as_expected, "{} lines:\n{}", lines.len(), lines.join("\n"));
+}
+
+#[tokio::test]
+async fn locked_file_is_one_line_and_its_return_another() {
+    let dir = tempfile::tempdir().unwrap();
+    outage_is_two_lines(Store::File(dir.path().join("ledger.db"), None)).await;
+}
+
+#[tokio::test]
+async fn postgres_that_is_cut_off_is_one_line_and_its_return_another() {
+    if programs().is_none() {
+        return;
+    }
+    let server = Postgres::start_with(postgres::Options { fsync: false, tls: false }).await;
+    server.create_database("ledger").await;
+    outage_is_two_lines(Store::Server(Cut::in_front_of(server.port()).await, server)).await;
+}

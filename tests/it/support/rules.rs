@@ -1,0 +1,47 @@
+//! What a request is judged by: a signer's rules, who is registered, and what the API server says of a request. Benchmarks use this
+//! file as well, so that they measure what is tested.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use addon_signer::identity::{AddOnName, ClusterName, Convention};
+use addon_signer::policy::{SignerRules, Submission};
+use addon_signer::public_key::KeyKind;
+use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+
+/// Of a signer that says nothing but its name and its addons.
+pub(crate) fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]) -> SignerRules {
+    SignerRules {
+        signer_name: signer_name.to_owned(),
+        addons: addons.into(),
+        convention: Convention::default(),
+        organizational_units: [].into(),
+        keys: KeyKind::ALL.into(),
+        duration: Duration::from_secs(86_400),
+        max_duration: Duration::from_secs(604_800),
+        grpc_proxy: None,
+    }
+}
+
+/// One accepted cluster with these addons.
+pub(crate) fn mk_registry<const N: usize>(cluster: &ClusterName, addons: [AddOnName; N]) -> Registry {
+    let mut registry = Registry::default();
+    let accepted = ClusterFacts { accepted: true, deleting: false };
+    registry.replace_clusters(HashMap::from([(cluster.clone(), accepted)]));
+    let installed = HashMap::from(addons.map(|addon| (addon, AddOnFacts::Installed)));
+    registry.replace_addons(HashMap::from([(cluster.clone(), installed)]));
+    registry
+}
+
+/// As OCM's agent of that cluster submits it.
+pub(crate) fn mk_submission(cluster: &ClusterName, addon: &AddOnName, request: &[u8]) -> Submission {
+    Submission {
+        username: format!("system:open-cluster-management:{cluster}:a1"),
+        groups: vec![format!("system:open-cluster-management:{cluster}"), "system:authenticated".to_owned()],
+        cluster_label: Some(cluster.to_string()),
+        addon_label: Some(addon.to_string()),
+        usages: ["digital signature", "key encipherment", "client auth"].map(str::to_owned).to_vec(),
+        request: request.to_vec(),
+        ..Submission::default()
+    }
+}
