@@ -8,8 +8,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+mod folding;
 mod transaction;
 
+use folding::Folding;
 use transaction::{Commit, commit, new_id, read_id, read_tip};
 
 use super::batch::{self, Author, BatchError, Command, Outcome};
@@ -89,6 +91,7 @@ struct Store {
     connection: Connection,
     ledger: String,
     tip: Tip,
+    folding: Folding,
     /// Whether the clock was behind the last entry when it was looked at last: that is said once.
     clock_behind: bool,
 }
@@ -201,7 +204,8 @@ impl Writer {
             let mut connection = schema::open(&location).await?;
             let store = self.take_over(&mut connection).await;
             let (ledger, tip) = store.map_err(|error| self.explain(error))?;
-            Ok(Store { connection, ledger, tip, clock_behind: false })
+            let folding = Folding::new(&location, tip.seq);
+            Ok(Store { connection, ledger, tip, folding, clock_behind: false })
         });
         opened.await.unwrap_or_else(|_| Err(classify(&location, &sqlx::Error::PoolTimedOut)))
     }
@@ -253,6 +257,7 @@ impl Writer {
                 store.tip = tip;
                 self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip });
                 answer_each(jobs, outcomes);
+                store.folding.after_commit(tip.seq, &mut store.connection).await;
                 Ok(())
             }
             Commit::Failed(error) => {
@@ -305,9 +310,9 @@ impl Writer {
     }
 
     async fn close(&mut self) {
-        if let Some(store) = self.store.take()
-            && let Err(error) = store.connection.close().await
-        {
+        let Some(mut store) = self.store.take() else { return };
+        store.folding.end().await;
+        if let Err(error) = store.connection.close().await {
             warn!(%error, "Closing the ledger; everything in it is durable");
         }
     }

@@ -1,9 +1,13 @@
 //! What is written, what is answered, and who may write.
 
+use std::fs;
+use std::time::Duration;
+
 use addon_signer::ledger::{Existing, Health, Intended, LedgerError, Location};
 use addon_signer::timestamp::Timestamp;
 
-use super::{mk_intent, mk_signed, open, options, sqlite, start};
+use super::{fill, mk_intent, mk_signed, open, options, sqlite, start};
+use crate::support::wait::wait_until;
 
 #[tokio::test]
 async fn a_request_has_one_certificate() {
@@ -79,4 +83,18 @@ async fn a_second_hub_on_one_file_is_told_who_has_it() {
     // It takes over when the first has gone.
     health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
     second.close().await;
+}
+
+#[tokio::test]
+async fn journal_is_folded_into_the_file_while_commits_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let hub = open(options(&sqlite(dir.path()), "hub-a", 1)).await;
+    let size = || fs::metadata(dir.path().join("ledger.db")).unwrap().len();
+    let before = size();
+    fill(&hub, 0..5_500).await;
+    let folded = async || (size() > before + (1 << 20)).then_some(());
+    wait_until(Duration::from_secs(20), "the journal to be folded in", folded).await;
+    fill(&hub, 5_500..5_600).await;
+    hub.close().await;
+    assert!(!dir.path().join("ledger.db-wal").exists(), "closed properly");
 }
