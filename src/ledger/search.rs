@@ -16,8 +16,10 @@ const FEW: u64 = 5_000;
 pub(crate) enum Way {
     /// That of the answer's order.
     Order,
-    /// That of a name; what it finds is put into order.
+    /// That of a name, newest first.
     Name(&'static str),
+    /// That of a name that few have; what it finds is put into order.
+    Rare(&'static str),
     /// That of the ends: few are valid.
     Valid,
 }
@@ -43,6 +45,7 @@ impl Search<'_> {
         // Names are indexed newest first, but for the cluster's.
         let in_order = |way: &&Way| matches!(way, Way::Name(name) if *name != CLUSTER);
         match rarest {
+            Some((Way::Name(name), _)) => Way::Rare(name),
             Some((way, _)) => *way,
             None if self.query.filter.order() == Order::Newest => {
                 candidates.iter().find(in_order).copied().unwrap_or(Way::Order)
@@ -135,6 +138,7 @@ impl Terms {
             Some(Way::Order) => in_order,
             // An index of a name has the certificates in the order of their numbers.
             Some(Way::Name(_)) => column == SEQ,
+            Some(Way::Rare(_)) => false,
             Some(Way::Valid) => column == NOT_AFTER,
             None => true,
         };
@@ -143,7 +147,7 @@ impl Terms {
 
     /// Likewise a name.
     fn name(&self, column: &'static str) -> String {
-        let leads = self.way.is_none_or(|way| way == Way::Name(column));
+        let leads = self.way.is_none_or(|way| [Way::Name(column), Way::Rare(column)].contains(&way));
         if leads { column.to_owned() } else { format!("({column} || '')") }
     }
 
@@ -160,7 +164,7 @@ impl Terms {
 
     fn count(&mut self, search: &Search<'_>, way: Way) -> String {
         let term = match way {
-            Way::Name(column) => {
+            Way::Name(column) | Way::Rare(column) => {
                 let name = names(&search.query.filter).find(|(name, _)| *name == column).map_or("", |(_, name)| name);
                 format!("{column} = {}", self.bind(name))
             }
@@ -243,12 +247,12 @@ mod tests {
     #[test]
     fn what_is_rare_leads() {
         let filter = || Filter { signer: text("s"), agent: text("a"), ..Filter::default() };
-        assert_eq!(way(filter(), &[FEW, 3]), Way::Name("signer"));
-        assert_eq!(way(filter(), &[0, 3]), Way::Name("agent"));
+        assert_eq!(way(filter(), &[FEW, 3]), Way::Rare("signer"));
+        assert_eq!(way(filter(), &[0, 3]), Way::Rare("agent"));
         assert_eq!(way(filter(), &[FEW, FEW]), Way::Name("agent"));
         let ending = Filter { state: Some(Standing::Expired), ..filter() };
         assert_eq!(way(ending.clone(), &[FEW, FEW]), Way::Order);
-        assert_eq!(way(ending, &[FEW, 1]), Way::Name("signer"));
+        assert_eq!(way(ending, &[FEW, 1]), Way::Rare("signer"));
         let valid = Filter { state: Some(Standing::Valid), ..Filter::default() };
         assert_eq!(way(valid.clone(), &[FEW]), Way::Order);
         assert_eq!(way(valid, &[7]), Way::Valid);
@@ -268,12 +272,17 @@ mod tests {
              state IN ('signed', 'published', 'unpublished') AND not_after < $5 ORDER BY not_after DESC, seq DESC LIMIT 100"
         );
         assert_eq!(values, [4_i64.into(), 9_u64.into(), "a".into(), "s".into(), 5_i64.into()]);
-        let (sql, _) = select(filter(), None, Way::Name("agent"));
+        let (sql, _) = select(filter(), None, Way::Rare("agent"));
         assert!(sql.starts_with("agent = $1 AND (signer || '') = $2"), "{sql}");
         assert!(sql.ends_with("(not_after + 0) < $3 ORDER BY (not_after + 0) DESC, seq DESC LIMIT 100"), "{sql}");
         let after = Some(Cursor { time: None, seq: 9 });
         let (sql, _) = select(Filter::default(), after, Way::Order);
         assert_eq!(sql, "seq < $1 ORDER BY seq DESC LIMIT 100");
+        let agent = || Filter { agent: text("a"), ..Filter::default() };
+        let (sql, _) = select(agent(), after, Way::Name("agent"));
+        assert_eq!(sql, "seq < $1 AND agent = $2 ORDER BY seq DESC LIMIT 100");
+        let (sql, _) = select(agent(), after, Way::Rare("agent"));
+        assert_eq!(sql, "(seq + 0) < $1 AND agent = $2 ORDER BY (seq + 0) DESC LIMIT 100");
         let valid = Filter { state: Some(Standing::Valid), ..Filter::default() };
         let (sql, _) = select(valid, after, Way::Valid);
         assert!(sql.starts_with("(seq + 0) < $1") && sql.contains("AND not_after >= $3 ORDER BY (seq + 0)"), "{sql}");
