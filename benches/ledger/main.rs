@@ -134,6 +134,7 @@ fn main() {
     runtime.block_on(async {
         let own = tempfile::tempdir().unwrap();
         let dir = args.dir.as_deref().unwrap_or(own.path());
+        std::fs::create_dir_all(dir).unwrap();
         let signer = Arc::new(Signer::new());
         println!("SQLite");
         measure(&args, dir, &signer, [file(dir, "small.db"), file(dir, "large.db")]).await;
