@@ -12,7 +12,7 @@ use crate::timestamp::Timestamp;
 /// A use of a certificate at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// The certificate's serial number, 32 lower-case hexadecimal digits.
+    /// The certificate's serial number as [`Serial`](crate::ca::serial::Serial) writes it.
     pub serial: String,
     /// When.
     pub at: Timestamp,
@@ -206,8 +206,11 @@ impl<'a> Draft<'a> {
         mark_signed(connection, self.signed).await?;
         for (state, serial, seq) in self.ended {
             // The index says what the entry says, also of a certificate whose publication was noted meanwhile.
-            let sql = "UPDATE certificates SET state = $1, ended_seq = $2 WHERE serial = $3 AND state <> 'abandoned'";
-            connection.execute(sql.to_owned(), vec![state.into(), seq.into(), serial.into()]).await?;
+            let sql = "UPDATE certificates SET state = $1, ended_seq = $2, released = $3 \
+                       WHERE serial = $4 AND state <> 'abandoned'";
+            let released = if state == "abandoned" { seq } else { 0 };
+            let values = vec![state.into(), seq.into(), released.into(), serial.into()];
+            connection.execute(sql.to_owned(), values).await?;
         }
         for (topic, name, value, seq) in self.latest {
             let sql = "INSERT INTO latest (topic, name, value, seq) VALUES ($1, $2, $3, $4) \

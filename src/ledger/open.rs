@@ -30,7 +30,7 @@ pub struct OpenRow {
     pub uid: String,
     /// The name of the CSR.
     pub request: String,
-    /// 32 lower-case hexadecimal digits.
+    /// As [`Serial`](crate::ca::serial::Serial) writes it.
     pub serial: String,
     /// How far it has come.
     pub state: OpenState,
@@ -81,7 +81,7 @@ async fn page(connection: &mut Connection, after: u64, before: Timestamp) -> Res
     let sql = format!(
         "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM certificates c \
          LEFT JOIN entries e ON e.seq = c.seq \
-         WHERE c.state IN ('intent', 'signed') AND c.seq > $1 ORDER BY c.seq LIMIT {PAGE}"
+         WHERE c.published_at IS NULL AND c.ended_seq IS NULL AND c.seq > $1 ORDER BY c.seq LIMIT {PAGE}"
     );
     let rows = connection.rows(sql, vec![after.into()]).await?;
     // Entries are in the order of their times.

@@ -111,11 +111,11 @@ fn names(filter: &Filter) -> impl Iterator<Item = (&'static str, &str)> {
     names.into_iter().filter_map(|(column, name)| Some((column, name.as_deref()?)))
 }
 
-/// In the words of the partial index of rare states, which SQLite does not use for a part of them.
+/// In the words of the partial indexes.
 fn recorded(state: State) -> String {
     let index = match state {
-        State::Intent | State::Signed => "state IN ('intent', 'signed') AND ",
-        State::Unpublished | State::Abandoned => "state IN ('unpublished', 'abandoned') AND ",
+        State::Intent | State::Signed => "published_at IS NULL AND ended_seq IS NULL AND ",
+        State::Unpublished | State::Abandoned => "ended_seq IS NOT NULL AND ",
         State::Published => "",
     };
     format!("{index}state = '{}'", state.name())

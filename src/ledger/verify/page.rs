@@ -88,7 +88,7 @@ fn select(connection: &Connection, chunks: usize) -> String {
             "SELECT e.texts, e.hashes, i.many, i.texts FROM (SELECT string_agg(entry, $1) AS texts, {hashes} AS hashes FROM \
              (SELECT entry, hash FROM entries WHERE {within}) AS rows) AS e, \
              (SELECT COUNT(*) AS many, string_agg(concat_ws($2, seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
-             not_before, not_after, state, COALESCE(signed_seq, 0), COALESCE(ended_seq, 0)), $1) AS texts FROM \
+             not_before, not_after, state, COALESCE(signed_seq, 0), COALESCE(ended_seq, 0), released), $1) AS texts FROM \
              (SELECT * FROM certificates WHERE {within}) AS rows) AS i"
         )
     };
@@ -139,6 +139,7 @@ fn is_row_of(intent: &Scanned<'_>, row: &str, key: &RandomState, tally: &mut Tal
     }
     let state = columns.next()?.parse().ok()?; // no state: for the check by rows to say
     let mut number = || columns.next()?.parse().ok(); // no number: likewise
-    let fate = Fate { uid, serial, state, signed: number()?, ended: number()? };
+    let (signed, ended, released) = (number()?, number()?, number()?);
+    let fate = Fate { uid, serial, state, signed, ended, released };
     same(columns.next().is_none() && tally.row(key, fate))
 }

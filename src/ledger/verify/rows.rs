@@ -12,7 +12,7 @@ use crate::ledger::connection::{Cells, Connection};
 use crate::timestamp::Timestamp;
 
 const COLUMNS: &str = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, \
-                       signed_seq, ended_seq";
+                       signed_seq, ended_seq, released";
 /// Columns of texts and where they are.
 const TEXTS: [(usize, &str); 8] = [
     (1, "uid"),
@@ -80,7 +80,8 @@ fn compare(intent: &Entry, row: &Cells, key: &RandomState, tally: &mut Tally) ->
     let state = row.str(11);
     let contradiction = || format!("its state is {state:?}, which does not go with the entries that it names");
     let known = state.parse().map_err(|()| contradiction())?;
-    let fate = Fate { uid: row.str(1), serial: row.str(8), state: known, signed: row.count(12), ended: row.count(13) };
+    let (signed, ended, released) = (row.count(12), row.count(13), row.count(14));
+    let fate = Fate { uid: row.str(1), serial: row.str(8), state: known, signed, ended, released };
     if tally.row(key, fate) { Ok(()) } else { Err(contradiction()) }
 }
 

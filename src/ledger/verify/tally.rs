@@ -22,6 +22,8 @@ pub(super) struct Fate<'r> {
     pub(super) signed: u64,
     /// The entry that ended it; 0 for none.
     pub(super) ended: u64,
+    /// The entry after which its request may have another; 0 for none.
+    pub(super) released: u64,
 }
 
 impl Tally {
@@ -41,7 +43,7 @@ impl Tally {
 
     /// A row; `false` if it contradicts itself.
     pub(super) fn row(&mut self, key: &RandomState, fate: Fate<'_>) -> bool {
-        let Fate { uid, serial, state, signed, ended } = fate;
+        let Fate { uid, serial, state, signed, ended, released } = fate;
         if signed != 0 {
             self.index = self.index.wrapping_add(key.hash_one(("signed", signed, uid, serial)));
         }
@@ -49,9 +51,10 @@ impl Tally {
             self.index = self.index.wrapping_add(key.hash_one((state.name(), ended, uid, serial)));
         }
         match state {
-            State::Intent => signed == 0 && ended == 0,
-            State::Signed | State::Published => signed != 0 && ended == 0,
-            State::Unpublished | State::Abandoned => ended != 0,
+            State::Intent => signed == 0 && ended == 0 && released == 0,
+            State::Signed | State::Published => signed != 0 && ended == 0 && released == 0,
+            State::Unpublished => ended != 0 && released == 0,
+            State::Abandoned => ended != 0 && released == ended,
         }
     }
 }

@@ -84,6 +84,10 @@ pub(crate) fn mk_signed(n: u64) -> Record {
     Record::Signed { uid: format!("uid-{n}"), serial: format!("{n:032x}"), certificate: n.to_be_bytes().to_vec() }
 }
 
+pub(crate) fn mk_abandoned(n: u64) -> Record {
+    Record::Abandoned { uid: format!("uid-{n}"), serial: format!("{n:032x}"), reason: "It is gone.".to_owned() }
+}
+
 /// Certificates `mk_intent(n)`, each signed, many at once.
 pub(crate) async fn fill(hub: &Open, numbers: std::ops::Range<u64>) {
     let work = numbers.map(|n| {

@@ -4,14 +4,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use addon_signer::journal::record::Intent;
 use addon_signer::ledger::query::{Filter, Query};
-use addon_signer::ledger::{LedgerError, Location, Reader};
+use addon_signer::ledger::{Intended, LedgerError, Location, Reader};
 use addon_signer::timestamp::Timestamp;
 use sqlx::Connection;
 use tempfile::TempDir;
 
 use super::kit::Running;
 use super::rows::{run, sqlite, try_run};
+use super::{mk_abandoned, mk_intent};
 use crate::support::postgres::{Database, Options, PASSWORD, Postgres, programs};
 use crate::support::store::{TestStore, on_every_store};
 
@@ -142,26 +144,39 @@ async fn newer_schema_stops_the_program() {
     .await;
 }
 
+/// Makes of a ledger what the first version would have made.
+async fn make_first_schema(store: &TestStore) {
+    for index in ["signer", "addon", "agent", "issuer", "end", "seen", "uid", "open", "ended"] {
+        run(store, &format!("DROP INDEX certificates_{index}")).await;
+    }
+    run(store, "ALTER TABLE certificates DROP COLUMN released").await;
+    run(store, "CREATE UNIQUE INDEX certificates_uid ON certificates (uid) WHERE state <> 'abandoned'").await;
+    run(store, "CREATE INDEX certificates_open ON certificates (seq) WHERE state IN ('intent', 'signed')").await;
+    run(store, "CREATE INDEX certificates_ended ON certificates (seq) WHERE state IN ('unpublished', 'abandoned')")
+        .await;
+    run(store, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
+}
+
 #[tokio::test]
 async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
     on_every_store(async |store| {
         let running = Running::start(&store.url());
         running.issue(1).await;
+        running.ledger.intend(mk_intent(2)).await.unwrap();
+        running.ledger.append(mk_abandoned(2), "").await.unwrap();
         running.stop().await;
-        for index in ["signer", "addon", "agent", "issuer", "end", "seen"] {
-            run(store, &format!("DROP INDEX certificates_{index}")).await;
-        }
-        run(store, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
+        make_first_schema(store).await;
         let location: Location = store.url().parse().unwrap();
         let error = Reader::open(location.clone()).await.err().unwrap();
         assert!(matches!(error, LedgerError::Older { found: 1, .. }), "{error}");
         let running = Running::start(&store.url());
-        running.issue(2).await;
+        let again = Intent { uid: "uid-2".to_owned(), ..mk_intent(3) };
+        assert_eq!(running.ledger.intend(again).await, Ok(Intended::Recorded), "its first intent was abandoned");
         running.stop().await;
         let agent = Some("telemetry".to_owned());
         let query = Query { filter: Filter { agent, ..Filter::default() }, ..Query::default() };
         let found = Reader::open(location).await.unwrap().list(&query, Timestamp::from_unix(0)).await.unwrap();
-        assert_eq!(found.len(), 2);
+        assert_eq!(found.len(), 3);
         run(store, "DROP INDEX certificates_agent").await; // it was made again
     })
     .await;
@@ -212,6 +227,26 @@ async fn entries_cannot_be_altered_or_deleted_by_mistake() {
             "UPDATE entries SET entry = ''",
             "DELETE FROM entries WHERE seq = 2",
             "INSERT INTO entries SELECT * FROM entries",
+        ] {
+            try_run(store, sql).await.expect_err(sql);
+        }
+    })
+    .await;
+}
+
+/// The program looks before it decides; the store is the second to know.
+#[tokio::test]
+async fn the_store_has_no_second_row_that_stands_for_a_request() {
+    on_every_store(async |store| {
+        let running = Running::start(&store.url());
+        running.issue(1).await;
+        running.stop().await;
+        let columns = "request, signer, cluster, addon, agent, issuer, not_before, not_after, state";
+        for sql in [
+            &format!(
+                "INSERT INTO certificates (seq, uid, serial, {columns}) SELECT 9, uid, '9', {columns} FROM certificates"
+            ),
+            "UPDATE certificates SET released = 9",
         ] {
             try_run(store, sql).await.expect_err(sql);
         }

@@ -11,7 +11,7 @@ use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 
 use super::rows::{self, run};
-use super::{Open, fill, mk_intent, mk_signed, open, options, sqlite};
+use super::{Open, fill, mk_abandoned, mk_intent, mk_signed, open, options, sqlite};
 use crate::support::store::{TestStore, on_every_store};
 
 const CERTIFICATES: u64 = 700;
@@ -45,15 +45,12 @@ async fn prepare(location: &Location) -> Head {
     for n in CERTIFICATES..CERTIFICATES + 3 {
         hub.ledger.intend(mk_intent(n)).await.unwrap();
     }
-    let serial = |n: u64| format!("{n:032x}");
-    let reason = || "It is gone.".to_owned();
-    let abandoned = CERTIFICATES + 1;
-    let uid = format!("uid-{abandoned}");
-    hub.ledger.append(Record::Abandoned { uid, serial: serial(abandoned), reason: reason() }, "").await.unwrap();
+    hub.ledger.append(mk_abandoned(CERTIFICATES + 1), "").await.unwrap();
     let (ledger, tip) = tip(&hub);
     let head = Head::sign(&ledger, tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap();
     let uid = "uid-5".to_owned();
-    hub.ledger.append(Record::Unpublished { uid, serial: serial(5), reason: reason() }, "").await.unwrap();
+    let (serial, reason) = (format!("{:032x}", 5), "It is gone.".to_owned());
+    hub.ledger.append(Record::Unpublished { uid, serial, reason }, "").await.unwrap();
     hub.close().await;
     head
 }
@@ -159,7 +156,7 @@ async fn rows_of_the_index_that_were_altered_are_named() {
 async fn altered_index(store: &TestStore, location: &Location) {
     prepare(location).await;
     rows::disarm(store).await;
-    let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, signed_seq, ended_seq";
+    let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, signed_seq, ended_seq, released";
     let undo = format!("DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM saved");
     let of = |uid: &str| format!("(SELECT seq FROM saved WHERE uid = 'uid-{uid}')");
     for (change, uid, what) in [
@@ -167,6 +164,7 @@ async fn altered_index(store: &TestStore, location: &Location) {
         ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-300'", "300", "not-after is "),
         ("UPDATE certificates SET state = 'intent' WHERE uid = 'uid-300'", "300", "its state is \"intent\""),
         ("UPDATE certificates SET state = 'published' WHERE uid = 'uid-5'", "5", "its state is \"published\""),
+        ("UPDATE certificates SET released = 0 WHERE uid = 'uid-701'", "701", "its state is \"abandoned\""),
         ("DELETE FROM certificates WHERE uid = 'uid-300'", "300", "no row for it"),
         (
             "UPDATE certificates SET signed_seq = 3, state = 'signed' WHERE uid = 'uid-702'",
@@ -197,12 +195,12 @@ async fn altered_index(store: &TestStore, location: &Location) {
             "is signed by entry 0, and here it is unpublished",
         ),
         (
-            "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL",
+            "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0",
             "1",
             "it has the certificate 00, which no entry decided on",
         ),
         (
-            "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL",
+            "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0",
             "99999",
             "it has the certificate 00, which no entry decided on",
         ),
