@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use addon_signer::ca::authority::Authority;
 use addon_signer::ca::bundle::Bundle;
-use addon_signer::ca::issuer::{Issued, Issuer, Serial};
+use addon_signer::ca::issuer::{Issued, Issuer};
+use addon_signer::ca::serial::Serial;
 use addon_signer::csr::CertificateRequest;
 use addon_signer::identity::AddOnName;
 use addon_signer::policy::{SignerRules, Submission, evaluate};
@@ -64,7 +65,7 @@ impl Hub {
 
     fn whole(&self) -> Issued {
         let approved = evaluate(&self.rules, &self.submission, &self.registry).unwrap();
-        let prepared = self.issuer.prepare(approved, Serial::random(&self.rng).unwrap(), NOW).unwrap();
+        let prepared = self.issuer.prepare(approved, Serial::new(NOW, &self.rng).unwrap(), NOW).unwrap();
         self.issuer.sign(prepared, &self.published, NOW, &self.rng).unwrap()
     }
 }
@@ -141,7 +142,7 @@ fn benches(criterion: &mut Criterion) {
         bencher.iter(|| evaluate(&hub.rules, black_box(&hub.submission), &hub.registry).unwrap());
     });
     let approved = evaluate(&hub.rules, &hub.submission, &hub.registry).unwrap();
-    let prepare = || hub.issuer.prepare(approved.clone(), Serial::random(&hub.rng).unwrap(), NOW).unwrap();
+    let prepare = || hub.issuer.prepare(approved.clone(), Serial::new(NOW, &hub.rng).unwrap(), NOW).unwrap();
     group.bench_function("prepare", |bencher| bencher.iter(prepare));
     let sign = |prepared| hub.issuer.sign(prepared, &hub.published, NOW, &hub.rng).unwrap();
     group.bench_function("sign and check", |bencher| {

@@ -20,7 +20,7 @@
 //! | [`identity`] | names of clusters, addons, agents; the convention that writes and reads them as one user |
 //! | [`csr`], [`public_key`] | PKCS#10 and the keys in it, read strictly, possession proven; [`csr::build`] writes one |
 //! | [`policy`] | the rules; makes [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
-//! | [`ca`] | `authority`: one CA certificate. `bundle`: anchors. `issuer`: prepare, sign, compare, verify. `tbs`: the template. `line`: Next, Active, Old, and the one step that may be taken |
+//! | [`ca`] | `authority`: one CA certificate. `bundle`: anchors. `issuer`: prepare, sign, compare, verify. `tbs`: the template. `serial`: serial numbers. `line`: Next, Active, Old, and the one step that may be taken |
 //! | [`registry`] | which addon of which cluster is registered now, and which of its certificates are revoked |
 //! | [`trust`] | the value that the hub hands to the gateway: whom to trust for what, and where requests go |
 //! | [`rate`], [`throttle`] | how many certificates one identity may get; how many like events are written one by one |

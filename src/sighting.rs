@@ -26,7 +26,7 @@ const UNUSED: i64 = i64::MIN;
 /// One certificate, when it was last used and from where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
-    /// The serial number in 32 lower-case hexadecimal digits.
+    /// The serial number as [`Serial`](crate::ca::serial::Serial) writes it.
     pub serial: String,
     /// The id of the authority that signed it.
     pub issuer: String,

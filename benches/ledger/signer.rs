@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use addon_signer::ca::authority::Authority;
 use addon_signer::ca::bundle::Bundle;
-use addon_signer::ca::issuer::{Issuer, Serial};
+use addon_signer::ca::issuer::Issuer;
+use addon_signer::ca::serial::Serial;
 use addon_signer::clock::Clock;
 use addon_signer::identity::AddOnName;
 use addon_signer::journal::entry::{Entry, Hash, Tip};
@@ -49,7 +50,7 @@ impl Signer {
 
     /// Decides, records, signs, checks, records. Without a ledger only what is between.
     pub(crate) async fn issue(&self, ledger: Option<&Ledger>) {
-        let serial = Serial::random(&self.rng).unwrap();
+        let serial = Serial::new(Clock::default().now(), &self.rng).unwrap();
         let prepared = self.issuer.prepare(self.approved.clone(), serial, self.now).unwrap();
         let n = self.serials.fetch_add(1, Ordering::Relaxed);
         let uid = mk_uid(&format!("{} {n}", std::process::id()));
@@ -80,7 +81,7 @@ impl Signer {
 
     /// A certificate.
     pub(crate) fn certificate(&self) -> Vec<u8> {
-        let serial = Serial::random(&self.rng).unwrap();
+        let serial = Serial::new(self.now, &self.rng).unwrap();
         let prepared = self.issuer.prepare(self.approved.clone(), serial, self.now).unwrap();
         self.issuer.sign(prepared, &self.published, self.now, &self.rng).unwrap().certificate.to_vec()
     }
@@ -114,9 +115,12 @@ fn mk_uid(of: &str) -> String {
 }
 
 fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
-    let cluster = format!("cluster{}", n % 2000);
+    let uid = mk_uid(&n.to_string());
+    // Those that ask at the same time are no neighbours.
+    let cluster = format!("cluster{}", u32::from_str_radix(&uid[..8], 16).unwrap() % 2000);
+    let serial = format!("{:08x}{}", now.unix() / 2, &Hash::of(&format!("serial {n}")).to_string()[..32]);
     Intent {
-        uid: mk_uid(&n.to_string()),
+        uid,
         request: format!("addon-{cluster}-telemetry-{n:05}"),
         signer: "telemetry".to_owned(),
         generation: 1,
@@ -126,7 +130,7 @@ fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
         addon: "telemetry".to_owned(),
         agent: "telemetry".to_owned(),
         issuer: issuer.to_owned(),
-        serial: Hash::of(&format!("serial {n}")).to_string()[..32].to_owned(),
+        serial,
         not_before: now.minus(Duration::from_secs(300)),
         not_after: now.plus(Duration::from_secs(86_400)),
         prepared: now,

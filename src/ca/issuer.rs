@@ -1,8 +1,6 @@
 //! Issuing: [`Issuer::prepare`] fixes every byte that will be signed, [`Issuer::sign`] consumes it, and the result is
 //! parsed back, compared with what was intended, and verified with another library against the published bundle.
 
-use std::fmt;
-
 use der::Decode;
 use der::Encode;
 use der::asn1::{AnyRef, BitStringRef};
@@ -14,6 +12,7 @@ use x509_parser::prelude::FromDer;
 use crate::asn1;
 use crate::ca::authority::{Authority, BACKDATE};
 use crate::ca::bundle::{Bundle, BundleError, Purpose};
+use crate::ca::serial::Serial;
 use crate::ca::tbs::{self, Frame};
 use crate::policy::{Approved, MIN_LIFETIME, Profile};
 use crate::private_key::{KeyError, PrivateKey};
@@ -72,47 +71,6 @@ pub enum RecordFault {
 impl From<der::Error> for IssueError {
     fn from(error: der::Error) -> Self {
         Self::Encoding(error.to_string())
-    }
-}
-
-/// 128 random bits (CA/Browser Forum BR 7.1 asks for 64): unique without a register (invariant I4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Serial([u8; 16]);
-
-impl Serial {
-    /// Takes 16 random bytes.
-    ///
-    /// # Errors
-    /// [`KeyError::Random`] when the system has none.
-    pub fn random(rng: &dyn SecureRandom) -> Result<Self, KeyError> {
-        let mut bytes = [0; 16];
-        rng.fill(&mut bytes).map_err(|_| KeyError::Random)?;
-        Ok(Self(bytes))
-    }
-
-    /// Reads what its `Display` wrote. `None` for any other text.
-    pub fn from_hex(text: &str) -> Option<Self> {
-        let mut bytes = [0; 16];
-        if text.len() != 32 {
-            return None;
-        }
-        data_encoding::HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).ok()?;
-        Some(Self(bytes))
-    }
-
-    /// That of a certificate. `None` of one that cannot be read, or whose number is longer than ours are.
-    pub fn of(certificate: &[u8]) -> Option<Self> {
-        let (_, leaf) = X509Certificate::from_der(certificate).ok()?;
-        let number: Vec<u8> = leaf.raw_serial().iter().copied().skip_while(|byte| *byte == 0).collect();
-        let mut bytes = [0; 16];
-        bytes.get_mut(16_usize.checked_sub(number.len())?..)?.copy_from_slice(&number);
-        Some(Self(bytes))
-    }
-}
-
-impl fmt::Display for Serial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::hex::encode(&self.0))
     }
 }
 
@@ -188,7 +146,7 @@ impl Issued {
             (rest.is_empty(), RecordFault::Unreadable),
             (leaf.subject().as_raw() == approved.subject_der(), RecordFault::OtherSubject),
             (leaf.public_key().raw == approved.public_key_der(), RecordFault::OtherKey),
-            (is_serial(&leaf, serial), RecordFault::OtherSerial),
+            (Serial::of_leaf(&leaf) == Some(serial), RecordFault::OtherSerial),
         ];
         if let Some((_, fault)) = checks.into_iter().find(|(holds, _)| !holds) {
             return Err(fault);
@@ -241,7 +199,7 @@ impl Issuer {
         let not_before = approved.revoked_before().map_or(backdated, |revoked_before| backdated.max(revoked_before));
         let not_after = now.plus(approved.lifetime()).min(last);
         let frame = Frame {
-            serial: &serial.0,
+            serial: serial.as_bytes(),
             not_before,
             not_after,
             issuer: &self.authority,
@@ -291,7 +249,7 @@ fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), Issu
         (leaf.issuer().as_raw() == issuer.subject_der(), "issuer"),
         (leaf.subject().as_raw() == intent.approved.subject_der(), "subject"),
         (leaf.public_key().raw == intent.approved.public_key_der(), "public key"),
-        (is_serial(&leaf, intent.serial), "serial number"),
+        (Serial::of_leaf(&leaf) == Some(intent.serial), "serial number"),
         (leaf.validity().not_before.timestamp() == intent.not_before.unix(), "start"),
         (leaf.validity().not_after.timestamp() == intent.not_after.unix(), "end"),
         (leaf.validity().not_after.timestamp() <= issuer.not_after().unix(), "end, which is after its CA's"),
@@ -302,12 +260,6 @@ fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), Issu
         Some((_, what)) => Err(differs(what)),
         None => Ok(()),
     }
-}
-
-/// Without the zeros in front, which DER adds or drops (X.690 section 8.3.2).
-fn is_serial(leaf: &X509Certificate<'_>, serial: Serial) -> bool {
-    let (found, wanted) = (leaf.raw_serial().iter(), serial.0.iter());
-    found.skip_while(|byte| **byte == 0).eq(wanted.skip_while(|byte| **byte == 0))
 }
 
 fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {

@@ -4,4 +4,5 @@ pub mod authority;
 pub mod bundle;
 pub mod issuer;
 pub mod line;
+pub mod serial;
 mod tbs;

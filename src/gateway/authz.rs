@@ -93,7 +93,7 @@ pub struct Peer {
     pub signer: Arc<SignerTrust>,
     /// The id of the authority that signed.
     pub issuer: String,
-    /// The serial number in 32 hexadecimal digits.
+    /// The serial number as [`Serial`](crate::ca::serial::Serial) writes it.
     pub serial: String,
     /// The first second of the certificate.
     pub not_before: Timestamp,

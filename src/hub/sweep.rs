@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use crate::api::words;
-use crate::ca::issuer::Serial;
+use crate::ca::serial::Serial;
 use crate::clock::Clock;
 use crate::hub::lease::Leading;
 use crate::hub::plan::{has_condition, is_issued};

@@ -54,7 +54,7 @@ pub struct Intent {
     pub agent: String,
     /// The id of the authority that signs.
     pub issuer: String,
-    /// 32 lower-case hexadecimal digits.
+    /// As [`Serial`](crate::ca::serial::Serial) writes it.
     pub serial: String,
     /// The first second of the certificate.
     pub not_before: Timestamp,

@@ -22,8 +22,8 @@ use crate::timestamp::Timestamp;
 const CONNECTIONS: usize = 4;
 /// How long a store may take over one question.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Digits of a serial number.
-const SERIAL: usize = 32;
+/// Digits of a serial number; of one that an earlier version made.
+const SERIAL: (usize, usize) = (40, 32);
 
 /// Reads the ledger. Clones share their connections.
 #[derive(Clone)]
@@ -74,9 +74,8 @@ impl Reader {
     /// # Errors
     /// [`LedgerError`].
     pub async fn show(&self, name: &str) -> Result<Option<Details>, LedgerError> {
-        let by_uid = "uid = $1 AND state <> 'abandoned'"; // the condition of its index
-        let ways = [("serial = $1", normal_serial(name)), (by_uid, name.to_owned())];
-        let ways = ways.into_iter().chain([("request = $1 OR uid = $1", name.to_owned())]);
+        let ways = [("serial = $1", normal_serial(name)), ("uid = $1", name.to_owned())];
+        let ways = ways.into_iter().chain([("request = $1", name.to_owned())]);
         for (condition, value) in ways {
             let sql = format!(
                 "SELECT {COLUMNS}, signed_seq, ended_seq FROM certificates WHERE {condition} ORDER BY seq DESC LIMIT 1"
@@ -194,8 +193,9 @@ fn normal_serial(text: &str) -> String {
     let digits: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
     let hexadecimal = !digits.is_empty();
     let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0'); // DER may have one more byte
-    let is_serial = hexadecimal && digits.len() <= SERIAL && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    if is_serial { format!("{digits:0>SERIAL$}") } else { text.to_owned() }
+    let is_serial = hexadecimal && digits.len() <= SERIAL.0 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let width = if digits.len() > SERIAL.1 { SERIAL.0 } else { SERIAL.1 };
+    if is_serial { format!("{digits:0>width$}") } else { text.to_owned() }
 }
 
 #[cfg(test)]
@@ -214,7 +214,11 @@ mod tests {
         ] {
             assert_eq!(normal_serial(text), serial);
         }
-        for text in ["csr-1", "", "cdab0123456789abcdef0123456789abcd"] {
+        let serial = "0580b1c00123456789abcdef0123456789abcdef";
+        for text in [serial, &serial[1..], "05:80:B1:C0:01:23:45:67:89:AB:CD:EF:01:23:45:67:89:AB:CD:EF"] {
+            assert_eq!(normal_serial(text), serial);
+        }
+        for text in ["csr-1", "", "cd3580b1c00123456789abcdef0123456789abcdef"] {
             assert_eq!(normal_serial(text), text);
         }
     }

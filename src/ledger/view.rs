@@ -64,7 +64,7 @@ impl FromStr for State {
 pub struct Certificate {
     /// The entry of its intent; a later one has a larger number.
     pub seq: u64,
-    /// 32 lower-case hexadecimal digits.
+    /// As [`Serial`](crate::ca::serial::Serial) writes it.
     pub serial: String,
     /// What it has come to.
     pub state: State,

@@ -52,7 +52,7 @@ fn bundle(issuer: &Issuer) -> Bundle {
 
 fn issue(issuer: &Issuer, now: Timestamp) -> Result<Issued, IssueError> {
     let rng = SystemRandom::new();
-    let prepared = issuer.prepare(mk_approved(), Serial::random(&rng)?, now)?;
+    let prepared = issuer.prepare(mk_approved(), Serial::new(now, &rng)?, now)?;
     issuer.sign(prepared, &bundle(issuer), now, &rng)
 }
 
@@ -100,7 +100,7 @@ fn a_leaf_is_never_backdated_to_before_a_revocation() {
         [(ago(0), ago(0)), (ago(1), ago(1)), (ago(299), ago(299)), (ago(300), ago(300)), (ago(400), ago(300))]
     {
         let approved = mk_approved_after(Some(revoked_before));
-        let prepared = issuer.prepare(approved, Serial::random(&rng).unwrap(), NOW).unwrap();
+        let prepared = issuer.prepare(approved, Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
         let issued = issuer.sign(prepared, &bundle(&issuer), NOW, &rng).unwrap();
         let (_, leaf) = X509Certificate::from_der(&issued.certificate).unwrap();
         assert_eq!((leaf.validity().not_before.timestamp(), issued.not_before), (expected.unix(), expected));
@@ -112,7 +112,7 @@ fn a_leaf_is_never_backdated_to_before_a_revocation() {
 fn nothing_is_signed_before_a_revocation_has_come() {
     let (issuer, rng) = (mk_issuer(KeyKind::EcdsaP256, YEAR), SystemRandom::new());
     let approved = mk_approved_after(Some(NOW.plus(Duration::from_secs(1))));
-    let prepared = issuer.prepare(approved, Serial::random(&rng).unwrap(), NOW).unwrap();
+    let prepared = issuer.prepare(approved, Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
     let refused = issuer.sign(prepared, &bundle(&issuer), NOW, &rng);
     assert!(matches!(refused, Err(IssueError::NotAccepted(_))), "{refused:?}");
 }
@@ -129,7 +129,7 @@ fn an_issuer_near_its_end_or_before_its_start_does_not_issue() {
 fn a_leaf_that_the_published_bundle_does_not_accept_is_dropped() {
     let (issuer, other) = (mk_issuer(KeyKind::EcdsaP256, YEAR), mk_issuer(KeyKind::EcdsaP256, YEAR));
     let rng = SystemRandom::new();
-    let prepared = issuer.prepare(mk_approved(), Serial::random(&rng).unwrap(), NOW).unwrap();
+    let prepared = issuer.prepare(mk_approved(), Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
     let refused = issuer.sign(prepared, &bundle(&other), NOW, &rng);
     assert!(matches!(refused, Err(IssueError::NotAccepted(_))), "{refused:?}");
 }
@@ -147,7 +147,7 @@ fn serials_differ() {
     let issuer = mk_issuer(KeyKind::EcdsaP256, YEAR);
     let (a, b) = (issue(&issuer, NOW).unwrap(), issue(&issuer, NOW).unwrap());
     assert_ne!(a.serial, b.serial);
-    assert_eq!(a.serial.to_string().len(), 32);
+    assert_eq!(a.serial.to_string().len(), 40);
 }
 
 #[test]

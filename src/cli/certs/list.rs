@@ -223,7 +223,7 @@ mod tests {
     fn mk_certificate() -> Certificate {
         Certificate {
             seq: 7,
-            serial: "0123456789abcdef".repeat(2),
+            serial: "01234567".repeat(5),
             state: State::Published,
             signer: "telemetry".to_owned(),
             cluster: "production-europe-west-17".to_owned(),
@@ -243,8 +243,8 @@ mod tests {
     #[test]
     fn tables_fit_and_serial_numbers_are_whole() {
         let text = as_table(&[mk_certificate()], Timestamp::from_unix(1), true);
-        let expected = "SERIAL                            STATE      CLUSTER           ADDON      NOT AFTER             LAST SEEN\n\
-                        0123456789abcdef0123456789abcdef  published  producti…west-17  telemetry  1970-01-02T00:00:00Z  -\n";
+        let expected = "SERIAL                                    STATE      CLUSTER           ADDON      NOT AFTER             LAST SEEN\n\
+                        0123456701234567012345670123456701234567  published  producti…west-17  telemetry  1970-01-02T00:00:00Z  -\n";
         assert_eq!(text, expected);
         assert!(as_table(&[mk_certificate()], Timestamp::from_unix(86_401), false).contains("expired"));
         assert_eq!(cut("1234567890123456"), "1234567890123456");

@@ -3,7 +3,8 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, Cer
 use super::*;
 use crate::ca::authority::Authority;
 use crate::ca::bundle::Bundle;
-use crate::ca::issuer::{Issuer, Serial};
+use crate::ca::issuer::Issuer;
+use crate::ca::serial::Serial;
 use crate::policy::{ServingRules, Submission, evaluate_serving};
 
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
@@ -53,7 +54,7 @@ fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> Certifica
         ..Submission::default()
     };
     let approved = evaluate_serving(&rules, &submission).unwrap();
-    let prepared = issuer.prepare(approved, Serial::random(&rng).unwrap(), NOW).unwrap();
+    let prepared = issuer.prepare(approved, Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
     issuer.sign(prepared, &mk_trust(issuer).serving_anchors.unwrap(), NOW, &rng).unwrap().certificate
 }
 

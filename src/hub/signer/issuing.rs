@@ -15,7 +15,8 @@ use super::held::Unusable;
 use super::{Kind, SOON, Signer, SignerError};
 use crate::audit::Grant;
 use crate::ca::bundle::{Bundle, Purpose};
-use crate::ca::issuer::{Issued, Prepared, RecordFault, Serial};
+use crate::ca::issuer::{Issued, Prepared, RecordFault};
+use crate::ca::serial::Serial;
 use crate::hub::keeper::{ReadyLine, Reserve};
 use crate::journal::record::{Intent, Record};
 use crate::ledger::{Existing, Intended};
@@ -116,7 +117,7 @@ impl Signer {
         }
         let profile = approved.profile().clone();
         let issuer = &signing.ready.stored.issuer;
-        let prepared = issuer.prepare(approved.clone(), Serial::random(&SystemRandom::new())?, now)?;
+        let prepared = issuer.prepare(approved.clone(), Serial::new(now, &SystemRandom::new())?, now)?;
         // Persisted before it is signed: an anchor is dropped only when no leaf of it can live any more (invariant I6).
         if !self.reserved(&signing.ready, prepared.not_after()).await {
             return Ok(Outcome::NotYet);

@@ -9,7 +9,8 @@ use addon_signer::agent::store::Store;
 use addon_signer::agent::{Agent, Settings, Timing};
 use addon_signer::ca::authority::Authority;
 use addon_signer::ca::bundle::Bundle;
-use addon_signer::ca::issuer::{Issuer, Serial};
+use addon_signer::ca::issuer::Issuer;
+use addon_signer::ca::serial::Serial;
 use addon_signer::clock::Clock;
 use addon_signer::csr::build::Wish;
 use addon_signer::identity::{AddOnName, Convention, PeerIdentity};
@@ -183,7 +184,7 @@ pub(super) fn bundle(issuer: &Issuer) -> Bundle {
 
 fn issue(issuer: &Issuer, approved: Approved, clock: &Clock) -> CertificateDer<'static> {
     let rng = SystemRandom::new();
-    let prepared = issuer.prepare(approved, Serial::random(&rng).unwrap(), clock.now()).unwrap();
+    let prepared = issuer.prepare(approved, Serial::new(clock.now(), &rng).unwrap(), clock.now()).unwrap();
     issuer.sign(prepared, &bundle(issuer), clock.now(), &rng).unwrap().certificate
 }
 

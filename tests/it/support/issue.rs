@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use addon_signer::ca::authority::Authority;
 use addon_signer::ca::bundle::Bundle;
-use addon_signer::ca::issuer::{Issuer, Serial};
+use addon_signer::ca::issuer::Issuer;
+use addon_signer::ca::serial::Serial;
 use addon_signer::csr::build::Wish;
 use addon_signer::identity::{Convention, PeerIdentity};
 use addon_signer::policy::{self, Approved, ServingRules, SignerRules, Submission};
@@ -85,13 +86,13 @@ impl Ca {
             ..Wish::default()
         };
         let rng = SystemRandom::new();
-        let prepared = self.0.prepare(approve_server(&wish, request), Serial::random(&rng).unwrap(), now).unwrap();
+        let prepared = self.0.prepare(approve_server(&wish, request), Serial::new(now, &rng).unwrap(), now).unwrap();
         self.0.sign(prepared, &self.bundle(), now, &rng).unwrap().pem()
     }
 
     fn issue(&self, approved: Approved, key: PrivateKeyDer<'static>, now: Timestamp) -> Leaf {
         let rng = SystemRandom::new();
-        let prepared = self.0.prepare(approved, Serial::random(&rng).unwrap(), now).unwrap();
+        let prepared = self.0.prepare(approved, Serial::new(now, &rng).unwrap(), now).unwrap();
         let issued = self.0.sign(prepared, &self.bundle(), now, &rng).unwrap();
         Leaf { certificate: issued.certificate, key, serial: issued.serial.to_string(), not_after: issued.not_after }
     }
