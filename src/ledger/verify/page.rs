@@ -6,7 +6,7 @@ use std::hash::RandomState;
 use super::tally::{Fate, Tally};
 use crate::journal::page::{self, Link};
 use crate::journal::scan::{Scanned, utc};
-use crate::ledger::connection::{Cells, Connection, Value};
+use crate::ledger::connection::{Connection, Shown, Value};
 
 /// Rows `first` to `last`.
 #[derive(Debug, Clone, Copy)]
@@ -64,8 +64,8 @@ pub(super) async fn check(
     let values = [Value::from("\n"), UNIT.to_string().into()].into_iter().chain(bounds).collect();
     let mut chunks = chunks.into_iter();
     let mut page: Option<Checked> = None;
-    let good = |cells: Cells| {
-        let checked = judge(chunks.next()?, &cells, key)?;
+    let good = |row: &Shown<'_>| {
+        let checked = judge(chunks.next()?, *row, key)?;
         match &mut page {
             None => page = Some(checked),
             Some(page) => page.add(checked)?,
@@ -95,7 +95,7 @@ fn select(connection: &Connection, chunks: usize) -> String {
     (0..chunks).map(select).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-fn judge(range: Range, row: &Cells, key: &RandomState) -> Option<Checked> {
+fn judge(range: Range, row: Shown<'_>, key: &RandomState) -> Option<Checked> {
     let rows = row.str(3);
     let mut rows = rows.split('\n').filter(|_| !rows.is_empty());
     let (mut tally, mut certificates) = (Tally::default(), 0);
