@@ -160,31 +160,38 @@ fn record(
     (writer, epoch): (Writer, u64),
     notes: Notes,
 ) {
-    let ended = |what: &str| Err(HubError::TaskEnded(what.to_owned()));
     let location = writer.location();
     tasks.spawn(async move {
         writer.run(epoch).await?;
-        ended("writer of the ledger")
+        Err(HubError::TaskEnded("writer of the ledger".to_owned()))
     });
     let (ledger, registry) = (links.ledger.clone(), links.registry.clone());
-    tasks.spawn(async move {
-        notes.keep(ledger, registry).await;
-        ended("record of changes")
-    });
+    tasks.spawn(until_the_writer_ends(async move { notes.keep(ledger, registry).await }));
     let ledger = (links.ledger.clone(), location);
     let heads = Heads::new(&links.client, &settings.namespace, links.clock.clone(), ledger, links.leading.clone());
-    tasks.spawn(async move {
-        heads.keep().await;
-        ended("heads of the ledger")
-    });
+    tasks.spawn(until_the_writer_ends(heads.keep()));
     let sweep = Sweep::new(&links.client, links.clock.clone(), links.ledger.clone(), links.leading.clone());
-    tasks.spawn(async move {
-        sweep.keep().await;
-        ended("sweep of the ledger")
-    });
+    tasks.spawn(until_the_writer_ends(sweep.keep()));
     let (ledger, seen, clock) = (links.ledger.clone(), links.seen.clone(), links.clock.clone());
-    tasks.spawn(async move {
-        chronicle::keep_seen(ledger, seen, clock).await;
-        ended("record of use")
-    });
+    tasks.spawn(until_the_writer_ends(chronicle::keep_seen(ledger, seen, clock)));
+}
+
+/// What feeds the writer ends when that has ended, and may be seen to end before it: only the writer says why, so it says nothing.
+async fn until_the_writer_ends(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
+    feeder.await;
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_hub_ends_for_the_writers_reason_and_not_because_of_what_feeds_it() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(until_the_writer_ends(async {}));
+        tokio::task::yield_now().await;
+        tasks.spawn(async { Err(HubError::Ledger(LedgerError::Stopped)) });
+        assert!(matches!(tasks.join_next().await, Some(Ok(Err(HubError::Ledger(_))))));
+    }
 }
