@@ -1,6 +1,7 @@
 //! The AddOnSigner resource and the slices of OCM's types that we use. Types and pure functions only: nothing here
 //! talks to an API server.
 
+pub mod manager;
 pub mod ocm;
 pub mod rules;
 pub mod signer;

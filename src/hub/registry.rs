@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
 
+use crate::api::manager::annotator;
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
 use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
@@ -34,10 +35,15 @@ pub(super) struct Recorded {
 
 impl Recorded {
     fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
+        self.write_by("", change);
+    }
+
+    /// What follows from an addon whose [`ocm::ANNOTATION_SUSPENDED`] that program wrote.
+    fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
         // Told after the lock is given back: requests wait for it.
         for change in self.registry.write(change) {
             self.audit.standing(&change);
-            self.notes.standing(&change);
+            self.notes.standing(&change, annotator);
             if change.change == Standing::Registered {
                 // It may have come back without what was revoked before it went.
                 self.notes.revocation(&self.registry, &change.cluster, &change.addon);
@@ -216,7 +222,9 @@ fn record_cluster(registry: &Recorded, object: &DynamicObject) {
 
 fn record_addon(registry: &Recorded, object: &DynamicObject) {
     if let Some((cluster, addon, found)) = addon_entry(object) {
-        registry.write(|registry| registry.put_addon(cluster, addon, Some(found)));
+        registry.write_by(annotator(&object.metadata, ocm::ANNOTATION_SUSPENDED), |registry| {
+            registry.put_addon(cluster, addon, Some(found))
+        });
     }
 }
 

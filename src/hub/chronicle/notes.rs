@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::api::AddOnSigner;
+use crate::api::manager::last_manager;
 use crate::clock::Clock;
 use crate::identity::{AddOnName, ClusterName};
 use crate::journal::record::Record;
@@ -47,15 +48,16 @@ impl Notes {
         }
     }
 
-    /// The standing of an addon on a cluster changed.
-    pub(crate) fn standing(&self, change: &StandingChange) {
+    /// The standing of an addon on a cluster changed. `annotator` is the program that wrote the annotation which suspends it.
+    pub(crate) fn standing(&self, change: &StandingChange, annotator: &str) {
         let StandingChange { cluster, addon, change, cause: _ } = change;
         if let Standing::Revoked(_) | Standing::Unrevoked(_) = change {
             return self.note_revocation((cluster, addon), change.revocation());
         }
         if lock(&self.0.addons).contains(addon) {
+            let actor = if matches!(change, Standing::Suspended | Standing::Resumed) { annotator } else { "" };
             let (cluster, addon, change) = (cluster.to_string(), addon.to_string(), change.word().to_owned());
-            self.note(Record::Standing { cluster, addon, change }, "");
+            self.note(Record::Standing { cluster, addon, change }, actor);
         }
     }
 
@@ -81,7 +83,10 @@ impl Notes {
         let name = object.metadata.name.clone().unwrap_or_default();
         let generation = object.metadata.generation.unwrap_or_default();
         let Ok(after) = serde_json::to_string(&object.spec) else { return }; // a spec that was read can be written
-        self.note(Record::Signer { signer: name, generation, before: String::new(), after }, &last_manager(object));
+        self.note(
+            Record::Signer { signer: name, generation, before: String::new(), after },
+            last_manager(&object.metadata),
+        );
     }
 
     /// An AddOnSigner was deleted.
@@ -195,13 +200,6 @@ pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
 
 fn gone(signer: &str) -> Record {
     Record::Signer { signer: signer.to_owned(), generation: 0, before: String::new(), after: String::new() }
-}
-
-/// Kubernetes does not say which user wrote an object, only by which program: the field manager of the last change.
-fn last_manager(object: &AddOnSigner) -> String {
-    let entries = object.metadata.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
-    let last = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
-    last.and_then(|entry| entry.manager.clone()).unwrap_or_default()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,0 +1,46 @@
+//! By which program an object was written (`metadata.managedFields`): Kubernetes tells no controller which user it was.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+
+/// The field manager of the last change of anything but a subresource; empty where the API server kept none.
+#[must_use]
+pub fn last_manager(object: &ObjectMeta) -> &str {
+    let last = entries(object).max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    last.and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
+}
+
+/// The field manager that set an annotation; empty if it is not there, because who takes one away leaves no trace.
+#[must_use]
+pub fn annotator<'m>(object: &'m ObjectMeta, annotation: &str) -> &'m str {
+    let field = format!("f:{annotation}");
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:metadata")?.get("f:annotations"));
+        fields.is_some_and(|fields| fields.get(&field).is_some())
+    };
+    entries(object).find(owns).and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
+}
+
+fn entries(object: &ObjectMeta) -> impl Iterator<Item = &ManagedFieldsEntry> {
+    object.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_set_the_annotation_is_told_from_who_wrote_last() {
+        let entry = |manager: &str, second: u8, fields: serde_json::Value| json!({ "manager": manager, "operation": "Update", "time": format!("2026-11-21T00:00:0{second}Z"), "fieldsType": "FieldsV1", "fieldsV1": fields });
+        let annotations = json!({ "f:metadata": { "f:annotations": { ".": {}, "f:addon-signer.io/suspended": {} } } });
+        let mut status = entry("agent", 9, json!({ "f:status": {} }));
+        status["subresource"] = json!("status");
+        let object = json!({ "managedFields": [entry("installer", 1, json!({ "f:spec": {} })), entry("kubectl-annotate", 2, annotations), entry("controller", 3, json!({ "f:spec": {} })), status] });
+        let object: ObjectMeta = serde_json::from_value(object).unwrap();
+        assert_eq!(annotator(&object, "addon-signer.io/suspended"), "kubectl-annotate");
+        assert_eq!(annotator(&object, "addon-signer.io/revoked-by"), "");
+        assert_eq!(last_manager(&object), "controller");
+        assert_eq!(last_manager(&ObjectMeta::default()), "");
+    }
+}
