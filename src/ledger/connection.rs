@@ -20,8 +20,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
 /// Blocks of file systems have as much: a smaller page that is written costs them reading the block first.
 const PAGE: u32 = 4096;
-/// KiB at most, and no more than is needed. UIDs and serial numbers are random, so that each certificate touches a page of either
-/// index wherever it is: so many certificates' as are in here cost no reading.
+/// KiB at most, and no more than is needed. UIDs are random, so that each certificate touches a page of their index wherever it is:
+/// so many certificates' as are in here cost no reading.
 const CACHE: &str = "-131072";
 /// A commit folds the journal into the file when it has so many pages, 256 MiB: the writer does it before, and without commits waiting.
 const WAL_PAGES: &str = "65536";

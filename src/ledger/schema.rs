@@ -2,9 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::SqliteConnection;
+use tokio::time::timeout;
+use tracing::info;
 
 use super::connection::Connection;
 use super::error::classify;
@@ -18,18 +21,36 @@ const APPLICATION_ID: i64 = 0x4153_676e;
 /// https://www.sqlite.org/fileformat.html section 1.3.
 const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
 
-/// Opens a ledger to write: made if it is not there, brought to this program's schema if it is older.
+/// How long a ledger of before may take to be brought to this schema: an index of ten million rows takes a minute.
+const UPGRADE: Duration = Duration::from_secs(3_600);
+
+/// Opens a ledger to write: made if it is not there, brought to this program's schema if it is older. `patience` is for each step but
+/// that one.
 ///
 /// The caller holds the lock of a file; PostgreSQL has one of its own for migrations.
-pub(crate) async fn open(location: &Location) -> Result<Connection, LedgerError> {
+pub(crate) async fn open(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
+    let late = |_| classify(location, &sqlx::Error::PoolTimedOut);
+    let (mut connection, found) = timeout(patience, connect(location)).await.map_err(late)??;
+    let ours = latest();
+    let is_upgrade = 0 < found && found < ours;
+    if is_upgrade {
+        info!(ledger = %location, found, ours, "Bringing the ledger to a new schema; of millions of rows that takes minutes");
+    }
+    let patience = if is_upgrade { UPGRADE } else { patience };
+    timeout(patience, migrate(location, &mut connection)).await.map_err(late)??;
+    Ok(connection)
+}
+
+/// A connection to write by, and the schema that it finds; 0 if there is none yet.
+async fn connect(location: &Location) -> Result<(Connection, i64), LedgerError> {
     if let Location::Sqlite(path) = location {
         lock::create_private(path)?;
     }
     refuse_other_file(location)?;
     let mut connection = Connection::open(location).await?;
     refuse_foreign(location, &mut connection).await?;
-    migrate(location, &mut connection).await?;
-    Ok(connection)
+    let found = version(location, &mut connection).await?;
+    Ok((connection, found))
 }
 
 /// Opens a ledger to read; one that is older or newer than this program is refused.
@@ -46,18 +67,26 @@ pub(crate) async fn open_to_archive(location: &Location) -> Result<Connection, L
 
 async fn as_it_is(location: &Location, mut connection: Connection) -> Result<Connection, LedgerError> {
     refuse_foreign(location, &mut connection).await?;
-    let sql = "SELECT CAST(MAX(version) AS BIGINT) FROM _sqlx_migrations".to_owned();
-    let found = match connection.rows(sql, Vec::new()).await {
-        Ok(rows) => rows.first().and_then(|row| row.int(0)).unwrap_or(0),
-        Err(sqlx::Error::Database(_)) => 0, // no such table
-        Err(error) => return Err(classify(location, &error)),
-    };
-    let ours = SQLITE.iter().map(|migration| migration.version).max().unwrap_or(0);
-    match found {
-        found if found == ours => Ok(connection),
+    match version(location, &mut connection).await? {
+        found if found == latest() => Ok(connection),
         0 => Err(LedgerError::Foreign { ledger: location.to_string(), cause: "it is empty".to_owned() }),
-        found if found > ours => Err(LedgerError::Newer { ledger: location.to_string(), found }),
-        _ => Err(LedgerError::Older { ledger: location.to_string(), found }),
+        found if found > latest() => Err(LedgerError::Newer { ledger: location.to_string(), found }),
+        found => Err(LedgerError::Older { ledger: location.to_string(), found }),
+    }
+}
+
+/// The schema of this program.
+fn latest() -> i64 {
+    SQLITE.iter().map(|migration| migration.version).max().unwrap_or(0)
+}
+
+/// The schema of a ledger; 0 if it has none yet.
+async fn version(location: &Location, connection: &mut Connection) -> Result<i64, LedgerError> {
+    let sql = "SELECT CAST(MAX(version) AS BIGINT) FROM _sqlx_migrations".to_owned();
+    match connection.rows(sql, Vec::new()).await {
+        Ok(rows) => Ok(rows.first().and_then(|row| row.int(0)).unwrap_or(0)),
+        Err(sqlx::Error::Database(_)) => Ok(0), // no such table
+        Err(error) => Err(classify(location, &error)),
     }
 }
 

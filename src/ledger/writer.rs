@@ -200,14 +200,12 @@ impl Writer {
         if let (Location::Sqlite(path), None) = (&location, &self.lock) {
             self.lock = Some(lock::take(path, &self.options.replica)?);
         }
-        let opened = timeout(PATIENCE, async {
-            let mut connection = schema::open(&location).await?;
-            let store = self.take_over(&mut connection).await;
-            let (ledger, tip) = store.map_err(|error| self.explain(error))?;
-            let folding = Folding::new(&location, tip.seq);
-            Ok(Store { connection, ledger, tip, folding, clock_behind: false })
-        });
-        opened.await.unwrap_or_else(|_| Err(classify(&location, &sqlx::Error::PoolTimedOut)))
+        let mut connection = schema::open(&location, PATIENCE).await?;
+        let taken = timeout(PATIENCE, self.take_over(&mut connection)).await;
+        let taken = taken.unwrap_or_else(|_| Err(BatchError::Store(sqlx::Error::PoolTimedOut)));
+        let (ledger, tip) = taken.map_err(|error| self.explain(error))?;
+        let folding = Folding::new(&location, tip.seq);
+        Ok(Store { connection, ledger, tip, folding, clock_behind: false })
     }
 
     /// Raises the fence, and says in the chain that this process writes from here on.

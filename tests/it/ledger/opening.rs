@@ -3,13 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use addon_signer::journal::record::Intent;
 use addon_signer::ledger::query::{Filter, Query};
 use addon_signer::ledger::{Intended, LedgerError, Location, Reader};
 use addon_signer::timestamp::Timestamp;
-use sqlx::Connection;
+use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use super::kit::Running;
 use super::rows::{run, sqlite, try_run};
@@ -144,18 +146,23 @@ async fn newer_schema_stops_the_program() {
     .await;
 }
 
-/// Makes of a ledger what the first version would have made.
-async fn make_first_schema(store: &TestStore) {
-    for index in ["signer", "addon", "agent", "issuer", "end", "seen", "uid", "open", "ended"] {
-        run(store, &format!("DROP INDEX certificates_{index}")).await;
-    }
-    run(store, "ALTER TABLE certificates DROP COLUMN released").await;
-    run(store, "CREATE UNIQUE INDEX certificates_uid ON certificates (uid) WHERE state <> 'abandoned'").await;
-    run(store, "CREATE INDEX certificates_open ON certificates (seq) WHERE state IN ('intent', 'signed')").await;
-    run(store, "CREATE INDEX certificates_ended ON certificates (seq) WHERE state IN ('unpublished', 'abandoned')")
-        .await;
-    run(store, "DELETE FROM _sqlx_migrations WHERE version > 1").await;
-}
+/// Make of a ledger what the first version would have made.
+const FIRST_SCHEMA: [&str; 14] = [
+    "DROP INDEX certificates_signer",
+    "DROP INDEX certificates_addon",
+    "DROP INDEX certificates_agent",
+    "DROP INDEX certificates_issuer",
+    "DROP INDEX certificates_end",
+    "DROP INDEX certificates_seen",
+    "DROP INDEX certificates_uid",
+    "DROP INDEX certificates_open",
+    "DROP INDEX certificates_ended",
+    "ALTER TABLE certificates DROP COLUMN released",
+    "CREATE UNIQUE INDEX certificates_uid ON certificates (uid) WHERE state <> 'abandoned'",
+    "CREATE INDEX certificates_open ON certificates (seq) WHERE state IN ('intent', 'signed')",
+    "CREATE INDEX certificates_ended ON certificates (seq) WHERE state IN ('unpublished', 'abandoned')",
+    "DELETE FROM _sqlx_migrations WHERE version > 1",
+];
 
 #[tokio::test]
 async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
@@ -165,7 +172,9 @@ async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
         running.ledger.intend(mk_intent(2)).await.unwrap();
         running.ledger.append(mk_abandoned(2), "").await.unwrap();
         running.stop().await;
-        make_first_schema(store).await;
+        for sql in FIRST_SCHEMA {
+            run(store, sql).await;
+        }
         let location: Location = store.url().parse().unwrap();
         let error = Reader::open(location.clone()).await.err().unwrap();
         assert!(matches!(error, LedgerError::Older { found: 1, .. }), "{error}");
@@ -180,6 +189,32 @@ async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
         run(store, "DROP INDEX certificates_agent").await; // it was made again
     })
     .await;
+}
+
+/// What a store may take over any other step is no limit for a schema: of a large ledger it would never come.
+#[tokio::test]
+async fn an_upgrade_may_take_longer_than_any_other_step() {
+    if programs().is_none() {
+        return;
+    }
+    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    server.create_database("ledger").await;
+    let url = server.url("ledger");
+    let running = Running::start(&url);
+    running.issue(1).await;
+    running.stop().await;
+    let mut holder = PgConnection::connect(&url).await.unwrap();
+    for sql in FIRST_SCHEMA.into_iter().chain(["BEGIN", "LOCK TABLE certificates"]) {
+        sqlx::raw_sql(sql).execute(&mut holder).await.unwrap();
+    }
+    let running = Running::start(&url);
+    let mut health = running.ledger.health();
+    let changed = timeout(Duration::from_secs(15), health.changed()).await;
+    assert!(changed.is_err(), "{:?}", *health.borrow());
+    sqlx::raw_sql("COMMIT").execute(&mut holder).await.unwrap();
+    running.up().await;
+    running.issue(2).await;
+    running.stop().await;
 }
 
 #[tokio::test]
