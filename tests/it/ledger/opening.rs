@@ -146,7 +146,7 @@ async fn newer_schema_stops_the_program() {
     .await;
 }
 
-/// Make of a ledger what the first version would have made.
+/// Makes of a ledger what the first version would have made.
 const FIRST_SCHEMA: [&str; 14] = [
     "DROP INDEX certificates_signer",
     "DROP INDEX certificates_addon",

@@ -1,5 +1,5 @@
 -- An update that changes a column of an index writes the index as well: that of the UIDs, which are random, somewhere else each
--- time. No index but those of the unfinished and of the ended speaks of what changes in the life of a row.
+-- time. No index speaks of what signing changes; of what comes later those of the unfinished, the ended and the last use do.
 ALTER TABLE certificates ADD COLUMN released INTEGER NOT NULL DEFAULT 0 CHECK (released = 0 OR state = 'abandoned');
 UPDATE certificates SET released = ended_seq WHERE state = 'abandoned';
 -- One certificate per request: 0, or the entry that abandoned the row, after which the request may have another.
