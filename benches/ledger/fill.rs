@@ -120,15 +120,15 @@ impl Filler {
             }
             query.execute(inner).await.unwrap();
         });
-        let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, signed_seq, state, published_at, last_seen";
-        let sql = format!("INSERT INTO certificates ({columns}) VALUES {}", tuples(15, self.rows.len()));
+        let columns = "seq, requested, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, signed_seq, state, published_at, last_seen";
+        let sql = format!("INSERT INTO certificates ({columns}) VALUES {}", tuples(16, self.rows.len()));
         let rows = std::mem::take(&mut self.rows);
         on!(&mut self.raw, inner => {
             let mut query = sqlx::query(AssertSqlSafe(sql));
             for (seq, intent) in rows {
                 let seen = self.now.min(intent.not_after).unix();
                 let Intent { uid, request, signer, cluster, addon, agent, issuer, serial, .. } = intent;
-                query = query.bind(seq as i64).bind(uid).bind(request).bind(signer).bind(cluster).bind(addon).bind(agent);
+                query = query.bind(seq as i64).bind(intent.requested.unix()).bind(uid).bind(request).bind(signer).bind(cluster).bind(addon).bind(agent);
                 query = query.bind(issuer).bind(serial).bind(intent.not_before.unix()).bind(intent.not_after.unix());
                 query = query.bind(seq as i64 + 1).bind("published").bind(intent.prepared.unix()).bind(seen);
             }

@@ -8,44 +8,56 @@ use std::time::Instant;
 
 use addon_signer::ledger::Ledger;
 
-use super::signer::Signer;
+use super::signer::{Signer, Until};
 use super::{median, rate};
 
 /// Requests in flight.
 const AT_ONCE: u64 = 64;
-const ROUNDS: u32 = 5;
+const ROUNDS: usize = 24;
+const CONTESTANTS: usize = 6;
 
-/// Issuing on the two ledgers, without any, and the floor, in turn.
+/// Issuing on the two ledgers, without any, and the floor. In every other round the large ledger is before the small one: whoever
+/// comes after the floor finds the disk busy.
 pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger; 2], count: u64) {
-    let sizes = signer.sizes();
-    let mut rates: [Vec<f64>; 4] = Default::default();
+    let (sizes, [small, large]) = (signer.sizes(), ledgers);
+    let mut rates: [Vec<f64>; CONTESTANTS] = Default::default();
     // Uncounted: a hub that has run for a while has its store's pages in memory.
     for ledger in ledgers {
-        issue(signer, Some(ledger), 2 * count).await;
+        issue(signer, Some((ledger, Until::HandedOver)), 8 * count).await;
     }
-    for _ in 0..ROUNDS {
-        rates[0].push(issue(signer, None, count).await);
-        rates[1].push(append(dir, sizes, count));
-        rates[2].push(issue(signer, Some(ledgers[0]), count).await);
-        rates[3].push(issue(signer, Some(ledgers[1]), count).await);
+    for turn in 0..ROUNDS * CONTESTANTS {
+        let (round, at) = (turn / CONTESTANTS, turn % CONTESTANTS);
+        let contestant = if at < 2 { at } else { at ^ (round % 2) };
+        let rate = match contestant {
+            0 => issue(signer, None, count).await,
+            1 => append(dir, sizes, count),
+            2 => issue(signer, Some((small, Until::Signed)), count).await,
+            3 => issue(signer, Some((large, Until::Signed)), count).await,
+            4 => issue(signer, Some((small, Until::HandedOver)), count).await,
+            _ => issue(signer, Some((large, Until::HandedOver)), count).await,
+        };
+        rates[contestant].push(rate);
     }
-    let [unrecorded, floor, small, large] = rates.map(median);
+    let rates = rates.map(median);
     println!(
         "\nissuing, {AT_ONCE} at once, medians of {ROUNDS} rounds of {count} in turn, certificates/s; entries of {} and {} bytes:",
         sizes[0], sizes[1]
     );
-    println!("  signing alone, not recorded            {unrecorded:9.0}");
-    println!("  appending and waiting for the disk     {floor:9.0}   (floor)");
-    println!("  durable, 10 thousand in the ledger     {small:9.0}   {:.2} of the floor; goal 5000", small / floor);
-    println!("  durable, the large ledger              {large:9.0}   {:.3} of the small one; goal 0.95", large / small);
+    let line = |name: &str, at: usize, ratio: String| println!("  {name:<40}{:7.0}   {ratio}", rates[at]);
+    line("signing alone, not recorded", 0, String::new());
+    line("appending and waiting for the disk", 1, "(floor)".to_owned());
+    line("durable, 10 thousand in the ledger", 2, format!("{:.2} of the floor; goal 5000", rates[2] / rates[1]));
+    line("durable, the large ledger", 3, format!("{:.3} of the small one; goal 0.95", rates[3] / rates[2]));
+    line("and handed over, 10 thousand", 4, String::new());
+    line("and handed over, the large ledger", 5, format!("{:.3} of the small one", rates[5] / rates[4]));
 }
 
 /// Certificates per second.
-async fn issue(signer: &Arc<Signer>, ledger: Option<&Ledger>, count: u64) -> f64 {
+async fn issue(signer: &Arc<Signer>, ledger: Option<(&Ledger, Until)>, count: u64) -> f64 {
     let started = Instant::now();
     let workers: Vec<_> = (0..AT_ONCE)
         .map(|_| {
-            let (signer, ledger) = (Arc::clone(signer), ledger.cloned());
+            let (signer, ledger) = (Arc::clone(signer), ledger.map(|(ledger, until)| (ledger.clone(), until)));
             tokio::spawn(async move {
                 for _ in 0..count / AT_ONCE {
                     signer.issue(ledger.as_ref()).await;

@@ -3,7 +3,7 @@
 //!
 //! ```console
 //! $ export ADDON_SIGNER_POSTGRES=/usr/lib/postgresql/15/bin   # for PostgreSQL as well
-//! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] [--part lists|verify|issue]...
+//! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] [--part lists|verify|issue]... [--store sqlite|postgres]
 //! ```
 //!
 //! A million certificates take 4 GB of disk, on PostgreSQL as many again. Contestants take turns, so that a busy machine slows
@@ -51,7 +51,7 @@ struct Args {
     #[arg(long, default_value_t = 1_000_000)]
     certificates: u64,
     /// Certificates per round of issuing.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 2_500)]
     issue: u64,
     /// Where SQLite's files are kept for the next run; otherwise they are gone with this one.
     #[arg(long)]
@@ -59,6 +59,9 @@ struct Args {
     /// Only this; may be given again.
     #[arg(long)]
     part: Vec<Part>,
+    /// Only on this.
+    #[arg(long)]
+    store: Option<Kind>,
     /// What cargo says.
     #[arg(long, hide = true)]
     bench: bool,
@@ -69,6 +72,12 @@ enum Part {
     Lists,
     Verify,
     Issue,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Sqlite,
+    Postgres,
 }
 
 /// A ledger that is open.
@@ -136,9 +145,12 @@ fn main() {
         let dir = args.dir.as_deref().unwrap_or(own.path());
         std::fs::create_dir_all(dir).unwrap();
         let signer = Arc::new(Signer::new());
-        println!("SQLite");
-        measure(&args, dir, &signer, [file(dir, "small.db"), file(dir, "large.db")]).await;
-        if postgres::programs().is_some() {
+        let asked = |kind| args.store.is_none_or(|only| only == kind);
+        if asked(Kind::Sqlite) {
+            println!("SQLite");
+            measure(&args, dir, &signer, [file(dir, "small.db"), file(dir, "large.db")]).await;
+        }
+        if postgres::programs().is_some() && asked(Kind::Postgres) {
             println!("\nPostgreSQL");
             let server = Postgres::start().await;
             for name in ["small", "large"] {

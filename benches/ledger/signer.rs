@@ -23,6 +23,14 @@ use super::support::rules::{mk_registry, mk_rules, mk_submission};
 /// OCM's own agent's request: P-256, two groups, one DNS name.
 const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");
 
+/// How far a certificate gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    Signed,
+    /// Noted as such, which nobody waits for.
+    HandedOver,
+}
+
 /// Everything that signs.
 pub(crate) struct Signer {
     approved: Approved,
@@ -49,21 +57,25 @@ impl Signer {
     }
 
     /// Decides, records, signs, checks, records. Without a ledger only what is between.
-    pub(crate) async fn issue(&self, ledger: Option<&Ledger>) {
+    pub(crate) async fn issue(&self, ledger: Option<&(Ledger, Until)>) {
         let serial = Serial::new(Clock::default().now(), &self.rng).unwrap();
         let prepared = self.issuer.prepare(self.approved.clone(), serial, self.now).unwrap();
         let n = self.serials.fetch_add(1, Ordering::Relaxed);
         let uid = mk_uid(&format!("{} {n}", std::process::id()));
-        if let Some(ledger) = ledger {
+        if let Some((ledger, _)) = ledger {
             let mut intent = mk_intent(n, self.issuer.authority().id(), self.now);
             (intent.uid, intent.serial) = (uid.clone(), prepared.serial().to_string());
+            intent.requested = Clock::default().now();
             (intent.tbs, intent.not_after) = (prepared.digest(), prepared.not_after());
             assert_eq!(ledger.intend(intent).await.unwrap(), Intended::Recorded);
         }
         let issued = self.issuer.sign(prepared, &self.published, self.now, &self.rng).unwrap();
-        if let Some(ledger) = ledger {
+        if let Some((ledger, until)) = ledger {
             let (serial, certificate) = (issued.serial.to_string(), issued.certificate.to_vec());
-            ledger.append(Record::Signed { uid, serial, certificate }, "").await.unwrap();
+            ledger.append(Record::Signed { uid, serial: serial.clone(), certificate }, "").await.unwrap();
+            if *until == Until::HandedOver {
+                ledger.published(serial, self.now).await;
+            }
         }
     }
 
@@ -121,6 +133,7 @@ fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
     let serial = format!("{:08x}{}", now.unix() / 2, &Hash::of(&format!("serial {n}")).to_string()[..32]);
     Intent {
         uid,
+        requested: now,
         request: format!("addon-{cluster}-telemetry-{n:05}"),
         signer: "telemetry".to_owned(),
         generation: 1,

@@ -36,6 +36,8 @@ impl AuthorityStep {
 pub struct Intent {
     /// The UID of the CSR.
     pub uid: String,
+    /// When the CSR was made: its `metadata.creationTimestamp`, which a UID has for ever; 0 if it has none.
+    pub requested: Timestamp,
     /// The name of the CSR.
     pub request: String,
     /// The AddOnSigner, or `gateway-serving`.
@@ -291,6 +293,7 @@ impl Intent {
             ("not-before", self.not_before.to_string()),
             ("prepared", self.prepared.to_string()),
             ("request", self.request.clone()),
+            ("requested", self.requested.to_string()),
             ("requester", self.requester.clone()),
             ("serial", self.serial.clone()),
             ("signer", self.signer.clone()),

@@ -113,6 +113,8 @@ struct Draft<'a> {
     tip: Tip,
     entries: Vec<Value>,
     intents: Vec<Value>,
+    /// Numbers of rows that begin.
+    begun: Vec<Value>,
     signed: Vec<Value>,
     /// (state, serial, number of the entry) of certificates that come to an end of their own.
     ended: Vec<(&'static str, String, u64)>,
@@ -123,9 +125,9 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(author: &'a Author, tip: Tip) -> Self {
-        let (entries, intents, signed) = (Vec::new(), Vec::new(), Vec::new());
+        let (entries, intents, begun, signed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (ended, latest, published, seen) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { author, tip, entries, intents, signed, ended, latest, published, seen }
+        Self { author, tip, entries, intents, begun, signed, ended, latest, published, seen }
     }
 
     fn add(&mut self, command: &Command, known: &HashMap<String, Existing>, latest: &Latest, open: &Open) -> Outcome {
@@ -190,7 +192,10 @@ impl<'a> Draft<'a> {
     fn index(&mut self, record: &Record) {
         let seq = self.tip.seq;
         match record {
-            Record::Intent(intent) => self.intents.extend(intent_row(seq, intent)),
+            Record::Intent(intent) => {
+                self.intents.extend(intent_row(seq, intent));
+                self.begun.push(seq.into());
+            }
             Record::Signed { serial, .. } => self.signed.extend([serial.as_str().into(), seq.into()]),
             Record::Abandoned { serial, .. } => self.ended.push(("abandoned", serial.clone(), seq)),
             Record::Unpublished { serial, .. } => self.ended.push(("unpublished", serial.clone(), seq)),
@@ -200,17 +205,18 @@ impl<'a> Draft<'a> {
 
     async fn write(self, connection: &mut Connection) -> Result<(), BatchError> {
         insert(connection, "INSERT INTO entries (seq, entry, hash) VALUES ", 3, self.entries).await?;
-        let intents = "INSERT INTO certificates (seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
-                       not_before, not_after, state) VALUES ";
+        let intents = "INSERT INTO certificates (seq, requested, uid, request, signer, cluster, addon, agent, issuer, \
+                       serial, not_before, not_after, state) VALUES ";
         insert(connection, intents, INTENT_COLUMNS, self.intents).await?;
+        insert(connection, "INSERT INTO unfinished (seq) VALUES ", 1, self.begun).await?;
         mark_signed(connection, self.signed).await?;
         for (state, serial, seq) in self.ended {
             // The index says what the entry says, also of a certificate whose publication was noted meanwhile.
             let sql = "UPDATE certificates SET state = $1, ended_seq = $2, released = $3 \
-                       WHERE serial = $4 AND state <> 'abandoned'";
+                       WHERE serial = $4 AND state <> 'abandoned' RETURNING seq";
             let released = if state == "abandoned" { seq } else { 0 };
             let values = vec![state.into(), seq.into(), released.into(), serial.into()];
-            connection.execute(sql.to_owned(), values).await?;
+            finish(connection, sql.to_owned(), values).await?;
         }
         for (topic, name, value, seq) in self.latest {
             let sql = "INSERT INTO latest (topic, name, value, seq) VALUES ($1, $2, $3, $4) \
@@ -222,12 +228,13 @@ impl<'a> Draft<'a> {
     }
 }
 
-const INTENT_COLUMNS: usize = 12;
+const INTENT_COLUMNS: usize = 13;
 
 fn intent_row(seq: u64, intent: &Intent) -> [Value; INTENT_COLUMNS] {
     let text = |text: &String| Value::Text(text.clone());
     [
         seq.into(),
+        intent.requested.unix().into(),
         text(&intent.uid),
         text(&intent.request),
         text(&intent.signer),
@@ -290,10 +297,20 @@ async fn mark_published(connection: &mut Connection, published: Vec<(Timestamp, 
             rows.iter().flat_map(|(at, serial)| [serial.as_str().into(), at.unix().into()]).collect();
         let sql = format!(
             "UPDATE certificates SET state = 'published', published_at = v.column2 FROM (VALUES {}) AS v \
-             WHERE certificates.serial = v.column1 AND certificates.state = 'signed'",
+             WHERE certificates.serial = v.column1 AND certificates.state = 'signed' RETURNING seq",
             tuples(2, rows.len())
         );
-        connection.execute(sql, values).await?;
+        finish(connection, sql, values).await?;
+    }
+    Ok(())
+}
+
+/// Brings certificates to an end by a statement that returns their numbers.
+async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) -> Result<(), BatchError> {
+    let rows = connection.rows(sql, values).await?;
+    if !rows.is_empty() {
+        let sql = format!("DELETE FROM unfinished WHERE seq IN {}", tuples(rows.len(), 1));
+        connection.execute(sql, rows.iter().map(|row| row.count(0).into()).collect()).await?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a request has come to before: whoever would sign for it goes on from there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use data_encoding::BASE64;
 
@@ -43,23 +43,25 @@ pub(super) async fn existing(
     connection: &mut Connection,
     commands: &[Command],
 ) -> Result<HashMap<String, Existing>, BatchError> {
-    let uids: HashSet<&str> = commands
-        .iter()
-        .filter_map(|command| match command {
-            Command::Intend(intent) => Some(intent.uid.as_str()),
-            _ => None,
-        })
-        .collect();
-    if uids.is_empty() {
+    let mut requests = BTreeSet::new();
+    for command in commands {
+        if let Command::Intend(intent) = command {
+            // Versions of before recorded no time.
+            requests.extend([intent.requested.unix(), 0].map(|requested| (requested, intent.uid.as_str())));
+        }
+    }
+    if requests.is_empty() {
         return Ok(HashMap::new());
     }
+    // CROSS: the few that are asked for lead, whatever a store guesses.
     let sql = format!(
-        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM certificates c \
+        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM (VALUES {}) AS v CROSS JOIN certificates c \
          JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
-         WHERE c.uid IN {} AND c.state <> 'abandoned'",
-        tuples(uids.len(), 1)
+         WHERE c.requested = v.column1 AND c.uid = v.column2 AND c.state <> 'abandoned'",
+        tuples(2, requests.len())
     );
-    let rows = connection.rows(sql, uids.into_iter().map(Value::from).collect()).await?;
+    let values = requests.into_iter().flat_map(|(requested, uid)| [Value::from(requested), uid.into()]);
+    let rows = connection.rows(sql, values.collect()).await?;
     rows.iter().map(|row| Ok((row.text(0), read_existing(row)?))).collect()
 }
 

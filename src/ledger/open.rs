@@ -79,9 +79,9 @@ impl Open {
 /// Open rows after the entry `after` whose intent was recorded before `before`.
 async fn page(connection: &mut Connection, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, BatchError> {
     let sql = format!(
-        "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM certificates c \
-         LEFT JOIN entries e ON e.seq = c.seq \
-         WHERE c.published_at IS NULL AND c.ended_seq IS NULL AND c.seq > $1 ORDER BY c.seq LIMIT {PAGE}"
+        "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM unfinished u \
+         JOIN certificates c ON c.seq = u.seq LEFT JOIN entries e ON e.seq = u.seq \
+         WHERE u.seq > $1 ORDER BY u.seq LIMIT {PAGE}"
     );
     let rows = connection.rows(sql, vec![after.into()]).await?;
     // Entries are in the order of their times.

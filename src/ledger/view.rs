@@ -38,6 +38,11 @@ impl State {
         }
     }
 
+    /// Whether nothing more is to be done.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Intent | Self::Signed)
+    }
+
     /// Whether there is a certificate.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::Signed | Self::Published | Self::Unpublished)
@@ -155,6 +160,9 @@ pub struct Details {
     pub requester: String,
     /// `spec.signerName` of the request.
     pub signer_name: String,
+    /// When the CSR was made; not of what versions of before recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<String>,
     /// `metadata.generation` of the AddOnSigner whose rules were applied.
     pub generation: String,
     /// When it was decided.

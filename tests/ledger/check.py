@@ -186,7 +186,8 @@ class Chain:
 def check_index(database, chain):
     """Each row of `certificates` against the entry that it was made from; what became of it is in later entries."""
     query = """SELECT c.seq, e.entry, c.uid, c.request, c.signer, c.cluster, c.addon, c.agent, c.issuer, c.serial,
-        c.not_before, c.not_after, c.state, c.signed_seq FROM certificates c LEFT JOIN entries e ON e.seq = c.seq
+        c.not_before, c.not_after, c.requested, c.state, c.signed_seq,
+        EXISTS (SELECT 1 FROM unfinished WHERE unfinished.seq = c.seq) FROM certificates c LEFT JOIN entries e ON e.seq = c.seq
         ORDER BY c.seq"""
     begin = first_row(database)
     intents = [row for row in chain.expected if row >= begin]
@@ -197,24 +198,30 @@ def check_index(database, chain):
         if seq != intent:
             raise Bad(seq, "the index of certificates has it, and there is no such intent")
         check_index_row(seq, json.loads(entry)["details"], values)
-        check_state(seq, chain.expected[seq], values[-2:])
+        check_state(seq, chain.expected[seq], values[-3:])
+    orphan = "SELECT seq FROM unfinished WHERE seq NOT IN (SELECT seq FROM certificates) ORDER BY seq"
+    for (seq,) in database.execute(orphan):
+        raise Bad(seq, "it is one of the unfinished, and no certificate")
 
 
 def check_index_row(seq, details, values):
     names = ["uid", "request", "signer", "cluster", "addon", "agent", "issuer", "serial"]
     wanted = [details.get(name) for name in names]
     wanted += [seconds(details.get("not-before", "")), seconds(details.get("not-after", ""))]
-    for name, want, have in zip(names + ["not_before", "not_after"], wanted, values):
+    wanted += [seconds(details["requested"]) if "requested" in details else 0]
+    for name, want, have in zip(names + ["not_before", "not_after", "requested"], wanted, values):
         have = have.decode() if isinstance(have, bytes) else have
         if want != have:
             raise Bad(seq, f"the index of certificates says something else about it: {name} is {have!r}")
 
 
 def check_state(seq, expected, found):
-    (want, signed), (have, have_signed) = expected, (found[0].decode(), found[1])
+    (want, signed), (have, have_signed, unfinished) = expected, (found[0].decode(), *found[1:])
     # That a certificate was handed over is in the index alone.
     if have != want and (want, have) != ("signed", "published"):
         raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and not {want}")
+    if bool(unfinished) != (have in ("intent", "signed")):
+        raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and its row in unfinished")
     if have_signed != signed:
         raise Bad(seq, f"the index of certificates says something else about it: signed_seq is {have_signed}")
 

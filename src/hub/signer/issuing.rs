@@ -230,8 +230,10 @@ impl Signer {
             }
             Profile::Serving { .. } => Default::default(),
         };
+        let requested = csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         Intent {
             uid: csr.metadata.uid.clone().unwrap_or_default(),
+            requested: Timestamp::from_unix(requested),
             request: csr.name_any(),
             signer: self.name(),
             generation,

@@ -227,8 +227,13 @@ fn judge_head(head: Head, ledger: &str, notes: &Notes, unchecked: u64) -> Result
 /// No row of the index is of a time that the ledger does not have.
 async fn outside(connection: &mut Connection, first: u64, last: u64) -> Result<(), VerifyError> {
     let sql = "SELECT seq, serial FROM certificates WHERE seq < $1 OR seq > $2 ORDER BY seq LIMIT 1";
-    match connection.rows(sql.to_owned(), vec![first.into(), last.into()]).await?.first() {
-        Some(row) => Err(rows::no_intent(row.count(0), row.str(1))),
+    if let Some(row) = connection.rows(sql.to_owned(), vec![first.into(), last.into()]).await?.first() {
+        return Err(rows::no_intent(row.count(0), row.str(1)));
+    }
+    let sql = "SELECT seq FROM unfinished WHERE NOT EXISTS \
+               (SELECT 1 FROM certificates WHERE certificates.seq = unfinished.seq) ORDER BY seq LIMIT 1";
+    match connection.rows(sql.to_owned(), Vec::new()).await?.first() {
+        Some(row) => Err(rows::fault(row.count(0), "it is one of the unfinished, and has no certificate".to_owned())),
         None => Ok(()),
     }
 }

@@ -7,6 +7,8 @@ use super::tally::{Fate, Tally};
 use crate::journal::page::{self, Link};
 use crate::journal::scan::{Scanned, utc};
 use crate::ledger::connection::{Connection, Shown, Value};
+use crate::ledger::view::State;
+use crate::timestamp::Timestamp;
 
 /// Rows `first` to `last`.
 #[derive(Debug, Clone, Copy)]
@@ -76,20 +78,20 @@ pub(super) async fn check(
     Ok(page.filter(|page| all_good && page.link.tip.seq == range.last))
 }
 
-/// A row for each chunk: its entries and their hashes, how many rows the index has of it, and these.
+/// A row for each chunk: its entries and their hashes, how many rows the index has of it, these, and how many are unfinished.
 fn select(connection: &Connection, chunks: usize) -> String {
     let hashes = match connection {
         Connection::Sqlite(_) => "CAST(string_agg(hash, '') AS BLOB)",
         Connection::Postgres(_) => "string_agg(hash, ''::bytea)",
     };
     let select = |chunk: usize| {
-        let within = format!("seq BETWEEN ${} AND ${} ORDER BY seq", 2 * chunk + 3, 2 * chunk + 4);
+        let within = format!("seq BETWEEN ${} AND ${}", 2 * chunk + 3, 2 * chunk + 4);
         format!(
-            "SELECT e.texts, e.hashes, i.many, i.texts FROM (SELECT string_agg(entry, $1) AS texts, {hashes} AS hashes FROM \
-             (SELECT entry, hash FROM entries WHERE {within}) AS rows) AS e, \
+            "SELECT e.texts, e.hashes, i.many, i.texts, (SELECT COUNT(*) FROM unfinished WHERE {within}) FROM (SELECT string_agg(entry, $1) AS texts, {hashes} AS hashes FROM \
+             (SELECT entry, hash FROM entries WHERE {within} ORDER BY seq) AS rows) AS e, \
              (SELECT COUNT(*) AS many, string_agg(concat_ws($2, seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
-             not_before, not_after, state, COALESCE(signed_seq, 0), COALESCE(ended_seq, 0), released), $1) AS texts FROM \
-             (SELECT * FROM certificates WHERE {within}) AS rows) AS i"
+             not_before, not_after, requested, state, COALESCE(signed_seq, 0), COALESCE(ended_seq, 0), released), $1) AS texts FROM \
+             (SELECT * FROM certificates WHERE {within} ORDER BY seq) AS rows) AS i"
         )
     };
     (0..chunks).map(select).collect::<Vec<_>>().join(" UNION ALL ")
@@ -98,11 +100,13 @@ fn select(connection: &Connection, chunks: usize) -> String {
 fn judge(range: Range, row: Shown<'_>, key: &RandomState) -> Option<Checked> {
     let rows = row.str(3);
     let mut rows = rows.split('\n').filter(|_| !rows.is_empty());
-    let (mut tally, mut certificates) = (Tally::default(), 0);
+    let (mut tally, mut certificates, mut unfinished) = (Tally::default(), 0, 0);
     let link = page::check(range.first, row.str(0), row.bytes(1), |entry| match entry.kind {
         "intent" => {
             certificates += 1;
-            rows.next().is_some_and(|row| is_row_of(entry, row, key, &mut tally).is_some())
+            let state = rows.next().and_then(|row| is_row_of(entry, row, key, &mut tally));
+            unfinished += u64::from(state.is_some_and(|state| !state.is_final()));
+            state.is_some()
         }
         "signed" | "abandoned" | "unpublished" => {
             let whose = entry.plain("uid").zip(entry.plain("serial"));
@@ -115,12 +119,13 @@ fn judge(range: Range, row: Shown<'_>, key: &RandomState) -> Option<Checked> {
         "opened" | "head-key" => false,
         _ => true,
     })?;
-    let whole = link.tip.seq == range.last && rows.next().is_none() && row.count(2) == certificates;
-    whole.then_some(Checked { link, certificates, tally })
+    let whole = link.tip.seq == range.last && rows.next().is_none();
+    let counted = row.count(2) == certificates && row.count(4) == unfinished;
+    (whole && counted).then_some(Checked { link, certificates, tally })
 }
 
-/// Whether a row of the index says what its intent says.
-fn is_row_of(intent: &Scanned<'_>, row: &str, key: &RandomState, tally: &mut Tally) -> Option<()> {
+/// What the certificate has come to, if a row of the index says what its intent says.
+fn is_row_of(intent: &Scanned<'_>, row: &str, key: &RandomState, tally: &mut Tally) -> Option<State> {
     let mut columns = row.split(UNIT);
     let same = |expected: bool| expected.then_some(());
     same(columns.next()?.parse() == Ok(intent.seq))?;
@@ -137,9 +142,11 @@ fn is_row_of(intent: &Scanned<'_>, row: &str, key: &RandomState, tally: &mut Tal
     for name in ["not-before", "not-after"] {
         same(columns.next()?.parse() == Ok(utc(intent.plain(name)?)?.unix()))?;
     }
+    let requested = intent.plain("requested").and_then(utc).map_or(0, Timestamp::unix); // versions of before had none
+    same(columns.next()?.parse() == Ok(requested))?;
     let state = columns.next()?.parse().ok()?; // no state: for the check by rows to say
     let mut number = || columns.next()?.parse().ok(); // no number: likewise
     let (signed, ended, released) = (number()?, number()?, number()?);
     let fate = Fate { uid, serial, state, signed, ended, released };
-    same(columns.next().is_none() && tally.row(key, fate))
+    (columns.next().is_none() && tally.row(key, fate)).then_some(state)
 }

@@ -9,10 +9,12 @@ use super::{Notes, VerifyError};
 use crate::journal::chain::{Chain, Fault, Problem};
 use crate::journal::entry::Entry;
 use crate::ledger::connection::{Cells, Connection};
+use crate::ledger::view::State;
 use crate::timestamp::Timestamp;
 
 const COLUMNS: &str = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, \
-                       signed_seq, ended_seq, released";
+                       signed_seq, ended_seq, released, requested, \
+                       (SELECT COUNT(*) FROM unfinished WHERE unfinished.seq = certificates.seq)";
 /// Columns of texts and where they are.
 const TEXTS: [(usize, &str); 8] = [
     (1, "uid"),
@@ -77,9 +79,18 @@ fn compare(intent: &Entry, row: &Cells, key: &RandomState, tally: &mut Tally) ->
             return Err(differs(name, &index.to_string(), intent.detail(name)));
         }
     }
+    let requested = Timestamp::from_rfc3339(intent.detail("requested")).unwrap_or(Timestamp::from_unix(0));
+    if row.int(15) != Some(requested.unix()) {
+        let index = Timestamp::from_unix(row.int(15).unwrap_or(i64::MAX));
+        return Err(differs("requested", &index.to_string(), &requested.to_string()));
+    }
     let state = row.str(11);
     let contradiction = || format!("its state is {state:?}, which does not go with the entries that it names");
-    let known = state.parse().map_err(|()| contradiction())?;
+    let known: State = state.parse().map_err(|()| contradiction())?;
+    if known.is_final() == (row.count(16) != 0) {
+        let is = if known.is_final() { "one of" } else { "none of" };
+        return Err(format!("its state is {state:?}, and it is {is} the unfinished"));
+    }
     let (signed, ended, released) = (row.count(12), row.count(13), row.count(14));
     let fate = Fate { uid: row.str(1), serial: row.str(8), state: known, signed, ended, released };
     if tally.row(key, fate) { Ok(()) } else { Err(contradiction()) }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use addon_signer::clock::Clock;
 use addon_signer::journal::record::{Intent, Record};
+use addon_signer::timestamp::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
@@ -27,7 +28,9 @@ fn mk_leaf(addon: &str) -> Leaf {
 /// What a ledger may hold of the request with that UID.
 fn mk_row(n: u64, uid: &str, serial: &str, certificate: Vec<u8>) -> (Intent, Option<Record>) {
     let (uid, serial) = (uid.to_owned(), serial.to_owned());
-    let intent = Intent { uid: uid.clone(), serial: serial.clone(), request: format!("request-{n}"), ..mk_intent(n) };
+    // As a version of before would have written it.
+    let (request, requested) = (format!("request-{n}"), Timestamp::from_unix(0));
+    let intent = Intent { uid: uid.clone(), requested, serial: serial.clone(), request, ..mk_intent(n) };
     (intent, Some(Record::Signed { uid, serial, certificate }))
 }
 

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use addon_signer::clock::Clock;
 use addon_signer::journal::record::{Intent, Record};
-use addon_signer::ledger::WriterOptions;
-use kube::api::PostParams;
+use addon_signer::ledger::{Reader, WriterOptions};
+use addon_signer::timestamp::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 
 use super::crash::books::{Row, rows};
 use super::{mk_csr, mk_ready};
@@ -40,6 +43,27 @@ pub(super) async fn submit(hub: &TestHub, name: &str) -> String {
     (csr.metadata.name, csr.metadata.generate_name) = (Some(name.to_owned()), None);
     let api: Api<_> = Api::all(hub.as_cluster_agent("spoke1", "a1").await);
     api.create(&PostParams::default(), &csr).await.unwrap().uid().unwrap()
+}
+
+/// The ledger finds a request by its time and its UID, so that the one must not change while the other stays.
+#[tokio::test]
+async fn a_request_keeps_its_time_and_the_ledger_has_it() {
+    on_every_store(async |store| {
+        let (hub, admin, first) = mk_ready().await;
+        first.stop().await;
+        let uid = submit(&hub, "timed").await;
+        let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+        let time = async || requests.get("timed").await.unwrap().metadata.creation_timestamp.unwrap().0.as_second();
+        let before = time().await;
+        let patch = json!({ "metadata": { "creationTimestamp": "2001-09-09T01:46:40Z" } });
+        let patched = requests.patch("timed", &PatchParams::default(), &Patch::Merge(patch)).await;
+        assert_eq!(time().await, before, "{patched:?}");
+        let _running = RunningHub::start_with(&hub, on(store)).await;
+        issued(&admin, "timed").await;
+        let details = Reader::open(store.url().parse().unwrap()).await.unwrap().show(&uid).await.unwrap().unwrap();
+        assert_eq!(details.requested, Some(Timestamp::from_unix(before).to_string()));
+    })
+    .await;
 }
 
 pub(super) async fn becomes(store: &TestStore, uid: &str, state: &str) -> Row {
@@ -96,6 +120,7 @@ async fn certificate_whose_publication_was_not_noted_is_found() {
         becomes(store, &uid, "published").await;
         running.stop().await;
         crate::ledger::rows::run(store, "UPDATE certificates SET state = 'signed', published_at = NULL").await;
+        crate::ledger::rows::run(store, "INSERT INTO unfinished SELECT seq FROM certificates").await;
 
         let clock = Clock::default();
         clock.advance(Duration::from_secs(120));

@@ -62,6 +62,7 @@ pub(crate) async fn open(options: (WriterOptions, u64)) -> Open {
 pub(crate) fn mk_intent(n: u64) -> Intent {
     Intent {
         uid: format!("uid-{n}"),
+        requested: Timestamp::from_unix(1_795_000_200),
         request: format!("csr-{n}"),
         signer: "telemetry".to_owned(),
         generation: 1,

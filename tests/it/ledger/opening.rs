@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use addon_signer::journal::record::Intent;
 use addon_signer::ledger::query::{Filter, Query};
-use addon_signer::ledger::{Intended, LedgerError, Location, Reader};
+use addon_signer::ledger::{Existing, Intended, LedgerError, Location, Reader};
 use addon_signer::timestamp::Timestamp;
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
@@ -147,7 +147,7 @@ async fn newer_schema_stops_the_program() {
 }
 
 /// Makes of a ledger what the first version would have made.
-const FIRST_SCHEMA: [&str; 14] = [
+const FIRST_SCHEMA: [&str; 15] = [
     "DROP INDEX certificates_signer",
     "DROP INDEX certificates_addon",
     "DROP INDEX certificates_agent",
@@ -155,8 +155,9 @@ const FIRST_SCHEMA: [&str; 14] = [
     "DROP INDEX certificates_end",
     "DROP INDEX certificates_seen",
     "DROP INDEX certificates_uid",
-    "DROP INDEX certificates_open",
     "DROP INDEX certificates_ended",
+    "DROP TABLE unfinished",
+    "ALTER TABLE certificates DROP COLUMN requested",
     "ALTER TABLE certificates DROP COLUMN released",
     "CREATE UNIQUE INDEX certificates_uid ON certificates (uid) WHERE state <> 'abandoned'",
     "CREATE INDEX certificates_open ON certificates (seq) WHERE state IN ('intent', 'signed')",
@@ -171,6 +172,7 @@ async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
         running.issue(1).await;
         running.ledger.intend(mk_intent(2)).await.unwrap();
         running.ledger.append(mk_abandoned(2), "").await.unwrap();
+        running.ledger.intend(mk_intent(4)).await.unwrap();
         running.stop().await;
         for sql in FIRST_SCHEMA {
             run(store, sql).await;
@@ -181,11 +183,16 @@ async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
         let running = Running::start(&store.url());
         let again = Intent { uid: "uid-2".to_owned(), ..mk_intent(3) };
         assert_eq!(running.ledger.intend(again).await, Ok(Intended::Recorded), "its first intent was abandoned");
+        let found = running.ledger.intend(mk_intent(1)).await;
+        assert!(matches!(found, Ok(Intended::Existing(Existing::Signed { .. }))), "it has one: {found:?}");
+        let open = running.ledger.open_rows(0, Timestamp::from_unix(i64::MAX)).await.unwrap();
+        let open: Vec<_> = open.iter().map(|row| row.uid.as_str()).collect();
+        assert_eq!(open, ["uid-1", "uid-4", "uid-2"]);
         running.stop().await;
         let agent = Some("telemetry".to_owned());
         let query = Query { filter: Filter { agent, ..Filter::default() }, ..Query::default() };
         let found = Reader::open(location).await.unwrap().list(&query, Timestamp::from_unix(0)).await.unwrap();
-        assert_eq!(found.len(), 3);
+        assert_eq!(found.len(), 4);
         run(store, "DROP INDEX certificates_agent").await; // it was made again
     })
     .await;
@@ -276,7 +283,7 @@ async fn the_store_has_no_second_row_that_stands_for_a_request() {
         let running = Running::start(&store.url());
         running.issue(1).await;
         running.stop().await;
-        let columns = "request, signer, cluster, addon, agent, issuer, not_before, not_after, state";
+        let columns = "requested, request, signer, cluster, addon, agent, issuer, not_before, not_after, state";
         for sql in [
             &format!(
                 "INSERT INTO certificates (seq, uid, serial, {columns}) SELECT 9, uid, '9', {columns} FROM certificates"

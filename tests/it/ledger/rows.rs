@@ -65,7 +65,7 @@ pub(super) async fn disarm(store: &TestStore) {
 
 /// Puts these rows in place of all, with the index as it was before `disarm` as far as there are rows for it.
 pub(super) async fn replace(store: &TestStore, rows: &[Row]) {
-    run(store, "DELETE FROM entries; DELETE FROM certificates").await;
+    run(store, "DELETE FROM entries; DELETE FROM certificates; DELETE FROM unfinished").await;
     for Row { seq, entry, hash } in rows.iter().cloned() {
         let insert = "INSERT INTO entries (seq, entry, hash) VALUES ($1, $2, $3)";
         on!(store, connection => {
@@ -73,6 +73,7 @@ pub(super) async fn replace(store: &TestStore, rows: &[Row]) {
         });
     }
     run(store, "INSERT INTO certificates SELECT * FROM saved WHERE seq IN (SELECT seq FROM entries)").await;
+    run(store, "INSERT INTO unfinished SELECT seq FROM certificates WHERE state IN ('intent', 'signed')").await;
 }
 
 /// The number that a statement selects.

@@ -194,7 +194,7 @@ async fn whoever_changes_rows_is_found_and_both_checkers_name_the_same_row() {
 
 #[tokio::test]
 async fn index_that_says_something_else_than_the_entries_is_found() {
-    const CHANGES: [(&str, u64); 8] = [
+    const CHANGES: [(&str, u64); 11] = [
         ("UPDATE certificates SET cluster = 'c2' WHERE seq = 6", 6),
         ("UPDATE certificates SET uid = 'uid-9' WHERE seq = 8", 8),
         ("UPDATE certificates SET not_after = not_after + 1 WHERE seq = 10", 10),
@@ -203,12 +203,16 @@ async fn index_that_says_something_else_than_the_entries_is_found() {
         ("UPDATE certificates SET signed_seq = 9 WHERE seq = 6", 6),
         ("DELETE FROM certificates WHERE seq = 8", 8),
         ("UPDATE certificates SET seq = 9 WHERE seq = 8", 8),
+        ("UPDATE certificates SET requested = 0 WHERE seq = 6", 6),
+        ("DELETE FROM unfinished WHERE seq = 6", 6),
+        ("INSERT INTO unfinished VALUES (4)", 4),
     ];
     for (change, bad) in CHANGES {
         let store = TestStore::sqlite();
         mk_ledger(&store).await;
         rows::run(&store, "UPDATE certificates SET state = 'published', published_at = 1, last_seen = 2 WHERE seq = 4")
             .await;
+        rows::run(&store, "DELETE FROM unfinished WHERE seq = 4").await;
         assert_eq!(theirs(&store, None).await, None);
         rows::run(&store, change).await;
         assert_eq!(theirs(&store, None).await, Some(bad), "{change}");

@@ -156,8 +156,11 @@ async fn rows_of_the_index_that_were_altered_are_named() {
 async fn altered_index(store: &TestStore, location: &Location) {
     prepare(location).await;
     rows::disarm(store).await;
-    let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, signed_seq, ended_seq, released";
-    let undo = format!("DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM saved");
+    let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, signed_seq, ended_seq, released, requested";
+    let undo = format!(
+        "DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM saved; \
+         DELETE FROM unfinished; INSERT INTO unfinished SELECT seq FROM saved WHERE state IN ('intent', 'signed')"
+    );
     let of = |uid: &str| format!("(SELECT seq FROM saved WHERE uid = 'uid-{uid}')");
     for (change, uid, what) in [
         ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-300'", "300", "cluster is \"mine\" there"),
@@ -165,7 +168,14 @@ async fn altered_index(store: &TestStore, location: &Location) {
         ("UPDATE certificates SET state = 'intent' WHERE uid = 'uid-300'", "300", "its state is \"intent\""),
         ("UPDATE certificates SET state = 'published' WHERE uid = 'uid-5'", "5", "its state is \"published\""),
         ("UPDATE certificates SET released = 0 WHERE uid = 'uid-701'", "701", "its state is \"abandoned\""),
+        (
+            "UPDATE certificates SET requested = 7 WHERE uid = 'uid-300'",
+            "300",
+            "requested is \"1970-01-01T00:00:07Z\" there",
+        ),
         ("DELETE FROM certificates WHERE uid = 'uid-300'", "300", "no row for it"),
+        (&format!("DELETE FROM unfinished WHERE seq = {}", of("300")), "300", "it is none of the unfinished"),
+        (&format!("INSERT INTO unfinished VALUES ({})", of("5")), "5", "it is one of the unfinished"),
         (
             "UPDATE certificates SET signed_seq = 3, state = 'signed' WHERE uid = 'uid-702'",
             "702",
@@ -185,22 +195,26 @@ async fn altered_index(store: &TestStore, location: &Location) {
             "is intent by entry 0, and here it is signed",
         ),
         (
-            "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-300'",
+            "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-300'; \
+             DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-300')",
             "(SELECT seq FROM saved WHERE uid = 'uid-300')",
             "is unpublished by entry",
         ),
         (
-            "UPDATE certificates SET state = 'signed', ended_seq = NULL WHERE uid = 'uid-5'",
+            "UPDATE certificates SET state = 'signed', ended_seq = NULL WHERE uid = 'uid-5'; \
+             INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-5'",
             "(SELECT ended_seq FROM saved WHERE uid = 'uid-5')",
             "is signed by entry 0, and here it is unpublished",
         ),
         (
-            "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0",
+            "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
             "1",
             "it has the certificate 00, which no entry decided on",
         ),
+        ("INSERT INTO unfinished VALUES (2)", "2", "it is one of the unfinished, and has no certificate"),
+        ("INSERT INTO unfinished VALUES (99999)", "99999", "it is one of the unfinished, and has no certificate"),
         (
-            "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0",
+            "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
             "99999",
             "it has the certificate 00, which no entry decided on",
         ),

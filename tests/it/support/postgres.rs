@@ -30,7 +30,8 @@ pub(crate) fn programs() -> Option<PathBuf> {
 /// How a test wants its server.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    /// Whether a commit waits for the disk.
+    /// Whether a commit waits for the disk, and the server has the memory that it would take by itself; otherwise as little as tests
+    /// need.
     pub(crate) fsync: bool,
     /// Whether there is TLS, under a CA of the server's own.
     pub(crate) tls: bool,
@@ -143,7 +144,7 @@ impl Postgres {
             format!("port={}", self.port),
             "unix_socket_directories=".to_owned(),
             "dynamic_shared_memory_type=mmap".to_owned(), // nothing is left over in /dev/shm
-            "shared_buffers=32MB".to_owned(),
+            format!("shared_buffers={}", if self.options.fsync { "128MB" } else { "32MB" }),
             format!("fsync={}", on(self.options.fsync)),
             format!("ssl={}", on(self.options.tls)),
             "ssl_cert_file=../server.crt".to_owned(),
