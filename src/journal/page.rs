@@ -50,10 +50,16 @@ pub fn check<'t>(
 ) -> Option<Link> {
     let mut link: Option<Link> = None;
     let mut stored = hashes.chunks_exact(32);
-    let mut hex = [0; 64];
-    for (seq, text) in (first..).zip(texts.split('\n')) {
+    let (mut hex, mut rest) = ([0; 64], Some(texts));
+    for seq in first.. {
+        let Some(texts) = rest else { break };
+        let (entry, length) = Scanned::read(texts)?;
+        let (text, after) = texts.split_at_checked(length)?;
+        rest = match after.as_bytes() {
+            [] => None,
+            _ => Some(after.strip_prefix('\n')?),
+        };
         let hash = Hash::of(text);
-        let entry = Scanned::read(text)?;
         if entry.seq != seq || stored.next()? != hash.as_bytes() || !each(&entry) {
             return None;
         }

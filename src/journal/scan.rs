@@ -3,6 +3,8 @@
 //!
 //! [`Entry::parse`]: crate::journal::entry::Entry::parse
 
+use std::cmp::Ordering;
+
 use crate::timestamp::Timestamp;
 
 /// Details that an entry may have here; an intent has 16.
@@ -26,8 +28,8 @@ pub struct Scanned<'t> {
 }
 
 impl<'t> Scanned<'t> {
-    /// Reads a text in the one form that an entry has.
-    pub fn read(text: &'t str) -> Option<Self> {
+    /// Reads what a text begins with: an entry in the one form that it has. Returns its length as well.
+    pub fn read(text: &'t str) -> Option<(Self, usize)> {
         let mut rest = Rest { text, at: 0 };
         rest.expect("{\"seq\":")?;
         let seq = rest.number()?;
@@ -47,13 +49,18 @@ impl<'t> Scanned<'t> {
         let mut entry = Self { seq, previous, time, kind, epoch, details: [("", ""); DETAILS], count: 0 };
         entry.read_details(&mut rest)?;
         rest.expect("}")?;
-        (rest.at == text.len()).then_some(entry)
+        Some((entry, rest.at))
     }
 
     /// A detail without escapes; `None` where it has any, or is not there.
     pub fn plain(&self, name: &str) -> Option<&'t str> {
         let (_, value) = self.details.iter().take(self.count).find(|(known, _)| *known == name)?;
         (!value.contains('\\')).then_some(value)
+    }
+
+    /// Its details, for whoever asks for them in the order of their names.
+    pub fn in_order(&self) -> InOrder<'_, 't> {
+        InOrder(self.details.get(..self.count).unwrap_or_default())
     }
 
     fn read_details(&mut self, rest: &mut Rest<'t>) -> Option<()> {
@@ -76,6 +83,24 @@ impl<'t> Scanned<'t> {
                 return rest.expect("}");
             }
         }
+    }
+}
+
+/// Details that were not passed yet.
+#[derive(Debug, Clone)]
+pub struct InOrder<'e, 't>(&'e [(&'t str, &'t str)]);
+
+impl<'t> InOrder<'_, 't> {
+    /// As [`Scanned::plain`], and passes all names up to this one.
+    pub fn plain(&mut self, name: &str) -> Option<&'t str> {
+        while let [(known, value), after @ ..] = self.0 {
+            match (*known).cmp(name) {
+                Ordering::Less => self.0 = after,
+                Ordering::Equal => return (!value.contains('\\')).then_some(value),
+                Ordering::Greater => break,
+            }
+        }
+        None
     }
 }
 
@@ -208,10 +233,15 @@ mod tests {
         #[test]
         fn reads_what_is_written(entry in entries()) {
             let text = entry.text();
-            let read = Scanned::read(&text).unwrap();
+            let more = format!("{text}\n");
+            let (read, length) = Scanned::read(&more).unwrap();
+            prop_assert_eq!(length, text.len());
             prop_assert_eq!((read.seq, read.time.to_string(), read.epoch), (entry.seq, entry.time.clone(), entry.epoch));
+            let mut in_order = read.in_order();
             for (name, value) in &entry.details {
                 prop_assert_eq!(read.plain(name), is_plain(value).then_some(value.as_str()));
+                prop_assert_eq!(in_order.plain(name), read.plain(name));
+                prop_assert_eq!(in_order.clone().plain("~"), None, "comes after all");
             }
             prop_assert_eq!(read.plain("not there"), None);
         }
@@ -223,7 +253,7 @@ mod tests {
             if text.is_char_boundary(at) && text.is_char_boundary(at + 1) {
                 text.replace_range(at..=at, &with);
             }
-            if let Some(read) = Scanned::read(&text) {
+            if let Some((read, length)) = Scanned::read(&text) && length == text.len() {
                 let parsed = Entry::parse(&text).unwrap();
                 prop_assert_eq!((read.seq, read.time.to_string(), read.epoch), (parsed.seq, parsed.time, parsed.epoch));
             }
@@ -242,7 +272,8 @@ mod tests {
         let (previous, time) = (String::new(), "2026-11-20T23:10:11Z".to_owned());
         let (kind, replica, actor) = ("k".to_owned(), "r".to_owned(), String::new());
         let text = Entry { seq: 1, previous, time, kind, epoch: 3, replica, actor, details }.text();
-        assert!(Scanned::read(&text).is_some());
+        let is_read = |text: &str| Scanned::read(text).is_some_and(|(_, length)| length == text.len());
+        assert!(is_read(&text));
         for (from, to) in [
             (":1,", ":01,"),
             (":1,", ": 1,"),
@@ -260,7 +291,7 @@ mod tests {
         ] {
             let other = text.replacen(from, to, 1);
             assert_ne!(other, text);
-            assert!(Scanned::read(&other).is_none(), "{other}");
+            assert!(!is_read(&other), "{other}");
         }
     }
 }
