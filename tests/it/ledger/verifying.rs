@@ -153,6 +153,67 @@ async fn rows_of_the_index_that_were_altered_are_named() {
     on_every_store(async |store| altered_index(store, &store.url().parse().unwrap()).await).await;
 }
 
+/// A change, the SQL number of the row that is named for it, and what is said of that row.
+const ALTERATIONS: [(&str, &str, &str); 17] = [
+    ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-300'", ROW_300, "cluster is \"mine\" there"),
+    ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-300'", ROW_300, "not-after is "),
+    (
+        "UPDATE certificates SET requested = 7 WHERE uid = 'uid-300'",
+        ROW_300,
+        "requested is \"1970-01-01T00:00:07Z\" there",
+    ),
+    ("UPDATE certificates SET state = 'intent' WHERE uid = 'uid-300'", ROW_300, "its state is \"intent\""),
+    ("UPDATE certificates SET state = 'published' WHERE uid = 'uid-5'", ROW_5, "its state is \"published\""),
+    (
+        "UPDATE certificates SET released = 0 WHERE uid = 'uid-701'",
+        "(SELECT seq FROM saved WHERE uid = 'uid-701')",
+        "its state is \"abandoned\"",
+    ),
+    (
+        "UPDATE certificates SET signed_seq = 3, state = 'signed' WHERE uid = 'uid-702'",
+        "(SELECT seq FROM saved WHERE uid = 'uid-702')",
+        "is signed by entry 3, which",
+    ),
+    (
+        "UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE uid = 'uid-300'",
+        "(SELECT signed_seq FROM saved WHERE uid = 'uid-300')",
+        "is intent by entry 0, and here it is signed",
+    ),
+    (
+        "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-300'; \
+         DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-300')",
+        ROW_300,
+        "is unpublished by entry",
+    ),
+    (
+        "UPDATE certificates SET state = 'signed', ended_seq = NULL WHERE uid = 'uid-5'; \
+         INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-5'",
+        "(SELECT ended_seq FROM saved WHERE uid = 'uid-5')",
+        "is signed by entry 0, and here it is unpublished",
+    ),
+    ("DELETE FROM certificates WHERE uid = 'uid-300'", ROW_300, "no row for it"),
+    (
+        "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "1",
+        "it has the certificate 00, which no entry decided on",
+    ),
+    (
+        "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "99999",
+        "it has the certificate 00, which no entry decided on",
+    ),
+    (
+        "DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-300')",
+        ROW_300,
+        "it is none of the unfinished",
+    ),
+    ("INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-5'", ROW_5, "it is one of the unfinished"),
+    ("INSERT INTO unfinished VALUES (2)", "2", "it is one of the unfinished, and has no certificate"),
+    ("INSERT INTO unfinished VALUES (99999)", "99999", "it is one of the unfinished, and has no certificate"),
+];
+const ROW_300: &str = "(SELECT seq FROM saved WHERE uid = 'uid-300')";
+const ROW_5: &str = "(SELECT seq FROM saved WHERE uid = 'uid-5')";
+
 async fn altered_index(store: &TestStore, location: &Location) {
     prepare(location).await;
     rows::disarm(store).await;
@@ -161,67 +222,10 @@ async fn altered_index(store: &TestStore, location: &Location) {
         "DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM saved; \
          DELETE FROM unfinished; INSERT INTO unfinished SELECT seq FROM saved WHERE state IN ('intent', 'signed')"
     );
-    let of = |uid: &str| format!("(SELECT seq FROM saved WHERE uid = 'uid-{uid}')");
-    for (change, uid, what) in [
-        ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-300'", "300", "cluster is \"mine\" there"),
-        ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-300'", "300", "not-after is "),
-        ("UPDATE certificates SET state = 'intent' WHERE uid = 'uid-300'", "300", "its state is \"intent\""),
-        ("UPDATE certificates SET state = 'published' WHERE uid = 'uid-5'", "5", "its state is \"published\""),
-        ("UPDATE certificates SET released = 0 WHERE uid = 'uid-701'", "701", "its state is \"abandoned\""),
-        (
-            "UPDATE certificates SET requested = 7 WHERE uid = 'uid-300'",
-            "300",
-            "requested is \"1970-01-01T00:00:07Z\" there",
-        ),
-        ("DELETE FROM certificates WHERE uid = 'uid-300'", "300", "no row for it"),
-        (&format!("DELETE FROM unfinished WHERE seq = {}", of("300")), "300", "it is none of the unfinished"),
-        (&format!("INSERT INTO unfinished VALUES ({})", of("5")), "5", "it is one of the unfinished"),
-        (
-            "UPDATE certificates SET signed_seq = 3, state = 'signed' WHERE uid = 'uid-702'",
-            "702",
-            "is signed by entry 3, which",
-        ),
-    ] {
+    for (change, row, what) in ALTERATIONS {
         run(store, change).await;
         let (found, problem) = fault(location).await;
-        let expected = rows::number(store, &of(uid)).await;
-        assert!(found == expected && problem.contains(what), "{change}: {found}, not {expected}: {problem}");
-        run(store, &undo).await;
-    }
-    for (change, of_entry, what) in [
-        (
-            "UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE uid = 'uid-300'",
-            "(SELECT signed_seq FROM saved WHERE uid = 'uid-300')",
-            "is intent by entry 0, and here it is signed",
-        ),
-        (
-            "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-300'; \
-             DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-300')",
-            "(SELECT seq FROM saved WHERE uid = 'uid-300')",
-            "is unpublished by entry",
-        ),
-        (
-            "UPDATE certificates SET state = 'signed', ended_seq = NULL WHERE uid = 'uid-5'; \
-             INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-5'",
-            "(SELECT ended_seq FROM saved WHERE uid = 'uid-5')",
-            "is signed by entry 0, and here it is unpublished",
-        ),
-        (
-            "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
-            "1",
-            "it has the certificate 00, which no entry decided on",
-        ),
-        ("INSERT INTO unfinished VALUES (2)", "2", "it is one of the unfinished, and has no certificate"),
-        ("INSERT INTO unfinished VALUES (99999)", "99999", "it is one of the unfinished, and has no certificate"),
-        (
-            "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
-            "99999",
-            "it has the certificate 00, which no entry decided on",
-        ),
-    ] {
-        run(store, change).await;
-        let (found, problem) = fault(location).await;
-        let expected = rows::number(store, of_entry).await;
+        let expected = rows::number(store, row).await;
         assert!(found == expected && problem.contains(what), "{change}: {found}, not {expected}: {problem}");
         run(store, &undo).await;
     }
