@@ -155,14 +155,14 @@ async fn rows_of_the_index_that_were_altered_are_named() {
 
 /// A change, the SQL number of the row that is named for it, and what is said of that row.
 const ALTERATIONS: [(&str, &str, &str); 17] = [
-    ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-300'", ROW_300, "cluster is \"mine\" there"),
-    ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-300'", ROW_300, "not-after is "),
+    ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-650'", ROW_650, "cluster is \"mine\" there"),
+    ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-650'", ROW_650, "not-after is "),
     (
-        "UPDATE certificates SET requested = 7 WHERE uid = 'uid-300'",
-        ROW_300,
+        "UPDATE certificates SET requested = 7 WHERE uid = 'uid-650'",
+        ROW_650,
         "requested is \"1970-01-01T00:00:07Z\" there",
     ),
-    ("UPDATE certificates SET state = 'intent' WHERE uid = 'uid-300'", ROW_300, "its state is \"intent\""),
+    ("UPDATE certificates SET state = 'intent' WHERE uid = 'uid-650'", ROW_650, "its state is \"intent\""),
     ("UPDATE certificates SET state = 'published' WHERE uid = 'uid-5'", ROW_5, "its state is \"published\""),
     (
         "UPDATE certificates SET released = 0 WHERE uid = 'uid-701'",
@@ -175,14 +175,14 @@ const ALTERATIONS: [(&str, &str, &str); 17] = [
         "is signed by entry 3, which",
     ),
     (
-        "UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE uid = 'uid-300'",
-        "(SELECT signed_seq FROM saved WHERE uid = 'uid-300')",
+        "UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE uid = 'uid-650'",
+        "(SELECT signed_seq FROM saved WHERE uid = 'uid-650')",
         "is intent by entry 0, and here it is signed",
     ),
     (
-        "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-300'; \
-         DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-300')",
-        ROW_300,
+        "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-650'; \
+         DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-650')",
+        ROW_650,
         "is unpublished by entry",
     ),
     (
@@ -191,7 +191,7 @@ const ALTERATIONS: [(&str, &str, &str); 17] = [
         "(SELECT ended_seq FROM saved WHERE uid = 'uid-5')",
         "is signed by entry 0, and here it is unpublished",
     ),
-    ("DELETE FROM certificates WHERE uid = 'uid-300'", ROW_300, "no row for it"),
+    ("DELETE FROM certificates WHERE uid = 'uid-650'", ROW_650, "no row for it"),
     (
         "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "1",
@@ -203,15 +203,16 @@ const ALTERATIONS: [(&str, &str, &str); 17] = [
         "it has the certificate 00, which no entry decided on",
     ),
     (
-        "DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-300')",
-        ROW_300,
+        "DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-650')",
+        ROW_650,
         "it is none of the unfinished",
     ),
     ("INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-5'", ROW_5, "it is one of the unfinished"),
     ("INSERT INTO unfinished VALUES (2)", "2", "it is one of the unfinished, and has no certificate"),
     ("INSERT INTO unfinished VALUES (99999)", "99999", "it is one of the unfinished, and has no certificate"),
 ];
-const ROW_300: &str = "(SELECT seq FROM saved WHERE uid = 'uid-300')";
+/// On the second page: the first has entries that are looked at row by row in any case.
+const ROW_650: &str = "(SELECT seq FROM saved WHERE uid = 'uid-650')";
 const ROW_5: &str = "(SELECT seq FROM saved WHERE uid = 'uid-5')";
 
 async fn altered_index(store: &TestStore, location: &Location) {
