@@ -41,7 +41,9 @@ async fn prepare(location: &Location) -> Head {
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
     let hub = open(options(location, "hub-a", 1)).await;
     hub.ledger.change(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await.unwrap();
-    fill(&hub, 0..CERTIFICATES).await;
+    // Those at once have their intents side by side: the last of them are on the second page.
+    fill(&hub, 0..CERTIFICATES - 100).await;
+    fill(&hub, CERTIFICATES - 100..CERTIFICATES).await;
     for n in CERTIFICATES..CERTIFICATES + 3 {
         hub.ledger.intend(mk_intent(n)).await.unwrap();
     }
