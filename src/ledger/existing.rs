@@ -53,7 +53,7 @@ pub(super) async fn existing(
     if requests.is_empty() {
         return Ok(HashMap::new());
     }
-    // CROSS: the few that are asked for lead, whatever a store guesses.
+    // CROSS: SQLite does not exchange the two, so that the few that are asked for lead.
     let sql = format!(
         "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM (VALUES {}) AS v CROSS JOIN certificates c \
          JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
