@@ -212,6 +212,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn uids_are_told_from_names() {
+        assert!(is_uid("f0359cf8-5ecf-4970-93e4-555ba029a8fa"));
+        for name in [
+            "addon-cluster2-telemetry-mr72t",
+            "",
+            "f0359cf85ecf497093e4555ba029a8fa",
+            "g0359cf8-5ecf-4970-93e4-555ba029a8fa",
+        ] {
+            assert!(!is_uid(name), "{name}");
+        }
+    }
+
+    #[test]
     fn serial_numbers_are_read_in_the_usual_forms() {
         let serial = "00ab0123456789abcdef0123456789ab";
         for text in [

@@ -221,7 +221,8 @@ def check_state(seq, expected, found):
     if have != want and (want, have) != ("signed", "published"):
         raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and not {want}")
     if bool(unfinished) != (have in ("intent", "signed")):
-        raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and its row in unfinished")
+        listed = "one of" if unfinished else "none of"
+        raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and it is {listed} the unfinished")
     if have_signed != signed:
         raise Bad(seq, f"the index of certificates says something else about it: signed_seq is {have_signed}")
 

@@ -96,7 +96,7 @@ fn select(connection: &Connection, chunks: usize) -> String {
     let fate = ["state", "COALESCE(signed_seq, 0)", "COALESCE(ended_seq, 0)", "released"].map(str::to_owned);
     let details = DETAILS.map(|name| name.replace('-', "_"));
     let columns: Vec<_> = iter::once("seq".to_owned()).chain(details).chain(fate).collect();
-    // PostgreSQL looks up how to write each value anew in its concat_ws, which took it as long again.
+    // PostgreSQL looks up how to write each value anew in its concat_ws, which took it half as long again.
     let (hashes, row) = match connection {
         Connection::Sqlite(_) => {
             ("CAST(string_agg(hash, '') AS BLOB)", format!("concat_ws($2, {})", columns.join(", ")))
