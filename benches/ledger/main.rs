@@ -122,7 +122,7 @@ async fn measure(args: &Args, dir: &Path, signer: &Arc<Signer>, locations: [Loca
         Filler::fill(location, signer, count).await;
     }
     if asked(Part::Lists) {
-        questions::lists(&locations[1], signer.now).await;
+        questions::lists(&locations[1], signer.now, args.certificates).await;
     }
     if asked(Part::Verify) {
         questions::verifying(&locations[1]).await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use addon_signer::ledger::query::{Filter, Query, Standing};
+use addon_signer::ledger::query::{Cursor, Filter, Query, Standing};
 use addon_signer::ledger::verify::{Check, verify};
 use addon_signer::ledger::view::State;
 use addon_signer::ledger::{Location, Reader};
@@ -10,7 +10,7 @@ use addon_signer::timestamp::Timestamp;
 
 use super::{median, rate};
 
-pub(crate) async fn lists(location: &Location, now: Timestamp) {
+pub(crate) async fn lists(location: &Location, now: Timestamp, certificates: u64) {
     let reader = Reader::open(location.clone()).await.unwrap();
     let text = |text: &str| Some(text.to_owned());
     let all = Filter::default;
@@ -40,20 +40,16 @@ pub(crate) async fn lists(location: &Location, now: Timestamp) {
         ("expiring within 0 s", Filter { expiring_within: Some(Duration::ZERO), ..all() }),
         ("not seen since now", Filter { not_seen_since: Some(now), ..all() }),
         ("not seen since half of all", Filter { not_seen_since: ago(4 * 86_400), ..all() }),
-        ("not seen since ever, none", Filter { not_seen_since: ago(100 * 86_400), ..all() }),
+        ("never seen", Filter { not_seen_since: ago(100 * 86_400), ..all() }),
+        ("valid, never seen", Filter { state: Some(Standing::Valid), not_seen_since: ago(100 * 86_400), ..all() }),
     ];
     println!("\nfirst page of 100, median of 9, ms; goal 50:");
     for (name, filter) in filters {
-        let query = Query { filter, ..Query::default() };
-        let mut times = Vec::new();
-        let mut found = 0;
-        for _ in 0..9 {
-            let started = Instant::now();
-            found = reader.list(&query, now).await.unwrap().len();
-            times.push(started.elapsed().as_secs_f64() * 1e3);
-        }
-        println!("  {name:<28}{:8.2}   {found} found", median(times));
+        list(&reader, now, name, Query { filter, ..Query::default() }).await;
     }
+    let never = Filter { not_seen_since: ago(100 * 86_400), ..all() };
+    let half_way = Some(Cursor { time: Some(0), seq: certificates }); // two rows per certificate
+    list(&reader, now, "never seen, from half way", Query { filter: never, after: half_way, ..Query::default() }).await;
     let (past, started) = (now.minus(Duration::from_secs(20 * 86_400)), Instant::now());
     let expired = Query { filter: Filter { state: Some(Standing::Expired), ..all() }, ..Query::default() };
     let found = reader.list(&expired, past).await.unwrap().len();
@@ -61,6 +57,16 @@ pub(crate) async fn lists(location: &Location, now: Timestamp) {
     let started = Instant::now();
     assert!(reader.show("nobody").await.unwrap().is_none());
     println!("  {:<28}{:8.2}", "show, a name without any", started.elapsed().as_secs_f64() * 1e3);
+}
+
+async fn list(reader: &Reader, now: Timestamp, name: &str, query: Query) {
+    let (mut times, mut found) = (Vec::new(), 0);
+    for _ in 0..9 {
+        let started = Instant::now();
+        found = reader.list(&query, now).await.unwrap().len();
+        times.push(started.elapsed().as_secs_f64() * 1e3);
+    }
+    println!("  {name:<28}{:8.2}   {found} found", median(times));
 }
 
 /// Seconds of all cores that this process has used (proc(5), in hundredths).

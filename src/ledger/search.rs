@@ -182,10 +182,10 @@ impl Terms {
             let seq = self.number(SEQ);
             return self.and(&format!("{seq} {is}"), after.seq);
         };
-        let column = order.column();
-        let (place, seq) = (self.bind(time), self.bind(after.seq));
-        self.terms.push(format!("{} {at_most} {place}", self.number(column)));
-        self.terms.push(format!("(({column} + 0) {is} {place} OR (seq + 0) {is} {seq})"));
+        let (column, time, seq) = (self.number(order.column()), self.bind(time), self.bind(after.seq));
+        // PostgreSQL goes to the place of both by the second term; SQLite to that of the time, by the first.
+        self.terms.push(format!("{column} {at_most} {time}"));
+        self.terms.push(format!("({column}, seq) {is} ({time}, {seq})"));
     }
 
     fn filter(&mut self, filter: &Filter, now: Timestamp) {
@@ -268,7 +268,7 @@ mod tests {
         let (sql, values) = select(filter(), after, Way::Order);
         assert_eq!(
             sql,
-            "not_after <= $1 AND ((not_after + 0) < $1 OR (seq + 0) < $2) AND (agent || '') = $3 AND (signer || '') = $4 AND \
+            "not_after <= $1 AND (not_after, seq) < ($1, $2) AND (agent || '') = $3 AND (signer || '') = $4 AND \
              state IN ('signed', 'published', 'unpublished') AND not_after < $5 ORDER BY not_after DESC, seq DESC LIMIT 100"
         );
         assert_eq!(values, [4_i64.into(), 9_u64.into(), "a".into(), "s".into(), 5_i64.into()]);

@@ -5,6 +5,7 @@
 
 mod locate;
 mod page;
+mod read;
 mod rows;
 mod snapshot;
 mod tally;
