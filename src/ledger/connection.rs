@@ -305,17 +305,12 @@ impl Connection {
         }
     }
 
-    /// For whoever reads everything once. SQLite takes pages where the system has them and copies none: not for the hub, because a
-    /// file that shrinks under a mapping ends the process. PostgreSQL plans a page's statement once, not for each page, which took
-    /// longer than reading it; by its guesses of how long a range is it would then read all of a table for each.
-    pub(crate) async fn read_everything(&mut self) -> Result<(), sqlx::Error> {
+    /// For whoever reads everything once: SQLite takes pages where the system has them and copies none. Not for the hub, because a
+    /// file that shrinks under a mapping ends the process.
+    pub(crate) async fn map_file(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(_) => self.command("PRAGMA mmap_size = 1099511627776").await,
-            Self::Postgres(_) => {
-                let settings =
-                    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off";
-                self.command(settings).await
-            }
+            Self::Postgres(_) => Ok(()),
         }
     }
 

@@ -97,7 +97,7 @@ async fn copied_index(connection: &mut PgConnection, range: Range) -> Result<(St
     let mut rows = Vec::new();
     let keep = |row: &[u8]| rows.extend_from_slice(row);
     copy(connection, &format!("COPY ({select}) TO STDOUT (DELIMITER '{UNIT}')"), keep).await?;
-    Ok((String::from_utf8(rows).unwrap_or_default(), unfinished))
+    Ok((String::from_utf8_lossy(&rows).into_owned(), unfinished))
 }
 
 /// Whether `take` took all entries of a page.

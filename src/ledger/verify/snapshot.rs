@@ -49,7 +49,7 @@ impl Snapshot {
         }
         let failed = |error: sqlx::Error| classify(location, &error);
         for connection in &mut connections {
-            connection.read_everything().await.map_err(failed)?;
+            connection.map_file().await.map_err(failed)?;
         }
         for _ in 0..ATTEMPTS {
             let mut moments = Vec::new();
