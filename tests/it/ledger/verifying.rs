@@ -156,7 +156,7 @@ async fn rows_of_the_index_that_were_altered_are_named() {
 }
 
 /// A change, the SQL number of the row that is named for it, and what is said of that row.
-const ALTERATIONS: [(&str, &str, &str); 17] = [
+const ALTERATIONS: [(&str, &str, &str); 19] = [
     ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-650'", ROW_650, "cluster is \"mine\" there"),
     ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-650'", ROW_650, "not-after is "),
     (
@@ -205,11 +205,21 @@ const ALTERATIONS: [(&str, &str, &str); 17] = [
         "it has the certificate 00, which no entry decided on",
     ),
     (
+        "INSERT INTO certificates SELECT (SELECT MAX(seq) FROM entries), 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "(SELECT MAX(seq) FROM entries)",
+        "it has the certificate 00, which no entry decided on",
+    ),
+    (
         "DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-650')",
         ROW_650,
         "it is none of the unfinished",
     ),
     ("INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-5'", ROW_5, "it is one of the unfinished"),
+    (
+        "INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-701'",
+        "(SELECT seq FROM saved WHERE uid = 'uid-701')",
+        "it is one of the unfinished",
+    ),
     ("INSERT INTO unfinished VALUES (2)", "2", "it is one of the unfinished, and has no certificate"),
     ("INSERT INTO unfinished VALUES (99999)", "99999", "it is one of the unfinished, and has no certificate"),
 ];
