@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Row, TypeInfo, ValueRef};
 
 use super::{LedgerError, Location};
@@ -134,53 +134,6 @@ impl Cells {
     }
 }
 
-/// A row where the store's library keeps it: nothing is copied. What is NULL or of another type is empty.
-#[derive(Clone, Copy)]
-pub(crate) enum Shown<'r> {
-    Sqlite(&'r SqliteRow),
-    Postgres(&'r PgRow),
-}
-
-/// A column of a row that is shown.
-macro_rules! shown {
-    ($row:expr, $at:expr) => {
-        match $row {
-            Shown::Sqlite(row) => row.try_get($at).ok().flatten(),
-            Shown::Postgres(row) => row.try_get($at).ok().flatten(),
-        }
-    };
-}
-
-impl<'r> Shown<'r> {
-    /// A text.
-    pub(crate) fn str(self, at: usize) -> &'r str {
-        shown!(self, at).unwrap_or("")
-    }
-
-    /// Bytes.
-    pub(crate) fn bytes(self, at: usize) -> &'r [u8] {
-        shown!(self, at).unwrap_or(&[])
-    }
-
-    /// A number that is not negative.
-    pub(crate) fn count(self, at: usize) -> u64 {
-        let number: Option<i64> = shown!(self, at);
-        number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
-    }
-}
-
-impl<'r> From<&'r SqliteRow> for Shown<'r> {
-    fn from(row: &'r SqliteRow) -> Self {
-        Self::Sqlite(row)
-    }
-}
-
-impl<'r> From<&'r PgRow> for Shown<'r> {
-    fn from(row: &'r PgRow) -> Self {
-        Self::Postgres(row)
-    }
-}
-
 impl From<u64> for Value {
     /// Sequence numbers and epochs stay far below 2^63.
     fn from(number: u64) -> Self {
@@ -257,27 +210,6 @@ impl Connection {
             on!(self, inner => {
                 let rows = bound!(sql, values).fetch_all(inner).await?;
                 rows.iter().map(|row| cells!(row)).collect()
-            })
-        };
-        read.boxed()
-    }
-
-    /// Shows the rows of one statement as they come, until `take` says `None`. Returns whether it took all.
-    pub(crate) fn each<'c>(
-        &'c mut self,
-        sql: String,
-        values: Vec<Value>,
-        mut take: impl FnMut(&Shown<'_>) -> Option<()> + Send + 'c,
-    ) -> Answer<'c, bool> {
-        let read = async move {
-            on!(self, inner => {
-                let mut rows = bound!(sql, values).fetch(inner);
-                while let Some(row) = rows.try_next().await? {
-                    if take(&Shown::from(&row)).is_none() {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
             })
         };
         read.boxed()

@@ -3,9 +3,11 @@
 
 use futures::TryStreamExt;
 use sqlx::postgres::PgConnection;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Row};
 
 use super::page::Range;
-use crate::ledger::connection::{Connection, Shown, Value};
+use crate::ledger::connection::Connection;
 
 /// Stands between columns. In an entry it would be escaped, so that a column that has one is never taken for two.
 pub(super) const UNIT: char = '\u{1f}';
@@ -42,7 +44,7 @@ pub(super) async fn page(
     take: impl FnMut(&str, &[u8], &mut dyn Iterator<Item = &str>) -> Option<()> + Send,
 ) -> Result<Option<u64>, sqlx::Error> {
     match connection {
-        Connection::Sqlite(_) => aggregated(connection, range, take).await,
+        Connection::Sqlite(inner) => aggregated(inner, range, take).await,
         Connection::Postgres(inner) => {
             let (index, unfinished) = copied_index(inner, range).await?;
             let mut rows = index.split_terminator('\n');
@@ -57,7 +59,7 @@ pub(super) async fn page(
 /// Nothing says in which order rows are put together: it is that of the key, by which SQLite finds them. Were it another, no page
 /// would be as usual. A subquery with an order had it copy each entry once more, a join with another four times.
 async fn aggregated(
-    connection: &mut Connection,
+    connection: &mut SqliteConnection,
     range: Range,
     mut take: impl FnMut(&str, &[u8], &mut dyn Iterator<Item = &str>) -> Option<()> + Send,
 ) -> Result<Option<u64>, sqlx::Error> {
@@ -73,17 +75,22 @@ async fn aggregated(
         )
     };
     let sql = (0..chunks.len()).map(select).collect::<Vec<_>>().join(" UNION ALL ");
-    let bounds = chunks.iter().flat_map(|chunk| chunk.values());
-    let values = [Value::from("\n"), UNIT.to_string().into()].into_iter().chain(bounds).collect();
-    let mut unfinished = 0;
-    let show = |row: &Shown<'_>| {
-        let mut rows = row.str(2).split_terminator('\n');
-        take(row.str(0), row.bytes(1), &mut rows)?;
-        unfinished += row.count(3);
-        rows.next().is_none().then_some(())
-    };
-    let all = connection.each(sql, values, show).await?;
-    Ok(all.then_some(unfinished))
+    let mut query = sqlx::query(AssertSqlSafe(sql)).bind("\n").bind(UNIT.to_string());
+    for chunk in chunks {
+        query = query.bind(chunk.first.cast_signed()).bind(chunk.last.cast_signed());
+    }
+    let (mut parts, mut unfinished) = (query.fetch(connection), 0);
+    while let Some(part) = parts.try_next().await? {
+        // NULL is the sum of no rows; what is no text is for the check by rows to say.
+        let text = |at: usize| part.try_get::<Option<&str>, _>(at).ok().flatten().unwrap_or_default();
+        let hashes: Option<&[u8]> = part.try_get(1)?;
+        let mut rows = text(2).split_terminator('\n');
+        if take(text(0), hashes.unwrap_or_default(), &mut rows).is_none() || rows.next().is_some() {
+            return Ok(None);
+        }
+        unfinished += part.try_get::<i64, _>(3)?.cast_unsigned();
+    }
+    Ok(Some(unfinished))
 }
 
 /// The index's rows of a page, each on a line, and how many are unfinished.
