@@ -31,6 +31,8 @@ const COLUMNS: [&str; 16] = [
     "released",
 ];
 
+/// Bytes of a hash.
+const HASH: usize = 32;
 /// Entries that are checked at a time. Much more would be memory that is got from the system and given back each time.
 const CHUNK: u64 = 64;
 
@@ -54,7 +56,7 @@ pub(super) async fn page(
     }
 }
 
-/// A row for each chunk: its entries and their hashes, the index's rows, how many are unfinished.
+/// A row for each chunk: its entries and their hashes, the index's rows, how many are unfinished, how many entries there are.
 ///
 /// Nothing says in which order rows are put together: it is that of the key, by which SQLite finds them. Were it another, no page
 /// would be as usual. A subquery with an order had it copy each entry once more, a join with another four times.
@@ -71,7 +73,7 @@ async fn aggregated(
         format!(
             "SELECT CAST(string_agg(entry, $1) AS TEXT), CAST(string_agg(hash, '') AS BLOB), \
              (SELECT string_agg(concat_ws($2, {columns}), $1) FROM certificates WHERE {within}), \
-             (SELECT COUNT(*) FROM unfinished WHERE {within}) FROM entries WHERE {within}"
+             (SELECT COUNT(*) FROM unfinished WHERE {within}), COUNT(*) FROM entries WHERE {within}"
         )
     };
     let sql = (0..chunks.len()).map(select).collect::<Vec<_>>().join(" UNION ALL ");
@@ -83,12 +85,15 @@ async fn aggregated(
     while let Some(part) = parts.try_next().await? {
         // NULL is the sum of no rows; what is no text is for the check by rows to say.
         let text = |at: usize| part.try_get::<Option<&str>, _>(at).ok().flatten().unwrap_or_default();
-        let hashes: Option<&[u8]> = part.try_get(1)?;
+        let count = |at: usize| part.try_get::<i64, _>(at).map(i64::cast_unsigned);
+        let hashes = part.try_get::<Option<&[u8]>, _>(1)?.unwrap_or_default();
         let mut rows = text(2).split_terminator('\n');
-        if take(text(0), hashes.unwrap_or_default(), &mut rows).is_none() || rows.next().is_some() {
+        // A row that has the texts and the hashes of two is not as usual.
+        let one_each = hashes.len() as u64 == count(4)? * HASH as u64;
+        if !one_each || take(text(0), hashes, &mut rows).is_none() || rows.next().is_some() {
             return Ok(None);
         }
-        unfinished += part.try_get::<i64, _>(3)?.cast_unsigned();
+        unfinished += count(3)?;
     }
     Ok(Some(unfinished))
 }
@@ -144,13 +149,16 @@ impl Chunk {
         }
         let (entry, rest) = field(row.strip_prefix(&[0, 2])?)?;
         let (hash, rest) = field(rest)?;
+        if hash.len() != HASH || !rest.is_empty() {
+            return None;
+        }
         if self.rows > 0 {
             self.texts.push(b'\n');
         }
         self.texts.extend_from_slice(entry);
         self.hashes.extend_from_slice(hash);
         self.rows += 1;
-        rest.is_empty().then_some(())
+        Some(())
     }
 
     /// Shows what there is, and begins anew.
@@ -211,22 +219,25 @@ mod tests {
 
     #[test]
     fn rows_of_a_copy_are_put_together() {
-        let (one, two) = (mk_row(&[b"one", &[1]]), mk_row(&[b"two", &[2]]));
+        let (one, two) = (mk_row(&[b"one", &[1; 32]]), mk_row(&[b"two", &[2; 32]]));
         let first = [HEADER, &one].concat();
         let read = read(&[first, two, TRAILER.to_vec()]).unwrap();
-        assert_eq!(read, ("one\ntwo".to_owned(), vec![1, 2]));
+        assert_eq!(read, ("one\ntwo".to_owned(), [[1; 32], [2; 32]].concat()));
     }
 
     #[test]
     fn what_is_no_row_is_not_taken() {
-        let good = mk_row(&[b"one", &[1]]);
+        let hash = [1; 32];
+        let good = mk_row(&[b"one", &hash]);
         for length in 0..good.len() {
             assert_eq!(read(&[good[..length].to_vec()]), None, "{length}");
         }
         assert_eq!(read(&[[good.as_slice(), &[0]].concat()]), None);
-        assert_eq!(read(&[mk_row(&[b"one", &[1], &[2]])]), None);
-        assert_eq!(read(&[mk_row(&[&[0xff], &[1]])]), None, "no UTF-8");
-        let null = [&[0, 2][..], &[0xff; 4], &[0, 0, 0, 1, 1]].concat();
+        assert_eq!(read(&[mk_row(&[b"one", &hash, &hash])]), None);
+        assert_eq!(read(&[mk_row(&[b"one\ntwo", &[1; 64]])]), None, "two in one");
+        assert_eq!(read(&[mk_row(&[&[0xff], &hash])]), None, "no UTF-8");
+        let null = [&[0, 2][..], &[0xff; 4], &[0, 0, 0, 32], &hash].concat();
         assert_eq!(read(&[null]), None);
+        assert!(read(&[good]).is_some());
     }
 }

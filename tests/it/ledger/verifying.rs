@@ -150,6 +150,30 @@ async fn altered_rows(store: &TestStore, location: &Location) {
     }
 }
 
+/// Together they say what the two rows said: the texts follow each other, and so do the hashes.
+#[tokio::test]
+async fn two_entries_in_one_row_are_found() {
+    on_every_store(async |store| {
+        let location: Location = store.url().parse().unwrap();
+        prepare(&location).await;
+        rows::disarm(store).await;
+        let bytes = match store {
+            TestStore::Sqlite(_) => "BLOB",
+            TestStore::Postgres(_) => "BYTEA",
+        };
+        let next = |column| format!("(SELECT {column} FROM entries AS next WHERE next.seq = entries.seq + 1)");
+        let (text, hash) = (next("entry"), next("hash"));
+        let merged = format!(
+            "UPDATE entries SET entry = entry || '\n' || {text}, hash = CAST(hash || {hash} AS {bytes}) WHERE seq = 1100; \
+             DELETE FROM entries WHERE seq = 1101"
+        );
+        run(store, &merged).await;
+        let (row, problem) = fault(&location).await;
+        assert!(row == 1100 && problem.contains("does not have the hash"), "{row}: {problem}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn rows_of_the_index_that_were_altered_are_named() {
     on_every_store(async |store| altered_index(store, &store.url().parse().unwrap()).await).await;
