@@ -52,10 +52,16 @@ pub(super) async fn check(
     range: Range,
     key: &RandomState,
 ) -> Result<Option<Checked>, sqlx::Error> {
-    let mut judge =
-        Judge { next: range.first, key, link: None, certificates: 0, unfinished: 0, tally: Tally::default() };
+    let mut judge = Judge {
+        next: range.first,
+        key,
+        link: None,
+        certificates: 0,
+        unfinished: String::new(),
+        tally: Tally::default(),
+    };
     let unfinished = read::page(connection, range, |texts, hashes, rows| judge.follow(texts, hashes, rows)).await?;
-    Ok(unfinished.and_then(|unfinished| judge.end(range.last, unfinished)))
+    Ok(unfinished.and_then(|unfinished| judge.end(range.last, &unfinished)))
 }
 
 /// Goes through the entries of a page and the index's rows of it.
@@ -64,7 +70,8 @@ struct Judge<'k> {
     key: &'k RandomState,
     link: Option<Link>,
     certificates: u64,
-    unfinished: u64,
+    /// As [`read::page`] has them.
+    unfinished: String,
     tally: Tally,
 }
 
@@ -85,7 +92,9 @@ impl Judge<'_> {
             "intent" => {
                 let state = is_row_of(entry, rows.next()?, self.key, &mut self.tally)?;
                 self.certificates += 1;
-                self.unfinished += u64::from(!state.is_final());
+                if !state.is_final() {
+                    self.unfinished.push_str(&format!("{}\n", entry.seq));
+                }
             }
             "signed" | "abandoned" | "unpublished" => {
                 let (uid, serial) = entry.plain("uid").zip(entry.plain("serial"))?;
@@ -98,7 +107,7 @@ impl Judge<'_> {
         Some(())
     }
 
-    fn end(self, last: u64, unfinished: u64) -> Option<Checked> {
+    fn end(self, last: u64, unfinished: &str) -> Option<Checked> {
         let link = self.link.filter(|link| link.tip.seq == last && self.unfinished == unfinished)?;
         Some(Checked { link, certificates: self.certificates, tally: self.tally })
     }
@@ -129,4 +138,34 @@ fn is_row_of(intent: &Scanned<'_>, row: &str, key: &RandomState, tally: &mut Tal
     let (signed, ended, released) = (number()?, number()?, number()?);
     let fate = Fate { uid, serial, state, signed, ended, released };
     (columns.next().is_none() && tally.row(key, fate)).then_some(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use super::*;
+    use crate::journal::chain::tests::mk_rows;
+
+    #[test]
+    fn a_page_goes_on_to_its_last_row() {
+        let key = RandomState::new();
+        let judged = |last: u64, unfinished: &str| {
+            let mut judge = Judge {
+                next: 1,
+                key: &key,
+                link: None,
+                certificates: 0,
+                unfinished: String::new(),
+                tally: Tally::default(),
+            };
+            for (_, text, hash) in mk_rows(3) {
+                judge.follow(&text, &hash, &mut iter::empty()).unwrap();
+            }
+            judge.end(last, unfinished).is_some()
+        };
+        assert!(judged(3, ""));
+        assert!(!judged(4, ""), "one is missing");
+        assert!(!judged(3, "2\n"), "one is unfinished that no intent is of");
+    }
 }

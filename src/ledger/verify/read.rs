@@ -39,12 +39,12 @@ const CHUNK: u64 = 64;
 /// Shows a page, some entries at a time: their texts, each but the last ended by a line feed; their hashes, one after the other;
 /// and the rows of the index, of which `take` has to ask for those of these entries and for no other.
 ///
-/// Returns how many of the page are unfinished, if `take` took all and there is no row besides.
+/// Returns the numbers of those of the page that are unfinished, each on a line, if `take` took all and there is no row besides.
 pub(super) async fn page(
     connection: &mut Connection,
     range: Range,
     take: impl FnMut(&str, &[u8], &mut dyn Iterator<Item = &str>) -> Option<()> + Send,
-) -> Result<Option<u64>, sqlx::Error> {
+) -> Result<Option<String>, sqlx::Error> {
     match connection {
         Connection::Sqlite(inner) => aggregated(inner, range, take).await,
         Connection::Postgres(inner) => {
@@ -56,15 +56,15 @@ pub(super) async fn page(
     }
 }
 
-/// A row for each chunk: its entries and their hashes, the index's rows, how many are unfinished, how many entries there are.
+/// A row for each chunk: its entries and their hashes, the index's rows, which are unfinished, how many entries there are.
 ///
 /// Nothing says in which order rows are put together: it is that of the key, by which SQLite finds them. Were it another, no page
-/// would be as usual. A subquery with an order had it copy each entry once more, a join with another four times.
+/// would be as usual. A subquery with an order had it copy each entry once more, a join with another several times.
 async fn aggregated(
     connection: &mut SqliteConnection,
     range: Range,
     mut take: impl FnMut(&str, &[u8], &mut dyn Iterator<Item = &str>) -> Option<()> + Send,
-) -> Result<Option<u64>, sqlx::Error> {
+) -> Result<Option<String>, sqlx::Error> {
     let firsts = (range.first..=range.last).step_by(CHUNK as usize);
     let chunks: Vec<_> = firsts.map(|first| Range { first, last: range.last.min(first + CHUNK - 1) }).collect();
     let columns = COLUMNS.join(", ");
@@ -73,7 +73,7 @@ async fn aggregated(
         format!(
             "SELECT CAST(string_agg(entry, $1) AS TEXT), CAST(string_agg(hash, '') AS BLOB), \
              (SELECT string_agg(concat_ws($2, {columns}), $1) FROM certificates WHERE {within}), \
-             (SELECT COUNT(*) FROM unfinished WHERE {within}), COUNT(*) FROM entries WHERE {within}"
+             (SELECT string_agg(seq || $1, '') FROM unfinished WHERE {within}), COUNT(*) FROM entries WHERE {within}"
         )
     };
     let sql = (0..chunks.len()).map(select).collect::<Vec<_>>().join(" UNION ALL ");
@@ -81,35 +81,36 @@ async fn aggregated(
     for chunk in chunks {
         query = query.bind(chunk.first.cast_signed()).bind(chunk.last.cast_signed());
     }
-    let (mut parts, mut unfinished) = (query.fetch(connection), 0);
+    let (mut parts, mut unfinished) = (query.fetch(connection), String::new());
     while let Some(part) = parts.try_next().await? {
         // NULL is the sum of no rows; what is no text is for the check by rows to say.
         let text = |at: usize| part.try_get::<Option<&str>, _>(at).ok().flatten().unwrap_or_default();
-        let count = |at: usize| part.try_get::<i64, _>(at).map(i64::cast_unsigned);
         let hashes = part.try_get::<Option<&[u8]>, _>(1)?.unwrap_or_default();
         let mut rows = text(2).split_terminator('\n');
         // A row that has the texts and the hashes of two is not as usual.
-        let one_each = hashes.len() as u64 == count(4)? * HASH as u64;
+        let one_each = hashes.len() as u64 == part.try_get::<i64, _>(4)?.cast_unsigned() * HASH as u64;
         if !one_each || take(text(0), hashes, &mut rows).is_none() || rows.next().is_some() {
             return Ok(None);
         }
-        unfinished += count(3)?;
+        unfinished.push_str(text(3));
     }
     Ok(Some(unfinished))
 }
 
-/// The index's rows of a page, each on a line, and how many are unfinished.
-async fn copied_index(connection: &mut PgConnection, range: Range) -> Result<(String, u64), sqlx::Error> {
+/// The index's rows of a page and the numbers of the unfinished ones, each on a line.
+async fn copied_index(connection: &mut PgConnection, range: Range) -> Result<(String, String), sqlx::Error> {
     let within = format!("seq BETWEEN {} AND {}", range.first, range.last);
-    let mut unfinished = 0;
-    copy(connection, &format!("COPY (SELECT seq FROM unfinished WHERE {within}) TO STDOUT"), |_| unfinished += 1)
-        .await?;
+    let select = format!("SELECT seq FROM unfinished WHERE {within} ORDER BY seq");
+    let mut unfinished = Vec::new();
+    let keep = |row: &[u8]| unfinished.extend_from_slice(row);
+    copy(connection, &format!("COPY ({select}) TO STDOUT"), keep).await?;
     // What is NULL or has an odd character is written in such a way that no entry says the same.
     let select = format!("SELECT {} FROM certificates WHERE {within} ORDER BY seq", COLUMNS.join(", "));
     let mut rows = Vec::new();
     let keep = |row: &[u8]| rows.extend_from_slice(row);
     copy(connection, &format!("COPY ({select}) TO STDOUT (DELIMITER '{UNIT}')"), keep).await?;
-    Ok((String::from_utf8_lossy(&rows).into_owned(), unfinished))
+    let [rows, unfinished] = [rows, unfinished].map(|lines| String::from_utf8_lossy(&lines).into_owned());
+    Ok((rows, unfinished))
 }
 
 /// Whether `take` took all entries of a page.

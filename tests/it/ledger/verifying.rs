@@ -180,7 +180,7 @@ async fn rows_of_the_index_that_were_altered_are_named() {
 }
 
 /// A change, the SQL number of the row that is named for it, and what is said of that row.
-const ALTERATIONS: [(&str, &str, &str); 19] = [
+const ALTERATIONS: [(&str, &str, &str); 20] = [
     ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-650'", ROW_650, "cluster is \"mine\" there"),
     ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-650'", ROW_650, "not-after is "),
     (
@@ -235,6 +235,12 @@ const ALTERATIONS: [(&str, &str, &str); 19] = [
     ),
     (
         "DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-650')",
+        ROW_650,
+        "it is none of the unfinished",
+    ),
+    (
+        "UPDATE unfinished SET seq = (SELECT seq FROM saved WHERE uid = 'uid-701') \
+         WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-650')",
         ROW_650,
         "it is none of the unfinished",
     ),
