@@ -2,7 +2,7 @@
 //! addon authors have today. docs/figures.md has the figures.
 //!
 //! ```console
-//! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh --with-peer)
+//! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
 //! $ cargo bench --bench drain -- --requests 2000 --peer 100
 //! ```
 //!

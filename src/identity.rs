@@ -115,6 +115,21 @@ impl AgentName {
     }
 }
 
+/// One addon on one cluster: a ManagedClusterAddOn.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AddOnKey {
+    /// The managed cluster.
+    pub cluster: ClusterName,
+    /// The addon.
+    pub addon: AddOnName,
+}
+
+impl fmt::Display for AddOnKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.cluster, self.addon)
+    }
+}
+
 /// One agent of one addon on one cluster: what a certificate of ours says its holder is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {

@@ -29,7 +29,7 @@ pub const GATEWAY_COMMON_NAME: &str = "addon-signer-gateway";
 
 const CLUSTER_USER: [&str; 2] = ["system", "open-cluster-management"];
 /// OCM up to v1.2 asks for this group too (addon-framework#359 removed it); it grants nothing at the gateway.
-const AUTHENTICATED: &str = "system:authenticated";
+pub const AUTHENTICATED: &str = "system:authenticated";
 
 /// What one AddOnSigner allows; made from its `spec` by `api::rules`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,6 +35,8 @@ pub struct Metrics {
     held: Family<SignerLabel, Counter>,
     ledger_up: Gauge,
     ledger_entries: Gauge,
+    registrations_written: Counter,
+    registrations_left: Family<SignerLabel, Gauge>,
 }
 
 /// The gateway's counters, read when they are asked for.
@@ -100,8 +102,29 @@ impl Metrics {
             ledger_up.clone(),
         );
         registry.register("ledger_entries", "The number of the last entry", ledger_entries.clone());
+        let (registrations_written, registrations_left) = (Counter::default(), Family::default());
+        registry.register(
+            "registrations_written",
+            "Changes of status.registrations of ManagedClusterAddOns",
+            registrations_written.clone(),
+        );
+        registry.register(
+            "registrations_left",
+            "ManagedClusterAddOns whose registrations are left to another program",
+            registrations_left.clone(),
+        );
         registry.register_collector(Box::new(GatewayCounters(gateway)));
-        Self { registry: Arc::new(registry), issued, refused, rate_limited, held, ledger_up, ledger_entries }
+        Self {
+            registry: Arc::new(registry),
+            issued,
+            refused,
+            rate_limited,
+            held,
+            ledger_up,
+            ledger_entries,
+            registrations_written,
+            registrations_left,
+        }
     }
 
     pub(crate) fn issued(&self, signer: &str) {
@@ -119,6 +142,15 @@ impl Metrics {
 
     pub(crate) fn held(&self, signer: &str) {
         self.held.get_or_create(&SignerLabel { signer: signer.to_owned() }).inc();
+    }
+
+    pub(crate) fn registrations_written(&self) {
+        self.registrations_written.inc();
+    }
+
+    pub(crate) fn registrations_left(&self, signer: &str, addons: usize) {
+        let label = SignerLabel { signer: signer.to_owned() };
+        self.registrations_left.get_or_create(&label).set(i64::try_from(addons).unwrap_or(i64::MAX));
     }
 
     /// The ledger as it is now: the number of its last entry, or `None` while it cannot be written to.

@@ -20,6 +20,16 @@ pub fn annotator<'m>(object: &'m ObjectMeta, annotation: &str) -> &'m str {
     entries(object).find(owns).and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
 }
 
+/// The field managers that a field of the status belongs to: whoever changed its value last, and whoever wrote the same since.
+pub fn status_managers<'m>(object: &'m ObjectMeta, field: &str) -> impl Iterator<Item = &'m str> {
+    let field = format!("f:{field}");
+    let owns = move |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:status"));
+        fields.is_some_and(|fields| fields.get(&field).is_some())
+    };
+    object.managed_fields.iter().flatten().filter(owns).filter_map(|entry| entry.manager.as_deref())
+}
+
 fn entries(object: &ObjectMeta) -> impl Iterator<Item = &ManagedFieldsEntry> {
     object.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none())
 }
@@ -34,7 +44,7 @@ mod tests {
     fn who_set_the_annotation_is_told_from_who_wrote_last() {
         let entry = |manager: &str, second: u8, fields: serde_json::Value| json!({ "manager": manager, "operation": "Update", "time": format!("2026-11-21T00:00:0{second}Z"), "fieldsType": "FieldsV1", "fieldsV1": fields });
         let annotations = json!({ "f:metadata": { "f:annotations": { ".": {}, "f:addon-signer.io/suspended": {} } } });
-        let mut status = entry("agent", 9, json!({ "f:status": {} }));
+        let mut status = entry("agent", 9, json!({ "f:status": { "f:registrations": {} } }));
         status["subresource"] = json!("status");
         let object = json!({ "managedFields": [entry("installer", 1, json!({ "f:spec": {} })), entry("kubectl-annotate", 2, annotations), entry("controller", 3, json!({ "f:spec": {} })), status] });
         let object: ObjectMeta = serde_json::from_value(object).unwrap();
@@ -42,5 +52,7 @@ mod tests {
         assert_eq!(annotator(&object, "addon-signer.io/revoked-by"), "");
         assert_eq!(last_manager(&object), "controller");
         assert_eq!(last_manager(&ObjectMeta::default()), "");
+        let of_status = |field: &str| status_managers(&object, field).collect::<Vec<_>>();
+        assert_eq!((of_status("registrations"), of_status("other")), (vec!["agent"], vec![]));
     }
 }

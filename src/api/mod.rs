@@ -1,8 +1,10 @@
 //! The AddOnSigner resource and the slices of OCM's types that we use. Types and pure functions only: nothing here
 //! talks to an API server.
 
+pub mod addon_template;
 pub mod manager;
 pub mod ocm;
+pub mod registrations;
 pub mod rules;
 pub mod signer;
 pub mod status;

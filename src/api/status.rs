@@ -12,6 +12,8 @@ pub const CONDITION_READY: &str = "Ready";
 pub const CONDITION_AUTHORITY_HEALTHY: &str = "AuthorityHealthy";
 /// Condition type: a rotation of the authority is under way.
 pub const CONDITION_ROTATING: &str = "Rotating";
+/// Condition type: OCM's agents are told to ask for this signer's certificates, by the hub or by the addon-manager.
+pub const CONDITION_REGISTERED: &str = "Registered";
 
 /// What the hub reports about a signer.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,7 +29,7 @@ pub struct AddOnSignerStatus {
     /// The rotation under way; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// Ready, AuthorityHealthy and Rotating.
+    /// Ready, AuthorityHealthy, Rotating and Registered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,

@@ -217,6 +217,27 @@ pub(super) static RESOURCES: &[Resource] = &[
         ..CUSTOM
     },
     Resource {
+        group: "addon.open-cluster-management.io",
+        version: "v1alpha1",
+        plural: "clustermanagementaddons",
+        singular: "clustermanagementaddon",
+        kind: "ClusterManagementAddOn",
+        namespaced: false,
+        short: &["cma"],
+        ..CUSTOM
+    },
+    Resource {
+        group: "addon.open-cluster-management.io",
+        version: "v1alpha1",
+        plural: "addontemplates",
+        singular: "addontemplate",
+        kind: "AddOnTemplate",
+        namespaced: false,
+        short: &["adt"],
+        columns: &[("ADDON NAME", Cell::Path("spec.addonName"))],
+        ..CUSTOM
+    },
+    Resource {
         group: "addon-signer.io",
         version: "v1alpha1",
         plural: "addonsigners",

@@ -5,13 +5,14 @@ pub mod answers;
 mod backoff;
 pub mod board;
 mod chronicle;
+mod discovery;
 pub mod gate;
 mod heads;
 pub mod keeper;
 pub mod lease;
 pub mod permission;
 pub mod plan;
-pub mod registration;
+pub mod registrations;
 pub mod registry;
 pub mod serving_report;
 pub mod signer;
@@ -43,7 +44,8 @@ use crate::trust::Trust;
 use chronicle::Notes;
 use heads::Heads;
 use lease::{Leading, Loss};
-use registration::Signers;
+use registrations::report::Report;
+use registrations::templates::Templates;
 use registry::{Recorded, RegistryError};
 use supervisor::Supervisor;
 use sweep::Sweep;
@@ -125,26 +127,36 @@ pub async fn run(links: HubLinks, settings: HubSettings, writer: Writer) -> Resu
     let mut leading = links.leading.clone();
     let addon_api = registry::discover(&links.client).await?;
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
-    let (signers, served) = watch::channel(Signers::default());
+    let (signers, served) = watch::channel(None);
+    let (report, reported) = watch::channel(Report::default());
+    let (known, templates) = watch::channel(Templates::default());
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
     let notes = Notes::default();
     let recorded = Recorded { registry: links.registry.clone(), audit: links.audit.clone(), notes: notes.clone() };
     let (client, clusters) = (links.client.clone(), recorded.clone());
     tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
     let all_again = Arc::new(Notify::new());
-    let (client, missed) = (links.client.clone(), all_again.clone());
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, seen, missed).await?) });
+    let (client, missed, passed_on) = (links.client.clone(), all_again.clone(), seen.clone());
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?) });
+    let client = links.client.clone();
+    tasks.spawn(async move {
+        registrations::keep_templates(client, known).await;
+        Err(HubError::TaskEnded("AddOnTemplates".to_owned()))
+    });
     let epoch = tokio::select! {
         Some(ended) = tasks.join_next() => return ended?,
         leads = leading.acquired() => u64::from(leads?),
     };
     record(&mut tasks, &links, &settings, (writer, epoch), notes.clone());
-    let writer = registration::Writer::new(&links, addon_api);
+    let inputs = registrations::Inputs { seen: (seen, addons), all_again, signers: served, templates, report };
+    let (clock, metrics) = (links.clock.clone(), links.metrics.clone());
+    let target = (links.client.clone(), addon_api);
+    let writer = registrations::Writer::new(target, clock, links.leading.clone(), metrics, inputs);
     tasks.spawn(async move {
-        writer.keep(addons, all_again, served).await;
+        writer.keep().await?;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
-    let supervisor = Supervisor::new(links, settings, addon_api, signers, notes);
+    let supervisor = Supervisor::new(links, settings, addon_api, (signers, reported), notes);
     tasks.spawn(supervisor.run());
     tokio::select! {
         Some(ended) = tasks.join_next() => ended?,

@@ -1,6 +1,6 @@
 //! Feeds the registry from watches of ManagedCluster and ManagedClusterAddOn, in whichever version the API server serves.
 //!
-//! The same watch of addons also keeps `status.registrations`: see [`crate::hub::registration`].
+//! The same watch of addons also keeps `status.registrations`: see [`crate::hub::registrations`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
 use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::chronicle::Notes;
-use crate::identity::{AddOnName, ClusterName};
+use crate::hub::discovery::served_version;
+use crate::hub::registrations::Seen;
+use crate::identity::{AddOnKey, AddOnName, ClusterName};
 use crate::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange};
 
 /// The registry, and where changes of standing are told.
@@ -73,26 +75,15 @@ pub enum RegistryError {
 /// # Errors
 /// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
 pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
-    let groups = client.list_api_groups().await.map_err(RegistryError::Discovery)?;
-    let served: Vec<String> = groups
-        .groups
-        .into_iter()
-        .filter(|group| group.name == ADDON_GROUP)
-        .flat_map(|group| group.versions.into_iter().map(|version| version.version))
-        .collect();
     for api in [AddOnApi::V1Beta1, AddOnApi::V1Alpha1] {
-        if served.iter().any(|version| version == api.version()) && serves_addons(client, api).await? {
+        let plural = &api.resource().plural;
+        let served = served_version(client, ADDON_GROUP, plural, &[api.version()]).await;
+        if served.map_err(RegistryError::Discovery)?.is_some() {
             info!(version = api.version(), "Using this version of ManagedClusterAddOn");
             return Ok(api);
         }
     }
     Err(RegistryError::NoAddOnApi)
-}
-
-async fn serves_addons(client: &Client, api: AddOnApi) -> Result<bool, RegistryError> {
-    let group_version = format!("{ADDON_GROUP}/{}", api.version());
-    let list = client.list_api_group_resources(&group_version).await.map_err(RegistryError::Discovery)?;
-    Ok(list.resources.iter().any(|resource| resource.name == "managedclusteraddons"))
 }
 
 /// ManagedClusters.
@@ -143,14 +134,14 @@ pub(super) async fn watch_addons(
     client: Client,
     api: AddOnApi,
     registry: Recorded,
-    seen: mpsc::Sender<DynamicObject>,
+    seen: mpsc::Sender<Seen>,
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
     let mut events =
         watch_objects(addons_api(&client, api), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOn>> = HashMap::new();
     while let Some(event) = events.next().await {
-        let object = match event {
+        let news = match event {
             Ok(Event::Init) => {
                 listed = HashMap::new();
                 continue;
@@ -159,7 +150,7 @@ pub(super) async fn watch_addons(
                 if let Some((cluster, addon, found)) = addon_entry(&object) {
                     listed.entry(cluster).or_default().insert(addon, found);
                 }
-                object
+                Seen::There(Box::new(object))
             }
             Ok(Event::InitDone) => {
                 let addons = std::mem::take(&mut listed);
@@ -169,20 +160,20 @@ pub(super) async fn watch_addons(
             }
             Ok(Event::Apply(object)) => {
                 record_addon(&registry, &object);
-                object
+                Seen::There(Box::new(object))
             }
             Ok(Event::Delete(object)) => {
-                if let Some((cluster, addon, _)) = addon_entry(&object) {
-                    registry.write(|registry| registry.put_addon(cluster, addon, None));
-                }
-                continue;
+                let Some(key) = ocm::addon_key(&object) else { continue };
+                let AddOnKey { cluster, addon } = key.clone();
+                registry.write(|registry| registry.put_addon(cluster, addon, None));
+                Seen::Gone(key)
             }
             Err(error) => {
                 warn!(%error, "Watching addons; trying again");
                 continue;
             }
         };
-        match seen.try_send(object) {
+        match seen.try_send(news) {
             Ok(()) => {}
             // Writing is slower than reading, and who is detached must not stay in because of it.
             Err(TrySendError::Full(_)) => all_again.notify_one(),
@@ -238,8 +229,7 @@ fn cluster_facts(object: &DynamicObject) -> ClusterFacts {
 }
 
 fn addon_entry(object: &DynamicObject) -> Option<(ClusterName, AddOnName, AddOn)> {
-    let cluster = object.namespace()?.parse().ok()?;
-    let addon = object.name_any().parse().ok()?;
+    let AddOnKey { cluster, addon } = ocm::addon_key(object)?;
     Some((cluster, addon, read_addon(object)))
 }
 

@@ -8,11 +8,12 @@ use serde_json::json;
 
 use crate::api::status::{
     AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_READY,
-    CONDITION_ROTATING, RotationPhase, RotationStatus,
+    CONDITION_REGISTERED, CONDITION_ROTATING, RotationPhase, RotationStatus,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::ca::line::{Line, State};
 use crate::hub::keeper::LineState;
+use crate::hub::registrations::report::Told;
 use crate::timestamp::Timestamp;
 
 /// Whether the object can be served, or its reason and sentence.
@@ -51,12 +52,14 @@ pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> 
 
 /// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
 ///
-/// `serving` is the gateway's line: without its anchors, which go out with each certificate, nothing is signed.
+/// `serving` is the gateway's line: without its anchors, which go out with each certificate, nothing is signed. `registered` is
+/// what is known of the addons' registrations.
 pub fn wanted(
     signer: &AddOnSigner,
     validity: &Validity,
     line: &LineState,
     serving: &LineState,
+    registered: Option<Told>,
     now: Timestamp,
 ) -> AddOnSignerStatus {
     let before = signer.status.clone().unwrap_or_default();
@@ -85,6 +88,7 @@ pub fn wanted(
         (CONDITION_READY, Some(ready)),
         (CONDITION_AUTHORITY_HEALTHY, healthy),
         (CONDITION_ROTATING, last.map(|_| rotating)),
+        (CONDITION_REGISTERED, registered),
     ];
     for (kind, state) in known {
         if let Some((holds, reason, message)) = state {
@@ -128,6 +132,14 @@ fn condition(
         observed_generation: generation,
         last_transition_time: same.map_or_else(|| time(now), |condition| condition.last_transition_time.clone()),
     }
+}
+
+/// The condition `Registered`, if it has turned false: that an addon's agents get no certificate is worth an event.
+pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSignerStatus) -> Option<&'s Condition> {
+    let is_false = |condition: &&Condition| condition.type_ == CONDITION_REGISTERED && condition.status == "False";
+    let now = after.conditions.iter().find(is_false)?;
+    let was = before.and_then(|status| status.conditions.iter().find(is_false));
+    was.is_none_or(|was| was.reason != now.reason).then_some(now)
 }
 
 /// Writes the status if it differs from what the object has.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::DeserializeGuard;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,8 @@ use crate::hub::board::Board;
 use crate::hub::chronicle::Notes;
 use crate::hub::keeper::{LinePlan, LineState};
 use crate::hub::permission;
-use crate::hub::registration::Signers;
+use crate::hub::registrations::report::Report;
+use crate::hub::registrations::wanted::Signers;
 use crate::hub::signer::Shared;
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, Store};
@@ -66,7 +68,9 @@ pub(super) struct Supervisor {
     /// Objects that could not be read, and why: what their status was told.
     undecodable: BTreeMap<String, String>,
     served: BTreeMap<String, Served>,
-    signers: watch::Sender<Signers>,
+    signers: watch::Sender<Option<Signers>>,
+    /// What is known of the registrations of all addons.
+    registrations: watch::Receiver<Report>,
     /// Signer names whose AddOnSigner was deleted while this hub ran.
     deleted: BTreeSet<String>,
     tasks: JoinSet<(String, bool)>,
@@ -79,7 +83,7 @@ impl Supervisor {
         links: HubLinks,
         settings: HubSettings,
         addon_api: AddOnApi,
-        signers: watch::Sender<Signers>,
+        (signers, registrations): (watch::Sender<Option<Signers>>, watch::Receiver<Report>),
         notes: Notes,
     ) -> Self {
         let client = links.client.clone();
@@ -107,6 +111,7 @@ impl Supervisor {
             undecodable: BTreeMap::new(),
             served: BTreeMap::new(),
             signers,
+            registrations,
             deleted: BTreeSet::new(),
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
@@ -123,6 +128,7 @@ impl Supervisor {
         let mut listed = None;
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();
+        let mut registrations = self.registrations.clone();
         let mut permissions = tokio::time::interval(PERMISSIONS);
         loop {
             tokio::select! {
@@ -136,6 +142,12 @@ impl Supervisor {
                 changed = serving.changed() => {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
+                    }
+                    self.report_all().await;
+                }
+                changed = registrations.changed() => {
+                    if changed.is_err() {
+                        return Err(HubError::TaskEnded("registrations".to_owned()));
                     }
                     self.report_all().await;
                 }
@@ -182,9 +194,9 @@ impl Supervisor {
         self.deleted.retain(|signer_name| served.values().all(|config| config.rules.signer_name != *signer_name));
         let signers = Signers { served: Arc::new(served), deleted: Arc::new(self.deleted.clone()) };
         self.signers.send_if_modified(|known| {
-            let differs = *known != signers;
+            let differs = known.as_ref() != Some(&signers);
             if differs {
-                *known = signers;
+                *known = Some(signers);
             }
             differs
         });
@@ -279,7 +291,10 @@ impl Supervisor {
             None => (self.read(object).map(|_| ()), LineState::Starting),
         };
         let serving = self.serving.borrow().clone();
-        let status = status::wanted(object, &validity, &line, &serving, self.links.clock.now());
+        let config = self.served.get(name).filter(|served| served.validity.is_ok());
+        let registered = config.and_then(|served| self.registrations.borrow().condition(&served.config.borrow()));
+        let status = status::wanted(object, &validity, &line, &serving, registered, self.links.clock.now());
+        let unregistered = status::unregistered(object.status.as_ref(), &status).cloned();
         if let Err(error) = status::write(&self.api, object, &status).await {
             // The next change or the watch's next list writes it.
             warn!(signer = name, %error, "Writing the status of an AddOnSigner");
@@ -287,6 +302,25 @@ impl Supervisor {
         }
         if let Some(object) = self.objects.get_mut(name) {
             object.status = Some(status);
+        }
+        if let Some(condition) = unregistered {
+            self.publish(name, condition).await;
+        }
+    }
+
+    /// An event about an AddOnSigner, of what its condition says.
+    async fn publish(&self, name: &str, condition: Condition) {
+        let Some(object) = self.objects.get(name) else { return };
+        let event = Event {
+            type_: EventType::Warning,
+            reason: condition.reason,
+            note: Some(condition.message),
+            action: "Registering".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.shared.recorder.publish(&event, &object.object_ref(&())).await {
+            // The condition says the same; an event is a convenience.
+            warn!(signer = name, error = words(&error), "Writing an event about an AddOnSigner");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `status.registrations` as OCM's own CRDs take it: what is written is what is read back, in both versions.
 
-use addon_signer::api::ocm::{AddOnApi, Registration, apply_registration, remove_registration};
+use addon_signer::api::ocm::AddOnApi;
+use addon_signer::api::registrations::{Registration, apply_registration, is_left, remove_registration, say_left};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -34,17 +35,22 @@ async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
     let ours = mk_registration("example.com/telemetry", &["ou"]);
     let other = mk_registration("example.com/other", &[]);
     for entry in [&other, &ours] {
-        let patch = apply_registration(&status(&addons).await, version, entry, NOW);
+        let patch = apply_registration(&status(&addons).await, version, entry, |_| false, NOW);
         write(&addons, &patch.expect("the entry is new")).await;
     }
     for entry in [&other, &ours] {
-        assert_eq!(apply_registration(&status(&addons).await, version, entry, NOW), None);
+        assert_eq!(apply_registration(&status(&addons).await, version, entry, |_| false, NOW), None);
     }
     assert_eq!(status(&addons).await["registrations"], json!([other.render(version), ours.render(version)]));
 
-    let patch = remove_registration(&status(&addons).await, version, &ours.signer_name, NOW);
+    let patch = remove_registration(&status(&addons).await, version, &ours.signer_name);
     write(&addons, &patch.expect("the entry is there")).await;
     assert_eq!(status(&addons).await["registrations"], json!([other.render(version)]));
+
+    write(&addons, &say_left(&status(&addons).await, true, NOW)).await;
+    assert!(is_left(&status(&addons).await));
+    write(&addons, &say_left(&status(&addons).await, false, NOW)).await;
+    assert!(!is_left(&status(&addons).await));
 }
 
 fn mk_registration(signer_name: &str, organizational_units: &[&str]) -> Registration {

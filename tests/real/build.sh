@@ -2,7 +2,7 @@
 # Builds the real components that the integration tests run against, once, into a cache
 # outside the checkout, and prints the one directory to put into KUBEBUILDER_ASSETS.
 #
-#   tests/real/build.sh [--with-peer]
+#   tests/real/build.sh
 #
 # Safe to run twice and concurrently. Progress goes to stderr.
 set -euo pipefail
@@ -15,13 +15,7 @@ kubernetes_version=v1.36.1
 say() { printf 'real parts: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
-with_peer=no
-for argument in "$@"; do
-    case $argument in
-        --with-peer) with_peer=yes ;;
-        *) fail "unknown argument $argument; the only one is --with-peer" ;;
-    esac
-done
+(($# == 0)) || fail "unknown argument $1; there are none"
 command -v go >/dev/null || fail "go is missing: install Go 1.26 or newer (https://go.dev/dl)"
 
 # digest MODULE: sha256 over the module's files and this script's own rules.
@@ -49,10 +43,19 @@ compile() {
 }
 
 build_etcd() { compile etcd "$1/etcd" ""; }
-build_ocm() { compile ocm "$1/registration-agent" ""; }
-build_peer() { compile peer "$1/peer-signer" ""; }
 
-# One binary under three names: it serves the command by whose name it is called.
+# One binary under several names: it serves the command by whose name it is called.
+build_ocm() {
+    compile ocm "$1/registration-agent" ""
+    ln "$1/registration-agent" "$1/addon-manager"
+    ln "$1/registration-agent" "$1/framework-addon-v1alpha1"
+}
+
+build_peer() {
+    compile peer "$1/peer-signer" ""
+    ln "$1/peer-signer" "$1/framework-addon-v1beta1"
+}
+
 build_kubernetes() {
     local v=k8s.io/component-base/version
     compile kubernetes "$1/kube-apiserver" \
@@ -66,7 +69,7 @@ build_crds() {
     local api=open-cluster-management.io/api source folder
     (cd "$here/crds" && GOWORK=off go mod download "$api") >&2
     source=$(cd "$here/crds" && GOWORK=off go list -m -f '{{.Dir}}' "$api")
-    for folder in cluster/v1 addon/v1alpha1 addon/v1beta1 work/v1; do
+    for folder in cluster/v1 cluster/v1beta1 addon/v1alpha1 addon/v1beta1 work/v1; do
         install -D -m 0644 -t "$1/crds/${folder/\//-}" "$source/$folder"/*.crd.yaml
     done
 }
@@ -106,10 +109,8 @@ exec 9>"$cache/lock"
 flock --nonblock 9 || { say "another build is running, waiting for it"; flock 9; }
 rm -rf "$cache"/new.*
 
-modules=(crds etcd kubernetes ocm)
-if [[ $with_peer == yes ]]; then modules+=(peer); fi
 parts=()
-for module in "${modules[@]}"; do
+for module in crds etcd kubernetes ocm peer; do
     part=$(ensure "$module")
     parts+=("$part")
 done

@@ -7,6 +7,7 @@ mod lease;
 mod lines;
 mod outage;
 mod record;
+mod registrations;
 mod requests;
 pub(crate) mod revocation;
 mod signers;

@@ -1,6 +1,5 @@
 //! AddOnSigners that come, go, change and are wrong, and what is written about them.
 
-mod registrations;
 mod rights;
 
 use std::time::Duration;

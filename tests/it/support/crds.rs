@@ -22,7 +22,7 @@ pub(crate) const MANAGED_CLUSTERS: &str = "system:open-cluster-management:manage
 /// `tests/real/build.sh` made, and waits until they are served.
 pub(crate) async fn install(admin: &Client, assets: &Path, api: AddOnApi) {
     let folders: &[_] = match api {
-        AddOnApi::V1alpha1 => &["cluster-v1", "addon-v1alpha1"],
+        AddOnApi::V1alpha1 => &["cluster-v1", "cluster-v1beta1", "addon-v1alpha1", "work-v1"],
         AddOnApi::V1beta1 => &["cluster-v1", "addon-v1beta1", "work-v1"],
     };
     let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());

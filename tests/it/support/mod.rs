@@ -1,5 +1,6 @@
 //! What the integration tests stand on: a hub, OCM's objects on it, OCM's own agent.
 
+pub(crate) mod audit_log;
 pub(crate) mod crds;
 pub(crate) mod cut;
 pub(crate) mod frozen;
@@ -12,6 +13,7 @@ pub(crate) mod ocm;
 pub(crate) mod pki;
 pub(crate) mod postgres;
 pub(crate) mod process;
+pub(crate) mod programs;
 pub(crate) mod real;
 pub(crate) mod request;
 pub(crate) mod rules;

@@ -12,10 +12,10 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::client;
 use super::pki::{Pair, TestCa, base64};
 use super::process::{Process, free_port};
 use super::wait::wait_until;
+use super::{audit_log, client};
 
 /// Names the directory with the binaries, as Kubernetes' envtest does.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -52,6 +52,7 @@ impl RealHub {
         let ca = TestCa::new();
         let front_proxy = TestCa::new();
         write_credentials(dir.path(), &ca, &front_proxy);
+        audit_log::write_policy(dir.path());
         let etcd_url = format!("http://127.0.0.1:{}", free_port());
         let etcd = start_etcd(&binaries, &etcd_url, dir.path(), etcd_flags);
         let hub = Self {
@@ -105,6 +106,11 @@ impl RealHub {
     /// A directory that lives as long as the hub.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Every write that the API server has answered so far.
+    pub(crate) fn writes(&self) -> Vec<audit_log::Write> {
+        audit_log::read(self.dir.path())
     }
 
     /// One of the binaries beside kube-apiserver.
@@ -177,7 +183,18 @@ impl RealHub {
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
             format!("--proxy-client-cert-file={}", file("front-proxy-client.crt")),
             format!("--proxy-client-key-file={}", file("front-proxy-client.key")),
+            format!("--audit-policy-file={}", file(audit_log::POLICY)),
+            format!("--audit-log-path={}", file(audit_log::LOG)),
         ]
+    }
+}
+
+impl Drop for RealHub {
+    /// Whatever a test is about: no object is written by us again and again.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            audit_log::assert_nothing_is_hammered(&self.writes());
+        }
     }
 }
 

@@ -1,16 +1,37 @@
-// Command registration-agent is OCM's own registration agent, unmodified: it joins a hub,
-// and gets and renews the certificates that a ManagedClusterAddOn's registrations name.
+// Programs of Open Cluster Management, unmodified, in one binary that is the one by whose name it is called:
+//
+//   - registration-agent joins a hub, and gets and renews the certificates that a ManagedClusterAddOn's registrations name;
+//   - addon-manager runs the addons that an AddOnTemplate describes;
+//   - framework-addon-v1alpha1 is an addon's own controller, as authors write it with addon-framework v1.2.
 package main
 
 import (
 	goflag "flag"
+	"fmt"
 	"os"
+	"path/filepath"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	utilflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
+	"open-cluster-management.io/ocm/pkg/cmd/hub"
 	"open-cluster-management.io/ocm/pkg/cmd/spoke"
 )
+
+// command builds the one that was asked for: their constructors register feature gates globally, so that two would clash.
+func command() (*cobra.Command, error) {
+	switch name := filepath.Base(os.Args[0]); name {
+	case "registration-agent":
+		return spoke.NewRegistrationAgent(), nil
+	case "addon-manager":
+		return hub.NewAddonManager(), nil
+	case "framework-addon-v1alpha1":
+		return newFrameworkAddon(), nil
+	default:
+		return nil, fmt.Errorf("%s is none of the programs in this binary", name)
+	}
+}
 
 func main() {
 	pflag.CommandLine.SetNormalizeFunc(utilflag.WordSepNormalizeFunc)
@@ -18,7 +39,12 @@ func main() {
 	logs.AddFlags(pflag.CommandLine)
 	logs.InitLogs()
 
-	err := spoke.NewRegistrationAgent().Execute() // it prints its error itself
+	asked, err := command()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	err = asked.Execute() // it prints its error itself
 	logs.FlushLogs()
 	if err != nil {
 		os.Exit(1)

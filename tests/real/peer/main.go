@@ -1,5 +1,5 @@
-// Command peer-signer is the signer of OCM's addon-framework with its default approver:
-// what an addon author has without addon-signer. It is measured side by side with ours.
+// An addon's own controller, as authors write it with OCM's addon-framework v1.3, under two names: peer-signer approves and
+// signs as they do without addon-signer, and is measured side by side with ours; framework-addon-v1beta1 leaves both to others.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 // options are the command line.
 type options struct {
 	kubeconfig, addon, agent, signer, caCert, caKey string
+	registers                                       string
 	duration                                        time.Duration
 	qps                                             float64
 	burst                                           int
@@ -34,6 +36,7 @@ func parseOptions() options {
 	flag.StringVar(&o.addon, "addon", "telemetry", "name of the addon")
 	flag.StringVar(&o.agent, "agent", "telemetry", "agent segment of the user name that is approved")
 	flag.StringVar(&o.signer, "signer", "example.com/telemetry", "signer name")
+	flag.StringVar(&o.registers, "registers", "nothing", "of framework-addon-v1beta1: nothing, kube-client, or the name of a signer")
 	flag.StringVar(&o.caCert, "ca-cert", "", "PEM file of the CA certificate")
 	flag.StringVar(&o.caKey, "ca-key", "", "PEM file of the CA key (RSA PKCS#1, the only kind it reads)")
 	flag.DurationVar(&o.duration, "duration", 24*time.Hour, "life of a certificate")
@@ -63,32 +66,63 @@ func registrations(o options) agent.RegistrationConfigurationsFunc {
 	}
 }
 
+// signing is the peer that is measured: it approves and signs by itself.
+func signing(o options) (*agent.RegistrationOption, error) {
+	caCert, err := os.ReadFile(o.caCert)
+	if err != nil {
+		return nil, err
+	}
+	caKey, err := os.ReadFile(o.caKey)
+	if err != nil {
+		return nil, err
+	}
+	return &agent.RegistrationOption{
+		Configurations:  registrations(o),
+		CSRApproveCheck: utils.DefaultCSRApprover(o.agent),
+		CSRSign:         utils.DefaultSignerWithExpiry(caKey, caCert, o.duration),
+	}, nil
+}
+
+// registering only says which registrations its agent has: nothing, its access to the kube-apiserver, or a signer.
+func registering(o options) *agent.RegistrationOption {
+	switch o.registers {
+	case "nothing":
+		return nil
+	case "kube-client":
+		return &agent.RegistrationOption{Configurations: kubeClient(o)}
+	default:
+		o.signer, o.agent = o.registers, "of-the-framework"
+		return &agent.RegistrationOption{Configurations: registrations(o)}
+	}
+}
+
+// kubeClient names the registration that nearly every addon has.
+func kubeClient(o options) agent.RegistrationConfigurationsFunc {
+	return func(_ context.Context, cluster *clusterv1.ManagedCluster, _ *addonv1beta1.ManagedClusterAddOn) ([]agent.RegistrationConfig, error) {
+		return []agent.RegistrationConfig{&agent.KubeClientRegistration{
+			User:   agent.DefaultUser(cluster.Name, o.addon, o.addon),
+			Groups: agent.DefaultGroups(cluster.Name, o.addon),
+		}}, nil
+	}
+}
+
 func run(o options) error {
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return err
 	}
 	config.QPS, config.Burst = float32(o.qps), o.burst
-	caCert, err := os.ReadFile(o.caCert)
-	if err != nil {
-		return err
-	}
-	caKey, err := os.ReadFile(o.caKey)
-	if err != nil {
-		return err
+	registration := registering(o)
+	if filepath.Base(os.Args[0]) == "peer-signer" {
+		if registration, err = signing(o); err != nil {
+			return err
+		}
 	}
 	manager, err := addonmanager.New(config)
 	if err != nil {
 		return err
 	}
-	err = manager.AddAgent(&addon{agent.AgentAddonOptions{
-		AddonName: o.addon,
-		Registration: &agent.RegistrationOption{
-			Configurations:  registrations(o),
-			CSRApproveCheck: utils.DefaultCSRApprover(o.agent),
-			CSRSign:         utils.DefaultSignerWithExpiry(caKey, caCert, o.duration),
-		},
-	}})
+	err = manager.AddAgent(&addon{agent.AgentAddonOptions{AddonName: o.addon, Registration: registration}})
 	if err != nil {
 		return err
 	}

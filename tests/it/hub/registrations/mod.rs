@@ -1,11 +1,14 @@
 //! `status.registrations`: written where it is ours to write, in the version that the API server serves, and taken back.
 
+mod beside_ocm;
+mod disputed;
+mod templates;
+
 use addon_signer::api::AddOnSigner;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::change;
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served, submit};
 use crate::support::hub::{PATIENCE, RunningHub, addon, certificate, telemetry, wait_csr, wait_ready};
 use crate::support::{AddOnApi, TestHub, install_addon, wait_until};
@@ -13,6 +16,27 @@ use crate::support::{AddOnApi, TestHub, install_addon, wait_until};
 const USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
 const GROUPS: [&str; 2] =
     ["system:open-cluster-management:cluster:spoke1:addon:telemetry", "system:open-cluster-management:addon:telemetry"];
+
+async fn change(admin: &kube::Client, name: &str, spec: Value) {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    Api::<AddOnSigner>::all(admin.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until the AddOnSigner's condition `Registered` has this reason; returns its status and message.
+async fn wait_registered(admin: &kube::Client, reason: &str) -> (String, String) {
+    let api: Api<AddOnSigner> = Api::all(admin.clone());
+    let mut last = None;
+    wait_until(PATIENCE, &format!("Registered to be {reason}"), async || {
+        let conditions = api.get("telemetry").await.ok()?.status?.conditions;
+        let found = conditions.into_iter().find(|condition| condition.type_ == "Registered")?;
+        if last.as_ref() != Some(&found) {
+            eprintln!("Registered={} {}: {}", found.status, found.reason, found.message);
+            last = Some(found.clone());
+        }
+        (found.reason == reason).then_some((found.status, found.message))
+    })
+    .await
+}
 
 async fn registrations(admin: &kube::Client, name: &str) -> Value {
     addon(admin, "spoke1", name).await.data["status"]["registrations"].clone()

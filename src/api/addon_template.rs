@@ -1,0 +1,131 @@
+//! Which addons OCM's addon-manager registers by itself: those whose ClusterManagementAddOn has an AddOnTemplate among its
+//! configurations (OCM `pkg/addon/templateagent/common.go`, `SupportAddOnTemplate`). All of it is the hub's: no cluster can write it.
+
+use std::collections::BTreeSet;
+
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+use crate::api::ocm::ADDON_GROUP;
+
+/// Plural of ClusterManagementAddOn.
+pub const MANAGEMENT_ADDONS: &str = "clustermanagementaddons";
+/// Plural of AddOnTemplate.
+pub const ADDON_TEMPLATES: &str = "addontemplates";
+/// The configuration that v1beta1 shows where v1alpha1 names none (OCM `pkg/addon/webhook/v1beta1`).
+const NO_DEFAULT: &str = "__reserved_no_default__";
+
+/// The AddOnTemplates that a ClusterManagementAddOn names, of its own and per placement; `None` where it has none among its
+/// configurations, because then the addon-manager does not register the addon.
+#[must_use]
+pub fn templates_of_management_addon(addon: &DynamicObject) -> Option<BTreeSet<String>> {
+    let spec = addon.data.get("spec")?;
+    let supported: Vec<&Value> = items(spec.get("supportedConfigs")).filter(|config| is_template(config)).collect();
+    let defaults: Vec<&Value> = items(spec.get("defaultConfigs")).filter(|config| is_template(config)).collect();
+    if supported.is_empty() && defaults.is_empty() {
+        return None;
+    }
+    let placements = items(spec.pointer("/installStrategy/placements"));
+    let placed = placements.flat_map(|placement| items(placement.get("configs"))).filter(|config| is_template(config));
+    let of_v1alpha1 = supported.iter().filter_map(|config| config.pointer("/defaultConfig/name"));
+    let named = of_v1alpha1.chain(defaults.into_iter().chain(placed).filter_map(|config| config.get("name")));
+    Some(named.filter_map(Value::as_str).filter(|name| *name != NO_DEFAULT).map(str::to_owned).collect())
+}
+
+/// The AddOnTemplate that a ManagedClusterAddOn names for its cluster alone.
+#[must_use]
+pub fn template_of_addon(addon: &DynamicObject) -> Option<String> {
+    let mut configs = items(addon.data.pointer("/spec/configs")).filter(|config| is_template(config));
+    configs.find_map(|config| config.get("name")).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The signer names that an AddOnTemplate registers.
+#[must_use]
+pub fn signer_names(template: &DynamicObject) -> BTreeSet<String> {
+    let registrations = items(template.data.pointer("/spec/registration"));
+    let names = registrations.filter_map(|one| one.pointer("/customSigner/signerName")?.as_str());
+    names.map(str::to_owned).collect()
+}
+
+fn is_template(config: &Value) -> bool {
+    let field = |name: &str| config.get(name).and_then(Value::as_str);
+    field("group") == Some(ADDON_GROUP) && field("resource") == Some(ADDON_TEMPLATES)
+}
+
+fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+    list.and_then(Value::as_array).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ApiResource;
+    use serde_json::json;
+
+    use super::*;
+
+    fn mk_object(spec: Value) -> DynamicObject {
+        let resource = ApiResource::erase::<crate::api::AddOnSigner>(&());
+        DynamicObject::new("telemetry", &resource).data(json!({ "spec": spec }))
+    }
+
+    fn mk_config(resource: &str, name: &str) -> Value {
+        json!({ "group": ADDON_GROUP, "resource": resource, "name": name })
+    }
+
+    #[test]
+    fn templates_are_found_in_both_versions_and_in_placements() {
+        let placements = json!({ "type": "Placements", "placements": [
+            { "configs": [mk_config(ADDON_TEMPLATES, "placed"), mk_config("addondeploymentconfigs", "x")] }, {},
+        ] });
+        let of_v1alpha1 = json!({
+            "supportedConfigs": [
+                { "group": ADDON_GROUP, "resource": "addondeploymentconfigs", "defaultConfig": { "name": "x" } },
+                { "group": ADDON_GROUP, "resource": ADDON_TEMPLATES, "defaultConfig": { "name": "one" } },
+            ],
+            "installStrategy": placements,
+        });
+        let of_v1beta1 =
+            json!({ "defaultConfigs": [mk_config(ADDON_TEMPLATES, "one")], "installStrategy": placements });
+        for spec in [of_v1alpha1, of_v1beta1] {
+            let found = templates_of_management_addon(&mk_object(spec)).unwrap();
+            assert_eq!(found, BTreeSet::from(["one".to_owned(), "placed".to_owned()]));
+        }
+    }
+
+    #[test]
+    fn a_management_addon_that_supports_templates_without_naming_one_is_the_addon_managers() {
+        let of_v1alpha1 = json!({ "supportedConfigs": [{ "group": ADDON_GROUP, "resource": ADDON_TEMPLATES }] });
+        let of_v1beta1 = json!({ "defaultConfigs": [mk_config(ADDON_TEMPLATES, NO_DEFAULT)] });
+        for spec in [of_v1alpha1, of_v1beta1] {
+            assert_eq!(templates_of_management_addon(&mk_object(spec)), Some(BTreeSet::new()));
+        }
+    }
+
+    #[test]
+    fn other_configurations_are_no_templates() {
+        let foreign = json!({ "group": "example.com", "resource": ADDON_TEMPLATES, "name": "x" });
+        for spec in [json!({}), json!({ "defaultConfigs": [foreign] }), json!({ "supportedConfigs": "?" })] {
+            assert_eq!(templates_of_management_addon(&mk_object(spec.clone())), None, "{spec}");
+        }
+        assert_eq!(template_of_addon(&mk_object(json!({ "configs": [foreign] }))), None);
+    }
+
+    #[test]
+    fn an_addon_may_name_a_template_of_its_own() {
+        let spec = json!({ "configs": [mk_config("addondeploymentconfigs", "x"), mk_config(ADDON_TEMPLATES, "own")] });
+        assert_eq!(template_of_addon(&mk_object(spec)), Some("own".to_owned()));
+    }
+
+    #[test]
+    fn a_template_registers_its_custom_signers() {
+        let spec = json!({ "registration": [
+            { "type": "KubeClient", "kubeClient": {} },
+            { "type": "CustomSigner", "customSigner": { "signerName": "example.com/a", "signingCA": { "name": "x" } } },
+            { "type": "CustomSigner", "customSigner": { "signerName": "example.com/b" } },
+            { "type": "CustomSigner" },
+        ] });
+        let expected = BTreeSet::from(["example.com/a".to_owned(), "example.com/b".to_owned()]);
+        assert_eq!(signer_names(&mk_object(spec)), expected);
+        assert_eq!(signer_names(&mk_object(Value::Null)), BTreeSet::new());
+    }
+}

@@ -1,0 +1,35 @@
+//! Which versions of OCM's resources the API server serves.
+
+use kube::Client;
+use kube::api::{ApiResource, GroupVersionKind};
+
+/// The first of `versions` in which the API server serves `plural`; `None` when it serves none of them.
+///
+/// # Errors
+/// The API server's.
+pub(super) async fn served_version(
+    client: &Client,
+    group: &str,
+    plural: &str,
+    versions: &[&'static str],
+) -> Result<Option<&'static str>, kube::Error> {
+    let groups = client.list_api_groups().await?.groups;
+    let served: Vec<String> = groups
+        .into_iter()
+        .filter(|found| found.name == group)
+        .flat_map(|found| found.versions.into_iter().map(|version| version.version))
+        .collect();
+    for version in versions.iter().copied().filter(|version| served.iter().any(|found| found == version)) {
+        let list = client.list_api_group_resources(&format!("{group}/{version}")).await?;
+        if list.resources.iter().any(|resource| resource.name == plural) {
+            return Ok(Some(version));
+        }
+    }
+    Ok(None)
+}
+
+/// A resource of which only the place in the URL matters.
+#[must_use]
+pub(super) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}

@@ -1,0 +1,306 @@
+//! When to write an addon's registrations again that somebody else keeps changing: a few times, and then only now and then.
+//!
+//! A program of addon-framework replaces the whole list whenever it changes, so that writing against it would never end. A few
+//! times, because others change the list for good reasons, and an entry that was lost by accident must come back.
+//! Times are durations since the writer began.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::hub::backoff::doubled;
+use crate::identity::AddOnKey;
+
+/// How often what was written is put back before it is left.
+const PUT_BACKS: u32 = 3;
+/// How long the first time waits; each further one waits twice as long.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Undisturbed for this long, the next change counts as the first.
+const CALM: Duration = Duration::from_secs(600);
+/// What was left is tried again after this long, and after twice as long each time,
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// up to this. OCM's agent makes and deletes a Secret at each try.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+/// What stands this long after a try is no longer disputed.
+const STANDS: Duration = Duration::from_secs(60);
+
+/// What is seen of an addon.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    /// Its registrations differ from what they should be.
+    pub differs: bool,
+    /// It says that they are left to another program.
+    pub says_left: bool,
+}
+
+/// What to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, until something changes.
+    Rest,
+    /// Look again then.
+    Wait(Duration),
+    /// Write what it should be.
+    Write,
+    /// Say on the addon that its registrations are left to another program.
+    SayLeft,
+    /// Take that back.
+    TakeBack,
+}
+
+#[derive(Debug)]
+struct Dispute {
+    /// How often it was written without rest.
+    writes: u32,
+    /// When it was written last.
+    last: Duration,
+    /// `Some` once it is left.
+    left: Option<Left>,
+}
+
+#[derive(Debug)]
+struct Left {
+    /// How often it was tried since.
+    tries: u32,
+    /// When it is tried next.
+    due: Duration,
+    /// Whether the addon was told. Once is enough: whoever takes that away is not to be answered each time.
+    said: bool,
+}
+
+/// The addons that were written lately, and those that are left.
+#[derive(Debug, Default)]
+pub struct Disputes {
+    of: HashMap<AddOnKey, Dispute>,
+}
+
+impl Disputes {
+    /// What to do about an addon now. `Write` counts as done.
+    pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> Step {
+        let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
+        match &mut dispute.left {
+            Some(left) if sight.differs && now >= left.due => {
+                left.tries = left.tries.saturating_add(1);
+                left.due = now + doubled(LOOK_AGAIN, left.tries, LONGEST);
+                dispute.last = now;
+                Step::Write
+            }
+            Some(left) if sight.differs => {
+                left.said |= sight.says_left;
+                if left.said { Step::Wait(left.due) } else { Step::SayLeft }
+            }
+            Some(_) if now < dispute.last + STANDS => Step::Wait(dispute.last + STANDS),
+            Some(_) => {
+                self.of.remove(key);
+                if sight.says_left { Step::TakeBack } else { Step::Rest }
+            }
+            None if !sight.differs => Step::Rest,
+            None if now >= dispute.last + CALM => {
+                (dispute.writes, dispute.last) = (1, now);
+                Step::Write
+            }
+            None if dispute.writes <= PUT_BACKS => {
+                let due = dispute.last + doubled(PAUSE, dispute.writes - 1, CALM);
+                if now < due {
+                    return Step::Wait(due);
+                }
+                (dispute.writes, dispute.last) = (dispute.writes + 1, now);
+                Step::Write
+            }
+            None => {
+                dispute.left = Some(Left { tries: 0, due: now + LOOK_AGAIN, said: false });
+                Step::SayLeft
+            }
+        }
+    }
+
+    /// Of an addon that nothing is known of: after a restart, what it says of itself counts.
+    fn begin(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> Step {
+        let left = sight.says_left.then_some(Left { tries: 0, due: now + LOOK_AGAIN, said: true });
+        let step = match (sight.differs, sight.says_left) {
+            (false, false) => return Step::Rest,
+            (true, false) => Step::Write,
+            (true, true) => Step::Wait(now + LOOK_AGAIN),
+            (false, true) => Step::Wait(now + STANDS),
+        };
+        self.of.insert(key.clone(), Dispute { writes: 1, last: now, left });
+        step
+    }
+
+    /// What [`Self::judge`] said to write was not written: it does not count.
+    pub fn not_written(&mut self, key: &AddOnKey) {
+        let Some(dispute) = self.of.get_mut(key) else { return };
+        match &mut dispute.left {
+            Some(left) => (left.tries, left.due) = (left.tries.saturating_sub(1), Duration::ZERO),
+            None if dispute.writes > 1 => dispute.writes -= 1,
+            None => self.forget(key),
+        }
+    }
+
+    /// The addon was told that it is left.
+    pub fn said(&mut self, key: &AddOnKey) {
+        if let Some(left) = self.of.get_mut(key).and_then(|dispute| dispute.left.as_mut()) {
+            left.said = true;
+        }
+    }
+
+    /// Something that people decide has changed: what is left is due to be tried once more.
+    pub fn try_again(&mut self) {
+        for left in self.of.values_mut().filter_map(|dispute| dispute.left.as_mut()) {
+            (left.tries, left.due) = (0, Duration::ZERO);
+        }
+    }
+
+    /// The addon is gone.
+    pub fn forget(&mut self, key: &AddOnKey) {
+        self.of.remove(key);
+    }
+
+    /// Forgets what has been calm for long, and addons that are not `there`.
+    pub fn tidy(&mut self, now: Duration, there: impl Fn(&AddOnKey) -> bool) {
+        self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || now < dispute.last + CALM));
+    }
+
+    /// The addons whose registrations are left to another program.
+    pub fn left(&self) -> impl Iterator<Item = &AddOnKey> {
+        self.of.iter().filter(|(_, dispute)| dispute.left.is_some()).map(|(key, _)| key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RIGHT: Sight = Sight { differs: false, says_left: false };
+    const WRONG: Sight = Sight { differs: true, says_left: false };
+    const LEFT: Sight = Sight { differs: true, says_left: true };
+    const STANDING: Sight = Sight { differs: false, says_left: true };
+
+    fn mk_key() -> AddOnKey {
+        AddOnKey { cluster: "c1".parse().unwrap(), addon: "telemetry".parse().unwrap() }
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Until it is left, against somebody who takes it away at once; returns when that was.
+    fn mk_left(disputes: &mut Disputes) -> Duration {
+        let mut now = Duration::ZERO;
+        loop {
+            match disputes.judge(&mk_key(), WRONG, now) {
+                Step::Write => {}
+                Step::Wait(due) => now = due,
+                other => {
+                    assert_eq!(other, Step::SayLeft);
+                    return now;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_is_put_back_three_times_ever_later_and_then_left() {
+        let (mut disputes, mut writes, mut now) = (Disputes::default(), Vec::new(), Duration::ZERO);
+        let last = loop {
+            match disputes.judge(&mk_key(), WRONG, now) {
+                Step::Write => writes.push(now.as_secs()),
+                Step::Wait(due) => now = due,
+                other => break other,
+            }
+        };
+        assert_eq!((writes, last), (vec![0, 2, 6, 14], Step::SayLeft));
+        assert_eq!(disputes.left().collect::<Vec<_>>(), [&mk_key()]);
+    }
+
+    #[test]
+    fn what_is_left_is_tried_once_each_time_ever_later_up_to_six_hours() {
+        let mut disputes = Disputes::default();
+        let mut now = mk_left(&mut disputes);
+        let mut pauses = Vec::new();
+        while pauses.len() < 8 {
+            let Step::Wait(due) = disputes.judge(&mk_key(), LEFT, now) else { panic!() };
+            pauses.push((due - now).as_secs() / 60);
+            now = due;
+            assert_eq!(disputes.judge(&mk_key(), LEFT, now), Step::Write);
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 360, 360]);
+    }
+
+    #[test]
+    fn a_try_that_stands_for_a_minute_ends_the_dispute() {
+        let mut disputes = Disputes::default();
+        let left = mk_left(&mut disputes);
+        assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Write);
+        let tried = left + LOOK_AGAIN;
+        assert_eq!(disputes.judge(&mk_key(), STANDING, tried + at(1)), Step::Wait(tried + STANDS));
+        assert_eq!(disputes.judge(&mk_key(), STANDING, tried + STANDS), Step::TakeBack);
+        assert_eq!(disputes.left().count(), 0);
+        assert_eq!(disputes.judge(&mk_key(), RIGHT, tried + STANDS), Step::Rest);
+    }
+
+    #[test]
+    fn an_addon_is_told_once_whoever_takes_that_away() {
+        let mut disputes = Disputes::default();
+        let left = mk_left(&mut disputes);
+        assert_eq!(disputes.judge(&mk_key(), WRONG, left), Step::SayLeft, "the first try to say so failed");
+        disputes.said(&mk_key());
+        assert_eq!(disputes.judge(&mk_key(), WRONG, left + at(1)), Step::Wait(left + LOOK_AGAIN));
+    }
+
+    #[test]
+    fn after_a_restart_what_the_addon_says_counts() {
+        let mut disputes = Disputes::default();
+        assert_eq!(disputes.judge(&mk_key(), LEFT, at(5)), Step::Wait(at(605)));
+        assert_eq!(disputes.judge(&mk_key(), LEFT, at(605)), Step::Write);
+        let mut disputes = Disputes::default();
+        assert_eq!(disputes.judge(&mk_key(), STANDING, at(5)), Step::Wait(at(65)));
+        assert_eq!(disputes.judge(&mk_key(), STANDING, at(65)), Step::TakeBack);
+    }
+
+    #[test]
+    fn what_was_calm_for_ten_minutes_is_put_back_at_once() {
+        let mut disputes = Disputes::default();
+        assert_eq!(disputes.judge(&mk_key(), WRONG, at(0)), Step::Write);
+        assert_eq!(disputes.judge(&mk_key(), WRONG, at(600)), Step::Write);
+        assert_eq!(disputes.judge(&mk_key(), WRONG, at(600)), Step::Wait(at(602)), "and counts as the first");
+        disputes.tidy(at(1_199), |_| true);
+        assert_eq!(disputes.of.len(), 1);
+        disputes.tidy(at(1_200), |_| true);
+        assert_eq!(disputes.of.len(), 0);
+    }
+
+    #[test]
+    fn what_was_not_written_does_not_count() {
+        let mut disputes = Disputes::default();
+        for _ in 0..10 {
+            assert_eq!(disputes.judge(&mk_key(), WRONG, at(0)), Step::Write);
+            disputes.not_written(&mk_key());
+        }
+        let left = mk_left(&mut disputes);
+        for _ in 0..10 {
+            assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Write);
+            disputes.not_written(&mk_key());
+        }
+        assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Write);
+        assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Wait(left + 3 * LOOK_AGAIN));
+    }
+
+    #[test]
+    fn a_change_by_people_makes_what_is_left_due() {
+        let mut disputes = Disputes::default();
+        let left = mk_left(&mut disputes);
+        disputes.try_again();
+        assert_eq!(disputes.judge(&mk_key(), LEFT, left), Step::Write);
+        assert_eq!(disputes.judge(&mk_key(), LEFT, left), Step::Wait(left + at(1_200)));
+    }
+
+    #[test]
+    fn one_clusters_dispute_is_no_other_clusters() {
+        let mut disputes = Disputes::default();
+        let now = mk_left(&mut disputes);
+        let other = AddOnKey { cluster: "c2".parse().unwrap(), ..mk_key() };
+        assert_eq!(disputes.judge(&other, WRONG, now), Step::Write);
+        disputes.forget(&mk_key());
+        assert_eq!(disputes.left().count(), 0);
+    }
+}

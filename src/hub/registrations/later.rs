@@ -1,0 +1,70 @@
+//! What waits to be looked at again: one entry per addon, the earliest.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+use tokio_util::time::DelayQueue;
+use tokio_util::time::delay_queue::Key as Timer;
+
+use crate::identity::AddOnKey;
+
+/// Addons, by the time when each is due.
+#[derive(Default)]
+pub(super) struct Later {
+    queue: DelayQueue<AddOnKey>,
+    timers: HashMap<AddOnKey, Timer>,
+}
+
+impl Later {
+    /// The addon is due after `pause`, or earlier if it is that already.
+    pub(super) fn put(&mut self, key: &AddOnKey, pause: Duration) {
+        let due = Instant::now() + pause;
+        match self.timers.get(key) {
+            Some(timer) if self.queue.deadline(timer) <= due => {}
+            Some(timer) => self.queue.reset_at(timer, due),
+            None => {
+                let timer = self.queue.insert_at(key.clone(), due);
+                self.timers.insert(key.clone(), timer);
+            }
+        }
+    }
+
+    /// The addon waits for nothing.
+    pub(super) fn drop(&mut self, key: &AddOnKey) {
+        if let Some(timer) = self.timers.remove(key) {
+            self.queue.remove(&timer);
+        }
+    }
+
+    /// The next that is due; `None` while nothing waits.
+    pub(super) async fn next(&mut self) -> Option<AddOnKey> {
+        let key = self.queue.next().await?.into_inner();
+        self.timers.remove(&key);
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> AddOnKey {
+        AddOnKey { cluster: name.parse().unwrap(), addon: "telemetry".parse().unwrap() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_addon_waits_once_and_for_the_earliest() {
+        let mut later = Later::default();
+        for (name, seconds) in [("a", 30), ("b", 20), ("a", 10), ("a", 40), ("c", 5)] {
+            later.put(&key(name), Duration::from_secs(seconds));
+        }
+        later.drop(&key("c"));
+        let began = Instant::now();
+        assert_eq!(later.next().await, Some(key("a")));
+        assert_eq!(began.elapsed().as_secs(), 10);
+        assert_eq!(later.next().await, Some(key("b")));
+        assert_eq!(later.next().await, None);
+    }
+}

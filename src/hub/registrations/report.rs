@@ -1,0 +1,202 @@
+//! What an AddOnSigner says of the registrations of its addons.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::templates::{Naming, TemplatedAddOns, Templates};
+use crate::api::registrations::REASON_TAKEN_AWAY;
+use crate::api::rules::SignerConfig;
+use crate::identity::{AddOnKey, AddOnName};
+
+/// How many addons a sentence names; there may be thousands.
+const EXAMPLES: usize = 3;
+
+/// What is known of the registrations of all addons.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Which addons the addon-manager registers.
+    pub templates: Templates,
+    /// AddOnTemplates that single ManagedClusterAddOns name for their cluster.
+    pub overrides: BTreeMap<AddOnName, BTreeSet<String>>,
+    /// Addons whose registrations are left to a program that keeps changing them.
+    pub left: Arc<BTreeSet<AddOnKey>>,
+}
+
+/// Whether a condition holds, its reason and its sentences.
+pub type Told = (bool, &'static str, String);
+
+impl Report {
+    /// Addons of a signer whose registrations are left to another program.
+    pub fn left_of<'r>(&'r self, config: &'r SignerConfig) -> impl Iterator<Item = &'r AddOnKey> {
+        self.left.iter().filter(|key| config.registers && config.rules.addons.contains(&key.addon))
+    }
+
+    /// The condition `Registered` of an AddOnSigner; `None` where its addons are registered by others and nothing is known of them.
+    #[must_use]
+    pub fn condition(&self, config: &SignerConfig) -> Option<Told> {
+        let templated = match &self.templates {
+            Templates::Read(templated) => templated,
+            Templates::Unread(_) if !config.registers => return None,
+            Templates::Unread(cause) => {
+                let sentence = format!(
+                    "The hub writes no registrations until it knows which addons OCM's addon-manager registers from \
+                     AddOnTemplates: {cause}."
+                );
+                return Some((false, "TemplatesUnread", sentence));
+            }
+        };
+        let (good, bad) = self.templates_of(config, templated);
+        let left: Vec<&AddOnKey> = self.left_of(config).collect();
+        if !bad.is_empty() {
+            return Some((false, "TemplateLacksSigner", bad.join(" ")));
+        }
+        if let Some(sentence) = taken_away(&left, &config.rules.signer_name) {
+            return Some((false, REASON_TAKEN_AWAY, sentence));
+        }
+        let ours = config.registers && config.rules.addons.iter().any(|addon| !templated.has(addon));
+        match (ours, good.is_empty()) {
+            (true, true) => Some((true, "Written", written())),
+            (true, false) => Some((true, "Written", format!("{} {}", good.join(" "), written()))),
+            (false, false) => Some((true, "NamedByTemplate", good.join(" "))),
+            (false, true) => None,
+        }
+    }
+
+    /// A sentence for each addon with templates: whether they name the signer, and what to do if not.
+    fn templates_of(&self, config: &SignerConfig, templated: &TemplatedAddOns) -> (Vec<String>, Vec<String>) {
+        let signer_name = &config.rules.signer_name;
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        let none = BTreeSet::new();
+        for addon in &config.rules.addons {
+            let overrides = self.overrides.get(addon).unwrap_or(&none);
+            let Some(naming) = templated.naming(addon, signer_name, overrides) else { continue };
+            let manager = format!("OCM's addon-manager registers the addon {addon}");
+            match naming {
+                Naming::Everywhere(names) => {
+                    good.push(format!("{manager} and names this signer ({}).", templates(&names)));
+                }
+                Naming::Missing(names) => bad.push(format!(
+                    "{manager}, and {} does not name this signer: add {{type: CustomSigner, customSigner: {{signerName: \
+                     {signer_name}, signingCA: {{name: not-used}}}}}} to its spec.registration.",
+                    templates(&names)
+                )),
+                Naming::NotThere(names) => bad.push(format!("{manager}, and {} does not exist.", templates(&names))),
+                Naming::NoTemplate => bad.push(format!(
+                    "{manager}, and its ClusterManagementAddOn names no AddOnTemplate: name one that has this signer in \
+                     spec.registration."
+                )),
+            }
+        }
+        (good, bad)
+    }
+}
+
+fn written() -> String {
+    "The hub names this signer in status.registrations of its addons.".to_owned()
+}
+
+fn templates(names: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    format!("AddOnTemplate {}", names.join(", "))
+}
+
+fn taken_away(left: &[&AddOnKey], signer_name: &str) -> Option<String> {
+    let examples: Vec<String> = left.iter().take(EXAMPLES).map(ToString::to_string).collect();
+    let more = if left.len() > EXAMPLES { ", …" } else { "" };
+    (!left.is_empty()).then(|| {
+        format!(
+            "Another program keeps taking this signer out of status.registrations of {} ManagedClusterAddOns ({}{more}): name \
+             {signer_name} where that program names registrations. The hub looks again now and then.",
+            left.len(),
+            examples.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mk_config(registration: &str, addons: &[&str]) -> SignerConfig {
+        let spec = json!({"signerName": "example.com/a", "addOns": addons, "registration": registration});
+        SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap()
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// The addon `telemetry` is run from these templates, of which `with` names the signer.
+    fn mk_report(in_use: &[&str]) -> Report {
+        let templated = TemplatedAddOns {
+            addons: BTreeMap::from([("telemetry".parse().unwrap(), names(in_use))]),
+            templates: BTreeMap::from([
+                ("with".to_owned(), names(&["example.com/a"])),
+                ("without".to_owned(), names(&["example.com/b"])),
+            ]),
+        };
+        Report { templates: Templates::Read(Arc::new(templated)), ..Report::default() }
+    }
+
+    fn told(report: &Report, config: &SignerConfig) -> Option<(bool, &'static str)> {
+        report.condition(config).map(|(holds, reason, _)| (holds, reason))
+    }
+
+    #[test]
+    fn what_an_administrator_must_do_is_said_with_the_templates_name() {
+        let (_, _, sentence) = mk_report(&["without"]).condition(&mk_config("Managed", &["telemetry"])).unwrap();
+        assert_eq!(
+            sentence,
+            "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without does not name this signer: add \
+             {type: CustomSigner, customSigner: {signerName: example.com/a, signingCA: {name: not-used}}} to its spec.registration."
+        );
+    }
+
+    #[test]
+    fn every_case_has_its_reason() {
+        let managed = mk_config("Managed", &["telemetry"]);
+        let both = mk_config("Managed", &["telemetry", "logging"]);
+        let external = mk_config("External", &["telemetry"]);
+        let nobody = Report { templates: Templates::Read(Arc::default()), ..Report::default() };
+        for (report, config, expected) in [
+            (Report::default(), &managed, Some((false, "TemplatesUnread"))),
+            (Report::default(), &external, None),
+            (nobody.clone(), &managed, Some((true, "Written"))),
+            (nobody, &external, None),
+            (mk_report(&["with"]), &managed, Some((true, "NamedByTemplate"))),
+            (mk_report(&["with"]), &both, Some((true, "Written"))),
+            (mk_report(&["with"]), &external, Some((true, "NamedByTemplate"))),
+            (mk_report(&["with", "without"]), &managed, Some((false, "TemplateLacksSigner"))),
+            (mk_report(&["without"]), &external, Some((false, "TemplateLacksSigner"))),
+            (mk_report(&["gone"]), &managed, Some((false, "TemplateLacksSigner"))),
+            (mk_report(&[]), &managed, Some((false, "TemplateLacksSigner"))),
+        ] {
+            assert_eq!(told(&report, config), expected, "{report:?}");
+        }
+    }
+
+    #[test]
+    fn a_template_that_one_cluster_names_for_itself_counts() {
+        let overrides = BTreeMap::from([("telemetry".parse().unwrap(), names(&["without"]))]);
+        let report = Report { overrides, ..mk_report(&["with"]) };
+        assert_eq!(told(&report, &mk_config("Managed", &["telemetry"])), Some((false, "TemplateLacksSigner")));
+    }
+
+    #[test]
+    fn what_is_taken_away_is_counted_with_examples() {
+        let key = |n: u32| AddOnKey { cluster: format!("c{n}").parse().unwrap(), addon: "telemetry".parse().unwrap() };
+        let left = Arc::new((1..=4).map(key).collect());
+        let report = Report { templates: Templates::Read(Arc::default()), left, ..Report::default() };
+        let (holds, reason, sentence) = report.condition(&mk_config("Managed", &["telemetry"])).unwrap();
+        assert_eq!((holds, reason), (false, "TakenAway"));
+        assert!(
+            sentence.contains(
+                "of 4 ManagedClusterAddOns (c1/telemetry, c2/telemetry, c3/telemetry, …): name example.com/a"
+            )
+        );
+        assert_eq!(told(&report, &mk_config("Managed", &["logging"])), Some((true, "Written")), "of other addons");
+        assert_eq!(told(&report, &mk_config("External", &["telemetry"])), None);
+    }
+}

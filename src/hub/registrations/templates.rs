@@ -1,0 +1,99 @@
+//! Which addons OCM's addon-manager registers, and whether it names a signer for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::identity::AddOnName;
+
+/// What is known of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Templates {
+    /// Nothing yet, and why: nothing may be written, because it may be the addon-manager's to write.
+    Unread(String),
+    /// All of it.
+    Read(Arc<TemplatedAddOns>),
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        Self::Unread("it has not read them yet".to_owned())
+    }
+}
+
+/// The addons whose ClusterManagementAddOn has AddOnTemplates among its configurations, and what the templates register.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplatedAddOns {
+    /// The AddOnTemplates that each such addon names.
+    pub addons: BTreeMap<AddOnName, BTreeSet<String>>,
+    /// The signer names that each AddOnTemplate registers.
+    pub templates: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Of one addon and one signer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Naming {
+    /// Every template in use names the signer.
+    Everywhere(BTreeSet<String>),
+    /// These templates do not name it.
+    Missing(BTreeSet<String>),
+    /// These templates do not exist.
+    NotThere(BTreeSet<String>),
+    /// The addon names no template.
+    NoTemplate,
+}
+
+impl TemplatedAddOns {
+    /// Whether the addon's registrations are the addon-manager's.
+    #[must_use]
+    pub fn has(&self, addon: &AddOnName) -> bool {
+        self.addons.contains_key(addon)
+    }
+
+    /// Which templates name the signer for an addon, those in `overrides` included; `None` for an addon without templates.
+    #[must_use]
+    pub fn naming(&self, addon: &AddOnName, signer_name: &str, overrides: &BTreeSet<String>) -> Option<Naming> {
+        let in_use: BTreeSet<String> = self.addons.get(addon)?.union(overrides).cloned().collect();
+        if in_use.is_empty() {
+            return Some(Naming::NoTemplate);
+        }
+        let pick = |keep: &dyn Fn(Option<&BTreeSet<String>>) -> bool| -> BTreeSet<String> {
+            in_use.iter().filter(|name| keep(self.templates.get(*name))).cloned().collect()
+        };
+        let missing = pick(&|signers| signers.is_some_and(|signers| !signers.contains(signer_name)));
+        let not_there = pick(&|signers| signers.is_none());
+        Some(match (missing.is_empty(), not_there.is_empty()) {
+            (false, _) => Naming::Missing(missing),
+            (true, false) => Naming::NotThere(not_there),
+            (true, true) => Naming::Everywhere(in_use),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_missing_is_said_before_what_is_not_there() {
+        let addon: AddOnName = "telemetry".parse().unwrap();
+        let mk = |in_use: &[&str]| TemplatedAddOns {
+            addons: BTreeMap::from([(addon.clone(), names(in_use))]),
+            templates: BTreeMap::from([
+                ("with".to_owned(), names(&["example.com/a", "example.com/b"])),
+                ("without".to_owned(), names(&["example.com/b"])),
+            ]),
+        };
+        let naming =
+            |in_use: &[&str], overrides: &[&str]| mk(in_use).naming(&addon, "example.com/a", &names(overrides));
+        assert_eq!(naming(&["with"], &[]), Some(Naming::Everywhere(names(&["with"]))));
+        assert_eq!(naming(&["with", "without", "gone"], &[]), Some(Naming::Missing(names(&["without"]))));
+        assert_eq!(naming(&["with"], &["without"]), Some(Naming::Missing(names(&["without"]))));
+        assert_eq!(naming(&["with", "gone"], &[]), Some(Naming::NotThere(names(&["gone"]))));
+        assert_eq!(naming(&[], &[]), Some(Naming::NoTemplate));
+        assert_eq!(mk(&["with"]).naming(&"other".parse().unwrap(), "example.com/a", &names(&[])), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! What an addon's registrations should be: our signers' entries in `status.registrations`, everything else as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::templates::TemplatedAddOns;
+use crate::api::ocm::{self, AddOnApi};
+use crate::api::registrations::{Registration, apply_registration, is_anothers, remove_registration};
+use crate::api::rules::SignerConfig;
+use crate::identity::{AddOnKey, AgentName, Convention, PeerIdentity};
+use crate::policy::AUTHENTICATED;
+use crate::timestamp::Timestamp;
+
+/// Whose registrations are kept, and whose are taken away.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Signers {
+    /// The signers that are served, by the name of their AddOnSigner.
+    pub served: Arc<BTreeMap<String, Arc<SignerConfig>>>,
+    /// The signer names of AddOnSigners that were deleted: OCM's agents are no longer to ask for their certificates. One that is
+    /// only bad is not here: its agents keep what they have, because OCM's agent deletes the Secret with the registration.
+    pub deleted: Arc<BTreeSet<String>>,
+}
+
+/// The status patch that makes `object` carry exactly what the signers want; `None` when it does, and for an addon that is the
+/// addon-manager's to register.
+pub(super) fn wanted_status(
+    object: &DynamicObject,
+    api: AddOnApi,
+    signers: &Signers,
+    templated: &TemplatedAddOns,
+    now: Timestamp,
+) -> Option<Value> {
+    let key = ocm::addon_key(object)?;
+    if ocm::is_being_deleted(object) || templated.has(&key.addon) {
+        return None;
+    }
+    let mut status = object.data.get("status").cloned().unwrap_or(Value::Null);
+    let mut patch: Option<Value> = None;
+    let now = now.to_string();
+    let mut lay = |change: Option<Value>, status: &mut Value| {
+        if let Some(change) = change {
+            merge(status, &change);
+            merge(patch.get_or_insert_with(|| json!({})), &change);
+        }
+    };
+    let anothers = is_anothers(object);
+    for config in signers.served.values().filter(|config| config.registers) {
+        let change = if config.rules.addons.contains(&key.addon) {
+            let good = |found: &Registration| anothers && is_good(found, config, &key);
+            apply_registration(&status, api, &registration(config, &key), good, &now)
+        } else {
+            remove_registration(&status, api, &config.rules.signer_name)
+        };
+        lay(change, &mut status);
+    }
+    for signer_name in signers.deleted.iter() {
+        lay(remove_registration(&status, api, signer_name), &mut status);
+    }
+    patch
+}
+
+fn registration(config: &SignerConfig, key: &AddOnKey) -> Registration {
+    Registration {
+        signer_name: config.rules.signer_name.clone(),
+        user: config.rules.convention.user(&identity(key)),
+        groups: config.rules.convention.groups(&key.cluster, &key.addon),
+        organizational_units: config.rules.organizational_units.iter().cloned().collect(),
+    }
+}
+
+/// The agent that OCM's from v1.3 on is: it is named after the addon.
+fn identity(key: &AddOnKey) -> PeerIdentity {
+    let agent = AgentName::of_addon(&key.addon);
+    PeerIdentity { cluster: key.cluster.clone(), addon: key.addon.clone(), agent }
+}
+
+/// Whether policy would accept a request for this subject: then who wrote it may keep it. OCM's agent deletes its Secret when the
+/// subject changes, and takes OCM's convention where no user is named.
+fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool {
+    let convention = &config.rules.convention;
+    let user = if found.user.is_empty() { Convention::default().user(&identity(key)) } else { found.user.clone() };
+    let groups = convention.groups(&key.cluster, &key.addon);
+    convention.identify(&user).is_ok_and(|id| id.cluster == key.cluster && id.addon == key.addon)
+        && found.groups.iter().all(|group| groups.contains(group) || group == AUTHENTICATED)
+        && found.organizational_units.iter().all(|unit| config.rules.organizational_units.contains(unit))
+}
+
+/// Lays the top-level fields of `change` over `target`.
+fn merge(target: &mut Value, change: &Value) {
+    if !target.is_object() {
+        *target = json!({});
+    }
+    if let (Some(target), Some(change)) = (target.as_object_mut(), change.as_object()) {
+        target.extend(change.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_signers(names: &[&str]) -> Signers {
+        let config = |name: &str| {
+            let spec = json!({"signerName": format!("example.com/{name}"), "addOns": ["telemetry"]});
+            Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap())
+        };
+        let served = names.iter().map(|name| ((*name).to_owned(), config(name))).collect();
+        Signers { served: Arc::new(served), deleted: Arc::default() }
+    }
+
+    fn mk_addon(name: &str, status: Value) -> DynamicObject {
+        let mut object = DynamicObject::new(name, &AddOnApi::V1Alpha1.resource()).within("c1");
+        object.data = json!({ "status": status });
+        object
+    }
+
+    const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+
+    fn wanted(object: &DynamicObject, signers: &Signers) -> Option<Value> {
+        wanted_status(object, AddOnApi::V1Alpha1, signers, &TemplatedAddOns::default(), NOW)
+    }
+
+    /// As somebody else wrote it.
+    fn by_another(mut object: DynamicObject) -> DynamicObject {
+        let entry = json!([{
+            "manager": "framework", "operation": "Update", "subresource": "status",
+            "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:registrations": {} } },
+        }]);
+        object.metadata.managed_fields = Some(serde_json::from_value(entry).unwrap());
+        object
+    }
+
+    #[test]
+    fn every_signer_of_an_addon_is_written_in_one_patch_and_then_rests() {
+        let signers = mk_signers(&["a", "b"]);
+        let patch = wanted(&mk_addon("telemetry", Value::Null), &signers).unwrap();
+        let entries = patch["registrations"].as_array().unwrap();
+        assert_eq!(entries.len(), 2);
+        assert_eq!(
+            entries[0]["subject"]["user"],
+            "system:open-cluster-management:cluster:c1:addon:telemetry:agent:telemetry"
+        );
+        assert_eq!(wanted(&mk_addon("telemetry", patch), &signers), None);
+    }
+
+    #[test]
+    fn addons_of_other_signers_are_left_alone() {
+        let foreign = json!({"registrations": [{"signerName": "other.io/x", "subject": {"user": "u"}}]});
+        assert_eq!(wanted(&mk_addon("other", foreign), &mk_signers(&["a"])), None);
+    }
+
+    #[test]
+    fn the_entry_of_a_deleted_signer_is_taken_away_and_no_other() {
+        let both = wanted(&mk_addon("telemetry", Value::Null), &mk_signers(&["a", "b"])).unwrap();
+        let deleted = BTreeSet::from(["example.com/b".to_owned()]);
+        let signers = Signers { deleted: Arc::new(deleted), ..mk_signers(&["a"]) };
+        let patch = wanted(&mk_addon("telemetry", both), &signers).unwrap();
+        let entries = patch["registrations"].as_array().unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0]["signerName"], "example.com/a");
+    }
+
+    #[test]
+    fn an_addon_with_templates_is_the_addon_managers() {
+        let templated = TemplatedAddOns {
+            addons: BTreeMap::from([("telemetry".parse().unwrap(), BTreeSet::new())]),
+            ..TemplatedAddOns::default()
+        };
+        let addon = mk_addon("telemetry", Value::Null);
+        assert_eq!(wanted_status(&addon, AddOnApi::V1Alpha1, &mk_signers(&["a"]), &templated, NOW), None);
+        let deleted = BTreeSet::from(["example.com/b".to_owned()]);
+        let signers = Signers { deleted: Arc::new(deleted), ..Signers::default() };
+        let named = mk_addon("telemetry", json!({"registrations": [{"signerName": "example.com/b"}]}));
+        assert_eq!(wanted_status(&named, AddOnApi::V1Alpha1, &signers, &templated, NOW), None);
+        assert!(wanted(&named, &signers).is_some());
+    }
+
+    #[test]
+    fn what_another_program_registers_stays_where_policy_would_accept_it() {
+        let user = |cluster: &str, agent: &str| {
+            format!("system:open-cluster-management:cluster:{cluster}:addon:telemetry:agent:{agent}")
+        };
+        let mk_status = |user: &str, groups: Value, units: Value| {
+            let subject = json!({"user": user, "groups": groups, "organizationUnit": units});
+            let entry = json!({"signerName": "example.com/a", "subject": subject});
+            let applied = json!({"type": "RegistrationApplied", "status": "True"});
+            json!({"registrations": [entry], "conditions": [applied]})
+        };
+        let group = "system:open-cluster-management:addon:telemetry";
+        let none = json!([]);
+        for (status, stays) in [
+            (mk_status(&user("c1", "x"), json!([group, "system:authenticated"]), none.clone()), true),
+            (mk_status(&user("c1", "x"), none.clone(), none.clone()), true),
+            (mk_status("", json!([group]), none.clone()), true),
+            (mk_status(&user("c2", "x"), json!([group]), none.clone()), false),
+            (mk_status("somebody", json!([group]), none.clone()), false),
+            (mk_status(&user("c1", "x"), json!(["system:masters"]), none.clone()), false),
+            (mk_status(&user("c1", "x"), json!([group]), json!(["hash"])), false),
+        ] {
+            let object = by_another(mk_addon("telemetry", status.clone()));
+            assert_eq!(wanted(&object, &mk_signers(&["a"])).is_none(), stays, "{status}");
+            let ours = mk_addon("telemetry", status.clone());
+            assert!(wanted(&ours, &mk_signers(&["a"])).is_some(), "our own is brought up to date: {status}");
+        }
+    }
+}

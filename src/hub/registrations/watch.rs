@@ -1,0 +1,148 @@
+//! Keeps [`Templates`] by watches of ClusterManagementAddOns and AddOnTemplates, in whichever version the API server serves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, pending};
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::templates::{TemplatedAddOns, Templates};
+use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_names, templates_of_management_addon};
+use crate::api::ocm::ADDON_GROUP;
+use crate::api::words;
+use crate::hub::backoff::WatchBackoff;
+use crate::hub::discovery::{resource, served_version};
+
+/// Both carry the same facts.
+const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
+/// How soon the API server is asked again what it serves, while it does not serve all of it.
+const DISCOVER: Duration = Duration::from_secs(60);
+/// How soon when it did not answer.
+const RETRY: Duration = Duration::from_secs(3);
+
+type Objects = BoxStream<'static, Result<Event<DynamicObject>, watcher::Error>>;
+
+/// Keeps `known` until nobody looks at it any more.
+pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<Templates>) {
+    loop {
+        match served(&client).await {
+            Ok([None, _]) => {
+                // OCM without its addon API for fleets: nobody but us registers from there.
+                known.send_replace(Templates::Read(Arc::default()));
+                sleep(DISCOVER).await;
+            }
+            Ok([Some(addons), Some(templates)]) => {
+                follow(objects(&client, &addons), objects(&client, &templates), true, &known).await;
+                return;
+            }
+            Ok([Some(addons), None]) => {
+                let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
+                // Until templates are served, too.
+                let _ = tokio::time::timeout(DISCOVER, following).await;
+            }
+            Err(error) => {
+                warn!(error = words(&error), "Asking which kinds of Open Cluster Management are served; trying again");
+                unread(&known, &words(&error));
+                sleep(RETRY).await;
+            }
+        }
+        if known.is_closed() {
+            return;
+        }
+    }
+}
+
+async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error> {
+    let find = async |kind: &str, plural: &str| {
+        let version = served_version(client, ADDON_GROUP, plural, &VERSIONS).await?;
+        Ok::<_, kube::Error>(version.map(|version| resource(ADDON_GROUP, version, kind, plural)))
+    };
+    Ok([find("ClusterManagementAddOn", MANAGEMENT_ADDONS).await?, find("AddOnTemplate", ADDON_TEMPLATES).await?])
+}
+
+fn objects(client: &Client, resource: &ApiResource) -> Objects {
+    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
+    watcher(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
+}
+
+/// What one watch has shown: facts by name, and those of a list that is not complete yet.
+struct Shown<T> {
+    complete: Option<BTreeMap<String, T>>,
+    listed: BTreeMap<String, T>,
+}
+
+impl<T> Shown<T> {
+    fn observe(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) {
+        match event {
+            Event::Init => self.listed = BTreeMap::new(),
+            Event::InitApply(object) => {
+                self.listed.insert(object.name_any(), read(&object));
+            }
+            Event::InitDone => self.complete = Some(std::mem::take(&mut self.listed)),
+            Event::Apply(object) => {
+                self.complete.get_or_insert_default().insert(object.name_any(), read(&object));
+            }
+            Event::Delete(object) => {
+                self.complete.get_or_insert_default().remove(&object.name_any());
+            }
+        }
+    }
+}
+
+/// Until one of the watches ends, which none does by itself.
+async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
+    let mut of_addons = Shown { complete: None, listed: BTreeMap::new() };
+    let mut of_templates = Shown { complete: (!has_templates).then(BTreeMap::new), listed: BTreeMap::new() };
+    loop {
+        let event = tokio::select! {
+            Some(event) = addons.next() => event.map(|event| of_addons.observe(event, templates_of_management_addon)),
+            Some(event) = templates.next() => event.map(|event| of_templates.observe(event, signer_names)),
+            else => return,
+        };
+        match (event, &of_addons.complete, &of_templates.complete) {
+            (Ok(()), Some(addons), Some(templates)) => publish(addons, templates, known),
+            (Ok(()), ..) => {}
+            (Err(error), ..) => {
+                warn!(%error, "Watching ClusterManagementAddOns and AddOnTemplates; trying again");
+                unread(known, &error.to_string());
+            }
+        }
+    }
+}
+
+fn publish(
+    addons: &BTreeMap<String, Option<std::collections::BTreeSet<String>>>,
+    templates: &BTreeMap<String, std::collections::BTreeSet<String>>,
+    known: &watch::Sender<Templates>,
+) {
+    // Names that OCM does not allow for addons are no addons'.
+    let named = addons.iter().filter_map(|(name, found)| Some((name.parse().ok()?, found.clone()?)));
+    let read = Templates::Read(Arc::new(TemplatedAddOns { addons: named.collect(), templates: templates.clone() }));
+    known.send_if_modified(|known| {
+        if matches!(known, Templates::Unread(_)) {
+            info!(addons = addons.len(), templates = templates.len(), "Read which addons the addon-manager registers");
+        }
+        let differs = *known != read;
+        *known = read;
+        differs
+    });
+}
+
+/// Says why nothing is known. What is known stays: it is as late as the watch is.
+fn unread(known: &watch::Sender<Templates>, cause: &str) {
+    known.send_if_modified(|known| {
+        let news = matches!(known, Templates::Unread(before) if before != cause);
+        if news {
+            *known = Templates::Unread(cause.to_owned());
+        }
+        news
+    });
+}

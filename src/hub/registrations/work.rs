@@ -1,0 +1,134 @@
+//! The calls that the writer of registrations makes: each a task of its own, each bounded in time.
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, Patch as Change, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use crate::api::ocm::AddOnApi;
+use crate::api::registrations::FIELD_MANAGER;
+use crate::api::words;
+use crate::identity::AddOnKey;
+
+/// How many objects one page of the list has when every addon is looked at again.
+const PAGE: u32 = 500;
+/// How long the API server may take for one answer.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// How soon a list that failed is begun anew.
+const LIST_AGAIN: Duration = Duration::from_secs(5);
+
+/// An addon as a watch or a list shows it.
+#[derive(Debug)]
+pub enum Seen {
+    /// As it is now.
+    There(Box<DynamicObject>),
+    /// It is gone.
+    Gone(AddOnKey),
+    /// A list is complete: what it did not show is not there.
+    Listed,
+}
+
+/// Where addons are.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) client: Client,
+    pub(super) api: AddOnApi,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patch {
+    Registrations,
+    SayLeft,
+    TakeBack,
+}
+
+/// Why a call came to nothing.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The addon is not there any more.
+    Gone,
+    /// Somebody else has changed it since it was read.
+    Conflict,
+    /// Anything else, in one sentence.
+    Other(String),
+}
+
+/// How a task ended.
+pub(super) enum Done {
+    Read(AddOnKey, Result<Box<DynamicObject>, Failure>),
+    Wrote(AddOnKey, Patch, Result<(), Failure>),
+    Listed,
+}
+
+impl Target {
+    fn addons(&self, key: &AddOnKey) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &self.api.resource())
+    }
+}
+
+pub(super) async fn read(target: Target, key: AddOnKey) -> Done {
+    let read = bounded(target.addons(&key).get(key.addon.as_str())).await.map(Box::new);
+    Done::Read(key, read)
+}
+
+/// With resourceVersion: lists are replaced whole, so a write on an old view must fail.
+pub(super) async fn write(target: Target, key: AddOnKey, patch: Patch, version: Option<String>, status: Value) -> Done {
+    let body = json!({ "metadata": { "resourceVersion": version }, "status": status });
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let change = Change::Merge(&body);
+    let written = bounded(target.addons(&key).patch_status(key.addon.as_str(), &params, &change)).await;
+    Done::Wrote(key, patch, written.map(drop))
+}
+
+/// Shows every addon to the writer, and then that these were all. Tries until it has come to the end.
+pub(super) async fn list(target: Target, seen: mpsc::Sender<Seen>) -> Done {
+    while let Err(error) = list_pages(&target, &seen).await {
+        warn!(error, "Listing addons to write their registrations; trying again");
+        sleep(LIST_AGAIN).await;
+    }
+    show(&seen, Seen::Listed).await;
+    Done::Listed
+}
+
+async fn list_pages(target: &Target, seen: &mpsc::Sender<Seen>) -> Result<(), String> {
+    let addons: Api<DynamicObject> = Api::all_with(target.client.clone(), &target.api.resource());
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = match timeout(ANSWER, addons.list(&params)).await {
+            Ok(page) => page.map_err(|error| words(&error))?,
+            Err(_) => return Err(slow()),
+        };
+        for object in page.items {
+            show(seen, Seen::There(Box::new(object))).await;
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn show(seen: &mpsc::Sender<Seen>, what: Seen) {
+    // The writer has the other end, and ends its tasks when it goes.
+    let _ = seen.send(what).await;
+}
+
+async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+    match timeout(ANSWER, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Err(Failure::Gone),
+        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
+        Ok(Err(error)) => Err(Failure::Other(words(&error))),
+        Err(_) => Err(Failure::Other(slow())),
+    }
+}
+
+fn slow() -> String {
+    format!("the API server does not answer within {} s", ANSWER.as_secs())
+}

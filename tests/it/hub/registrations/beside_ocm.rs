@@ -1,0 +1,219 @@
+//! Beside the programs that write `status.registrations` on a real hub: OCM's addon-manager and addons of addon-framework, in either
+//! order of starting, with restarts. Everything comes to rest, and the Secret is there where the signer is named.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::templates::{mk_management_addon, mk_template};
+use crate::support::hub::{RunningHub, addon, create_signer, deploy, wait_ready};
+use crate::support::objects::managed_cluster_addons;
+use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
+use crate::support::process::Process;
+use crate::support::programs::{Registers, start_addon_manager, start_framework_addon};
+use crate::support::real::RealHub;
+use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, wait_until};
+
+const SIGNER: &str = "example.com/telemetry";
+/// Addons by AddOnTemplates that do not name the signer, and that do.
+const TEMPLATES: [(&str, &[&str]); 2] = [("template-without", &[]), ("template-with", &[SIGNER])];
+/// Addons that run a controller of their own, and what that registers.
+const FRAMEWORK: [(&str, Registers); 3] = [
+    ("framework-nothing", Registers::Nothing),
+    ("framework-other", Registers::KubeClient),
+    ("framework-with", Registers::Signer(SIGNER)),
+];
+/// An addon that nobody runs.
+const ALONE: &str = "alone";
+/// Those whose agent is to have a certificate: the signer is named by the template, by the program, or by nobody but us.
+const NAMED: [&str; 4] = ["alone", "framework-nothing", "framework-with", "template-with"];
+const REST: Duration = Duration::from_secs(60);
+/// How long everything may take until it rests.
+const SETTLED: Duration = Duration::from_secs(240);
+
+fn addons() -> Vec<&'static str> {
+    let templated = TEMPLATES.iter().map(|(name, _)| *name);
+    templated.chain(FRAMEWORK.iter().map(|(name, _)| *name)).chain([ALONE]).collect()
+}
+
+/// Every addon on the cluster spoke1, owned as OCM owns it, and a signer for all of them. Nothing runs yet.
+async fn mk_world(hub: &TestHub) -> Client {
+    deploy(hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    for (name, signers) in TEMPLATES {
+        mk_template(&admin, name, signers).await;
+        mk_management_addon(&admin, name, name).await;
+    }
+    for name in addons() {
+        install_addon(&admin, "spoke1", name).await;
+    }
+    create_signer(&admin, "telemetry", json!({ "signerName": SIGNER, "addOns": addons() })).await;
+    admin
+}
+
+/// addon-framework acts only on addons that their ClusterManagementAddOn owns.
+async fn own_framework_addons(admin: &Client, api: AddOnApi) {
+    for (name, _) in FRAMEWORK {
+        let owner = super::templates::mk_plain_management_addon(admin, name, api).await;
+        let reference = json!([{
+            "apiVersion": owner.types.unwrap().api_version, "kind": "ClusterManagementAddOn", "name": name,
+            "uid": owner.metadata.uid.unwrap(),
+        }]);
+        let body = json!({ "metadata": { "ownerReferences": reference } });
+        let addons = managed_cluster_addons(admin, "spoke1").await;
+        addons.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    }
+}
+
+fn start_framework_addons(hub: &RealHub, api: AddOnApi) -> Vec<Process> {
+    FRAMEWORK.iter().map(|(name, registers)| start_framework_addon(hub, api, name, *registers)).collect()
+}
+
+async fn start_programs(hub: &RealHub) -> Vec<Process> {
+    let mut programs = start_framework_addons(hub, AddOnApi::V1alpha1);
+    programs.push(start_addon_manager(hub).await);
+    programs
+}
+
+/// The Secrets that OCM's agent keeps for our signer, by addon, with their versions.
+async fn secrets(admin: &Client) -> BTreeMap<String, String> {
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
+    let suffix = "-example.com-telemetry-client-cert";
+    let found = secrets.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let named = found.filter_map(|secret| {
+        let name = secret.metadata.name?.strip_suffix(suffix)?.to_owned();
+        Some((name, secret.metadata.resource_version?))
+    });
+    named.collect()
+}
+
+/// Waits until nobody has written an addon or an AddOnSigner for a minute; all that time the same Secrets were there.
+async fn wait_rest(hub: &RealHub, admin: &Client) -> BTreeMap<String, String> {
+    let deadline = Instant::now() + SETTLED;
+    let count = || {
+        let of_interest =
+            |object: &str| object.starts_with("managedclusteraddons/") || object.starts_with("addonsigners/");
+        hub.writes().iter().filter(|write| of_interest(&write.object)).count()
+    };
+    let (mut writes, mut there, mut since) = (count(), secrets(admin).await, Instant::now());
+    while since.elapsed() < REST {
+        assert!(
+            Instant::now() < deadline,
+            "it does not come to rest: {:#?}",
+            hub.writes().iter().rev().take(12).collect::<Vec<_>>()
+        );
+        sleep(Duration::from_millis(500)).await;
+        let now = (count(), secrets(admin).await);
+        if now != (writes, there.clone()) {
+            (writes, there, since) = (now.0, now.1, Instant::now());
+        }
+    }
+    there
+}
+
+async fn status(admin: &Client, name: &str) -> Value {
+    addon(admin, "spoke1", name).await.data["status"].clone()
+}
+
+async fn signer_names(admin: &Client, name: &str) -> Vec<String> {
+    let status = status(admin, name).await;
+    let entries = status["registrations"].as_array().cloned().unwrap_or_default();
+    let name = |entry: &Value| {
+        let signer = if entry["customSigner"].is_null() { entry } else { &entry["customSigner"] };
+        signer["signerName"].as_str().unwrap_or("kubernetes.io/kube-apiserver-client").to_owned()
+    };
+    entries.iter().map(name).collect()
+}
+
+/// What rests is what should be.
+async fn assert_at_rest(admin: &Client, secrets: &BTreeMap<String, String>) {
+    assert_eq!(secrets.keys().map(String::as_str).collect::<Vec<_>>(), NAMED);
+    for name in NAMED {
+        assert_eq!(signer_names(admin, name).await, [SIGNER], "{name}");
+    }
+    assert_eq!(signer_names(admin, "template-without").await, [""; 0]);
+    assert_left(admin).await;
+}
+
+/// Where the program registers something else, it has its way, and the addon says so.
+async fn assert_left(admin: &Client) {
+    assert_eq!(signer_names(admin, "framework-other").await, ["kubernetes.io/kube-apiserver-client"]);
+    for name in addons() {
+        let conditions = status(admin, name).await["conditions"].as_array().cloned().unwrap_or_default();
+        let left = conditions.iter().any(|condition| condition["type"] == "addon-signer.io/Registered");
+        assert_eq!(left, name == "framework-other", "{name}: {conditions:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_comes_last_comes_to_rest_and_so_do_restarts_of_either_side() {
+    let hub = TestHub::start().await;
+    let Some(real) = hub.real() else {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    };
+    let admin = mk_world(&hub).await;
+    own_framework_addons(&admin, AddOnApi::V1alpha1).await;
+    let _agent = OcmAgent::start(real, "spoke1", "a1").await;
+    let mut programs = start_programs(real).await;
+    wait_until(SETTLED, "the template's registration", async || {
+        (signer_names(&admin, "template-with").await == [SIGNER]).then_some(())
+    })
+    .await;
+    let running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let first = wait_rest(real, &admin).await;
+    assert_at_rest(&admin, &first).await;
+
+    running.stop().await;
+    let _running = RunningHub::start(&hub).await;
+    programs.clear();
+    let _programs = start_programs(real).await;
+    let second = wait_rest(real, &admin).await;
+    assert_eq!(first, second, "the same Secrets, untouched");
+    assert_at_rest(&admin, &second).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_comes_first_comes_to_rest() {
+    let hub = TestHub::start().await;
+    let Some(real) = hub.real() else { return };
+    let admin = mk_world(&hub).await;
+    let _agent = OcmAgent::start(real, "spoke1", "a1").await;
+    let _running = RunningHub::start(&hub).await;
+    wait_until(SETTLED, "our registrations where nobody else writes", async || {
+        (signer_names(&admin, "framework-other").await == [SIGNER]).then_some(())
+    })
+    .await;
+    own_framework_addons(&admin, AddOnApi::V1alpha1).await;
+    let _programs = start_programs(real).await;
+    let secrets = wait_rest(real, &admin).await;
+    assert_at_rest(&admin, &secrets).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_programs_that_write_v1beta1_it_comes_to_rest_as_well() {
+    let hub = TestHub::start_with(AddOnApi::V1beta1).await;
+    let Some(real) = hub.real() else { return };
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    for (name, _) in FRAMEWORK {
+        install_addon(&admin, "spoke1", name).await;
+    }
+    own_framework_addons(&admin, AddOnApi::V1beta1).await;
+    let names: Vec<&str> = FRAMEWORK.iter().map(|(name, _)| *name).collect();
+    create_signer(&admin, "telemetry", json!({ "signerName": SIGNER, "addOns": names })).await;
+    let _running = RunningHub::start(&hub).await;
+    let _programs = start_framework_addons(real, AddOnApi::V1beta1);
+    wait_rest(real, &admin).await;
+    assert_eq!(signer_names(&admin, "framework-with").await, [SIGNER]);
+    assert_eq!(signer_names(&admin, "framework-nothing").await, [SIGNER]);
+    assert_eq!(signer_names(&admin, "framework-other").await, ["kubernetes.io/kube-apiserver-client"]);
+}

@@ -1,0 +1,100 @@
+//! Somebody takes our entry away: it is put back a few times and then left, there and nowhere else.
+
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::{change, registrations, wait_registered};
+use crate::hub::{mk_ready, mk_served};
+use crate::support::hub::{PATIENCE, RunningHub, addon, telemetry};
+use crate::support::objects::managed_cluster_addons;
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+
+/// A program that replaces the whole list by its own whenever it differs, as those of addon-framework do.
+fn mk_rival(addons: Api<DynamicObject>, name: &'static str, own: Value) -> JoinHandle<()> {
+    let rival = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            let Ok(object) = addons.get(name).await else { continue };
+            if object.data["status"]["registrations"] == own {
+                continue;
+            }
+            let version = object.metadata.resource_version;
+            let body = json!({ "metadata": { "resourceVersion": version }, "status": { "registrations": own } });
+            // Lost to somebody else's write: it looks again.
+            let _ = addons.patch_status(name, &rival, &Patch::Merge(&body)).await;
+        }
+    })
+}
+
+async fn says_left(admin: &Client, cluster: &str) -> Option<()> {
+    let status = addon(admin, cluster, "telemetry").await.data["status"].clone();
+    let mut conditions = status["conditions"].as_array()?.iter();
+    conditions
+        .any(|condition| condition["type"] == "addon-signer.io/Registered" && condition["reason"] == "TakenAway")
+        .then_some(())
+}
+
+async fn wait_entry(admin: &Client, cluster: &str) {
+    wait_until(PATIENCE, &format!("the entry on {cluster}"), async || {
+        let found = addon(admin, cluster, "telemetry").await.data["status"]["registrations"].clone();
+        (found[0]["signerName"] == "example.com/telemetry").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_taken_away_again_and_again_is_left_there_and_kept_elsewhere() {
+    let (_hub, admin, running) = mk_ready().await;
+    accept_cluster(&admin, "spoke2").await;
+    let own = json!([{ "signerName": "kubernetes.io/kube-apiserver-client", "subject": { "user": "u" } }]);
+    let rival = mk_rival(managed_cluster_addons(&admin, "spoke1").await, "telemetry", own.clone());
+    wait_until(PATIENCE, "the addon to say that it is left", async || says_left(&admin, "spoke1").await).await;
+    let (status, message) = wait_registered(&admin, "TakenAway").await;
+    assert_eq!(status, "False");
+    assert!(message.contains("of 1 ManagedClusterAddOns (spoke1/telemetry): name example.com/telemetry"), "{message}");
+    let metrics = running.metrics.render().unwrap();
+    assert!(metrics.contains("addon_signer_registrations_left{signer=\"telemetry\"} 1"), "{metrics}");
+    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
+    wait_until(PATIENCE, "the event", async || {
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        events.into_iter().find(|event| event.reason.as_deref() == Some("TakenAway"))
+    })
+    .await;
+    assert_eq!(registrations(&admin, "telemetry").await, own);
+    install_addon(&admin, "spoke2", "telemetry").await;
+    wait_entry(&admin, "spoke2").await;
+    assert_eq!(registrations(&admin, "telemetry").await, own);
+
+    // The rival is gone, and somebody changes the signer: it is tried again.
+    rival.abort();
+    change(&admin, "telemetry", json!({ "certificate": { "duration": "12h" } })).await;
+    wait_until(PATIENCE, "the entry beside the other one", async || {
+        (registrations(&admin, "telemetry").await[1]["signerName"] == "example.com/telemetry").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hub_that_starts_leaves_what_the_addon_says_is_left() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let left = json!({ "status": {
+        "registrations": [],
+        "conditions": [{
+            "type": "addon-signer.io/Registered", "status": "False", "reason": "TakenAway", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    }});
+    let addons = managed_cluster_addons(&admin, "spoke1").await;
+    addons.patch_status("telemetry", &PatchParams::default(), &Patch::Merge(&left)).await.unwrap();
+    let _running = RunningHub::start(&hub).await;
+    wait_registered(&admin, "TakenAway").await;
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "telemetry").await;
+    wait_entry(&admin, "spoke2").await;
+    assert_eq!(registrations(&admin, "telemetry").await, json!([]));
+}
