@@ -148,9 +148,13 @@ impl Metrics {
         self.registrations_written.inc();
     }
 
-    pub(crate) fn registrations_left(&self, signer: &str, addons: usize) {
-        let label = SignerLabel { signer: signer.to_owned() };
-        self.registrations_left.get_or_create(&label).set(i64::try_from(addons).unwrap_or(i64::MAX));
+    /// How many addons of each signer are left; of a signer that is not among them nothing is told any more.
+    pub(crate) fn registrations_left<'s>(&self, signers: impl Iterator<Item = (&'s str, usize)>) {
+        self.registrations_left.clear();
+        for (signer, addons) in signers {
+            let label = SignerLabel { signer: signer.to_owned() };
+            self.registrations_left.get_or_create(&label).set(i64::try_from(addons).unwrap_or(i64::MAX));
+        }
     }
 
     /// The ledger as it is now: the number of its last entry, or `None` while it cannot be written to.

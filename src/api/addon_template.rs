@@ -1,8 +1,9 @@
 //! Which addons OCM's addon-manager registers by itself: those whose ClusterManagementAddOn has an AddOnTemplate among its
 //! configurations (OCM `pkg/addon/templateagent/common.go`, `SupportAddOnTemplate`). All of it is the hub's: no cluster can write it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
@@ -39,12 +40,27 @@ pub fn template_of_addon(addon: &DynamicObject) -> Option<String> {
     configs.find_map(|config| config.get("name")).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The signer names that an AddOnTemplate registers.
+/// The ClusterManagementAddOn that owns a ManagedClusterAddOn, by its metadata, which no cluster can write.
 #[must_use]
-pub fn signer_names(template: &DynamicObject) -> BTreeSet<String> {
+pub fn owner_of_addon(addon: &DynamicObject) -> Option<&str> {
+    let owners = addon.metadata.owner_references.iter().flatten();
+    let of_ours = |owner: &&OwnerReference| {
+        owner.kind == "ClusterManagementAddOn" && owner.api_version.split('/').next() == Some(ADDON_GROUP)
+    };
+    owners.into_iter().find(of_ours).map(|owner| owner.name.as_str())
+}
+
+/// The signer names that an AddOnTemplate registers, each with whether it names a user of its own: that one is the same on every
+/// cluster, and policy refuses it.
+#[must_use]
+pub fn signer_names(template: &DynamicObject) -> BTreeMap<String, bool> {
     let registrations = items(template.data.pointer("/spec/registration"));
-    let names = registrations.filter_map(|one| one.pointer("/customSigner/signerName")?.as_str());
-    names.map(str::to_owned).collect()
+    let named = registrations.filter_map(|one| {
+        let signer = one.get("customSigner")?;
+        let user = signer.pointer("/subject/user").and_then(Value::as_str).unwrap_or_default();
+        Some((signer.get("signerName")?.as_str()?.to_owned(), !user.is_empty()))
+    });
+    named.collect()
 }
 
 fn is_template(config: &Value) -> bool {
@@ -121,11 +137,25 @@ mod tests {
         let spec = json!({ "registration": [
             { "type": "KubeClient", "kubeClient": {} },
             { "type": "CustomSigner", "customSigner": { "signerName": "example.com/a", "signingCA": { "name": "x" } } },
-            { "type": "CustomSigner", "customSigner": { "signerName": "example.com/b" } },
+            { "type": "CustomSigner", "customSigner": { "signerName": "example.com/b", "subject": { "user": "u" } } },
+            { "type": "CustomSigner", "customSigner": { "signerName": "example.com/c", "subject": { "groups": ["g"] } } },
             { "type": "CustomSigner" },
         ] });
-        let expected = BTreeSet::from(["example.com/a".to_owned(), "example.com/b".to_owned()]);
-        assert_eq!(signer_names(&mk_object(spec)), expected);
-        assert_eq!(signer_names(&mk_object(Value::Null)), BTreeSet::new());
+        let expected = [("example.com/a", false), ("example.com/b", true), ("example.com/c", false)];
+        assert_eq!(signer_names(&mk_object(spec)), expected.map(|(name, own)| (name.to_owned(), own)).into());
+        assert_eq!(signer_names(&mk_object(Value::Null)), BTreeMap::new());
+    }
+
+    #[test]
+    fn an_addon_is_owned_by_a_management_addon_of_ocms_group_alone() {
+        let mut addon = mk_object(Value::Null);
+        assert_eq!(owner_of_addon(&addon), None);
+        for (group, owner) in [("example.com", None), (ADDON_GROUP, Some("telemetry"))] {
+            let reference = json!([{
+                "apiVersion": format!("{group}/v1beta1"), "kind": "ClusterManagementAddOn", "name": "telemetry", "uid": "u",
+            }]);
+            addon.metadata.owner_references = Some(serde_json::from_value(reference).unwrap());
+            assert_eq!(owner_of_addon(&addon), owner);
+        }
     }
 }

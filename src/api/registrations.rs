@@ -14,8 +14,8 @@ pub const FIELD_MANAGER: &str = "addon-signer";
 /// Condition type of a ManagedClusterAddOn: the hub has set up the addon's registration.
 pub const CONDITION_REGISTRATION_APPLIED: &str = "RegistrationApplied";
 /// Condition type of a ManagedClusterAddOn: false while the hub leaves its registrations to a program that keeps changing them.
-pub const CONDITION_REGISTERED: &str = "addon-signer.io/Registered";
-/// Reason of [`CONDITION_REGISTERED`], and of the condition of an AddOnSigner that counts them.
+pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
+/// Reason of [`CONDITION_ADDON_REGISTERED`], and of the condition of an AddOnSigner that counts them.
 pub const REASON_TAKEN_AWAY: &str = "TakenAway";
 
 /// One custom signer in `status.registrations`: what OCM's registration agent puts into its certificate request.
@@ -106,11 +106,11 @@ pub fn remove_registration(status: &Value, api: AddOnApi, signer: &str) -> Optio
     (after.len() != before.len()).then(|| json!({ "registrations": after }))
 }
 
-/// Whether the object says that its registrations are left to another program ([`CONDITION_REGISTERED`]).
+/// Whether the object says that its registrations are left to another program ([`CONDITION_ADDON_REGISTERED`]).
 #[must_use]
 pub fn is_left(status: &Value) -> bool {
     let conditions = status.get("conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| text(condition, "type") == CONDITION_REGISTERED)
+    conditions.into_iter().flatten().any(|condition| text(condition, "type") == CONDITION_ADDON_REGISTERED)
 }
 
 /// `status` of a merge patch that says so, or that takes it back.
@@ -121,12 +121,12 @@ pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
         let message = "Another program keeps changing what addon-signer writes into status.registrations, so addon-signer \
                        leaves it to that program and looks again later. Name the signer where that program names registrations.";
         let condition = json!({
-            "type": CONDITION_REGISTERED, "status": "False", "reason": REASON_TAKEN_AWAY, "message": message,
+            "type": CONDITION_ADDON_REGISTERED, "status": "False", "reason": REASON_TAKEN_AWAY, "message": message,
             "lastTransitionTime": now_rfc3339,
         });
         conditions = with_condition(conditions, condition);
     } else {
-        conditions.retain(|condition| text(condition, "type") != CONDITION_REGISTERED);
+        conditions.retain(|condition| text(condition, "type") != CONDITION_ADDON_REGISTERED);
     }
     json!({ "conditions": conditions })
 }

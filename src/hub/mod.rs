@@ -44,7 +44,6 @@ use crate::trust::Trust;
 use chronicle::Notes;
 use heads::Heads;
 use lease::{Leading, Loss};
-use registrations::report::Report;
 use registrations::templates::Templates;
 use registry::{Recorded, RegistryError};
 use supervisor::Supervisor;
@@ -56,8 +55,9 @@ const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),
 };
-/// How many addons may wait for their registration to be written; when there are more, all are looked at again later.
-const REGISTRATIONS_WAITING: usize = 1024;
+/// How many addons may wait to be looked at for their registrations, as large as a cluster makes them; when there are more, all are
+/// looked at again later.
+const REGISTRATIONS_WAITING: usize = 64;
 
 /// What the hub is told by its command line.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ pub async fn run(links: HubLinks, settings: HubSettings, writer: Writer) -> Resu
     let addon_api = registry::discover(&links.client).await?;
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
     let (signers, served) = watch::channel(None);
-    let (report, reported) = watch::channel(Report::default());
+    let (report, reported) = watch::channel(None);
     let (known, templates) = watch::channel(Templates::default());
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
     let notes = Notes::default();

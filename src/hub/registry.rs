@@ -20,7 +20,7 @@ use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::chronicle::Notes;
 use crate::hub::discovery::served_version;
-use crate::hub::registrations::Seen;
+use crate::hub::registrations::{Seen, trim};
 use crate::identity::{AddOnKey, AddOnName, ClusterName};
 use crate::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange};
 
@@ -75,15 +75,13 @@ pub enum RegistryError {
 /// # Errors
 /// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
 pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
-    for api in [AddOnApi::V1Beta1, AddOnApi::V1Alpha1] {
-        let plural = &api.resource().plural;
-        let served = served_version(client, ADDON_GROUP, plural, &[api.version()]).await;
-        if served.map_err(RegistryError::Discovery)?.is_some() {
-            info!(version = api.version(), "Using this version of ManagedClusterAddOn");
-            return Ok(api);
-        }
-    }
-    Err(RegistryError::NoAddOnApi)
+    let apis = [AddOnApi::V1Beta1, AddOnApi::V1Alpha1];
+    let versions = apis.map(AddOnApi::version);
+    let plural = AddOnApi::V1Beta1.resource().plural;
+    let served = served_version(client, ADDON_GROUP, &plural, &versions).await.map_err(RegistryError::Discovery)?;
+    let found = apis.into_iter().find(|api| served == Some(api.version())).ok_or(RegistryError::NoAddOnApi)?;
+    info!(version = found.version(), "Using this version of ManagedClusterAddOn");
+    Ok(found)
 }
 
 /// ManagedClusters.
@@ -150,17 +148,19 @@ pub(super) async fn watch_addons(
                 if let Some((cluster, addon, found)) = addon_entry(&object) {
                     listed.entry(cluster).or_default().insert(addon, found);
                 }
-                Seen::There(Box::new(object))
+                there(object)
             }
             Ok(Event::InitDone) => {
                 let addons = std::mem::take(&mut listed);
                 info!(clusters = addons.len(), "Read the addons of the managed clusters");
                 registry.write(|registry| registry.put_addons(addons));
+                // What went while the watch was broken is not among them, and is told to nobody else.
+                all_again.notify_one();
                 continue;
             }
             Ok(Event::Apply(object)) => {
                 record_addon(&registry, &object);
-                Seen::There(Box::new(object))
+                there(object)
             }
             Ok(Event::Delete(object)) => {
                 let Some(key) = ocm::addon_key(&object) else { continue };
@@ -181,6 +181,11 @@ pub(super) async fn watch_addons(
         }
     }
     Err(RegistryError::Ended("ManagedClusterAddOns"))
+}
+
+fn there(mut object: DynamicObject) -> Seen {
+    trim(&mut object);
+    Seen::There(Box::new(object))
 }
 
 /// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be

@@ -19,6 +19,25 @@ use crate::timestamp::Timestamp;
 /// Whether the object can be served, or its reason and sentence.
 pub type Validity = Result<(), (&'static str, String)>;
 
+/// The condition about the registrations of a signer's addons.
+pub enum Registered {
+    /// There is nothing to say.
+    No,
+    /// Nothing is known yet: it stays as it is.
+    AsBefore,
+    /// This.
+    Told(Told),
+}
+
+impl Registered {
+    fn told(self) -> Option<Told> {
+        match self {
+            Self::Told(told) => Some(told),
+            Self::No | Self::AsBefore => None,
+        }
+    }
+}
+
 fn time(at: Timestamp) -> Time {
     Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
 }
@@ -59,7 +78,7 @@ pub fn wanted(
     validity: &Validity,
     line: &LineState,
     serving: &LineState,
-    registered: Option<Told>,
+    registered: Registered,
     now: Timestamp,
 ) -> AddOnSignerStatus {
     let before = signer.status.clone().unwrap_or_default();
@@ -83,17 +102,21 @@ pub fn wanted(
         None => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
     };
     let generation = signer.metadata.generation;
+    let as_before = matches!(registered, Registered::AsBefore);
     let mut conditions = Vec::new();
     let known = [
         (CONDITION_READY, Some(ready)),
         (CONDITION_AUTHORITY_HEALTHY, healthy),
         (CONDITION_ROTATING, last.map(|_| rotating)),
-        (CONDITION_REGISTERED, registered),
+        (CONDITION_REGISTERED, registered.told()),
     ];
     for (kind, state) in known {
         if let Some((holds, reason, message)) = state {
             conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));
         }
+    }
+    if as_before {
+        conditions.extend(before.conditions.iter().find(|known| known.type_ == CONDITION_REGISTERED).cloned());
     }
     let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
     AddOnSignerStatus { observed_generation: generation, authorities, rotation, conditions }
@@ -134,7 +157,7 @@ fn condition(
     }
 }
 
-/// The condition `Registered`, if it has turned false: that an addon's agents get no certificate is worth an event.
+/// The condition `Registered`, if it has turned false or has another reason: that an addon's agents get no certificate is worth an event.
 pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSignerStatus) -> Option<&'s Condition> {
     let is_false = |condition: &&Condition| condition.type_ == CONDITION_REGISTERED && condition.status == "False";
     let now = after.conditions.iter().find(is_false)?;

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::DeserializeGuard;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 mod objects;
+mod registered;
 mod start;
 
 use super::{HubError, HubLinks, HubSettings};
@@ -33,6 +33,7 @@ use crate::hub::registrations::wanted::Signers;
 use crate::hub::signer::Shared;
 use crate::hub::status::{self, Validity};
 use crate::hub::store::{ANNOTATION_ROTATE, Store};
+use crate::identity::AddOnKey;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
@@ -70,7 +71,9 @@ pub(super) struct Supervisor {
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Option<Signers>>,
     /// What is known of the registrations of all addons.
-    registrations: watch::Receiver<Report>,
+    registrations: watch::Receiver<Option<Report>>,
+    /// Addons of which it was told that they are left to another program.
+    left: Arc<BTreeSet<AddOnKey>>,
     /// Signer names whose AddOnSigner was deleted while this hub ran.
     deleted: BTreeSet<String>,
     tasks: JoinSet<(String, bool)>,
@@ -83,7 +86,7 @@ impl Supervisor {
         links: HubLinks,
         settings: HubSettings,
         addon_api: AddOnApi,
-        (signers, registrations): (watch::Sender<Option<Signers>>, watch::Receiver<Report>),
+        (signers, registrations): (watch::Sender<Option<Signers>>, watch::Receiver<Option<Report>>),
         notes: Notes,
     ) -> Self {
         let client = links.client.clone();
@@ -112,6 +115,7 @@ impl Supervisor {
             served: BTreeMap::new(),
             signers,
             registrations,
+            left: Arc::default(),
             deleted: BTreeSet::new(),
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
@@ -138,7 +142,10 @@ impl Supervisor {
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
                 Some(name) = self.changed.1.recv() => self.report(&name).await,
-                _ = permissions.tick() => self.check_permissions().await,
+                _ = permissions.tick() => {
+                    self.check_permissions().await;
+                    self.report_all().await; // writes what could not be written before, and nothing else
+                }
                 changed = serving.changed() => {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
@@ -149,6 +156,7 @@ impl Supervisor {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("registrations".to_owned()));
                     }
+                    self.tell_left().await;
                     self.report_all().await;
                 }
                 () = leading.changed() => self.report_all().await,
@@ -291,8 +299,7 @@ impl Supervisor {
             None => (self.read(object).map(|_| ()), LineState::Starting),
         };
         let serving = self.serving.borrow().clone();
-        let config = self.served.get(name).filter(|served| served.validity.is_ok());
-        let registered = config.and_then(|served| self.registrations.borrow().condition(&served.config.borrow()));
+        let registered = self.registered(name);
         let status = status::wanted(object, &validity, &line, &serving, registered, self.links.clock.now());
         let unregistered = status::unregistered(object.status.as_ref(), &status).cloned();
         if let Err(error) = status::write(&self.api, object, &status).await {
@@ -304,23 +311,7 @@ impl Supervisor {
             object.status = Some(status);
         }
         if let Some(condition) = unregistered {
-            self.publish(name, condition).await;
-        }
-    }
-
-    /// An event about an AddOnSigner, of what its condition says.
-    async fn publish(&self, name: &str, condition: Condition) {
-        let Some(object) = self.objects.get(name) else { return };
-        let event = Event {
-            type_: EventType::Warning,
-            reason: condition.reason,
-            note: Some(condition.message),
-            action: "Registering".to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.shared.recorder.publish(&event, &object.object_ref(&())).await {
-            // The condition says the same; an event is a convenience.
-            warn!(signer = name, error = words(&error), "Writing an event about an AddOnSigner");
+            self.publish(name, &condition.reason, condition.message, None).await;
         }
     }
 }

@@ -192,8 +192,8 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let home = tempfile::tempdir().unwrap();
-    let groups = crate::deploy::on_api_server::HUB_GROUPS;
-    let kubeconfig = write(home.path(), &hub.kubeconfig(crate::deploy::on_api_server::HUB_USER, &groups));
+    let groups = crate::support::accounts::HUB_GROUPS;
+    let kubeconfig = write(home.path(), &hub.kubeconfig(crate::support::accounts::HUB_USER, &groups));
     let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
     command.env_clear().env("HOME", home.path()).arg("hub").arg("--kubeconfig").arg(kubeconfig).args([
         "--gateway-name=127.0.0.1",

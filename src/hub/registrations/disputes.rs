@@ -12,15 +12,15 @@ use crate::identity::AddOnKey;
 
 /// How often what was written is put back before it is left.
 const PUT_BACKS: u32 = 3;
-/// How long the first time waits; each further one waits twice as long.
-const PAUSE: Duration = Duration::from_secs(2);
+/// The shortest time between two writes of one addon, whatever the reason; each further put-back waits twice as long.
+const PAUSE: Duration = Duration::from_secs(6);
 /// Undisturbed for this long, the next change counts as the first.
 const CALM: Duration = Duration::from_secs(600);
 /// What was left is tried again after this long, and after twice as long each time,
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// up to this. OCM's agent makes and deletes a Secret at each try.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
-/// What stands this long after a try is no longer disputed.
+/// What stands this long after a try is no longer disputed; no two tries are closer.
 const STANDS: Duration = Duration::from_secs(60);
 
 /// What is seen of an addon.
@@ -74,66 +74,59 @@ pub struct Disputes {
 }
 
 impl Disputes {
-    /// What to do about an addon now. `Write` counts as done.
+    /// What to do about an addon now. What was done is told by [`Self::wrote`] and [`Self::said`]; what failed does not count.
     pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> Step {
         let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
         match &mut dispute.left {
-            Some(left) if sight.differs && now >= left.due => {
-                left.tries = left.tries.saturating_add(1);
-                left.due = now + doubled(LOOK_AGAIN, left.tries, LONGEST);
-                dispute.last = now;
-                Step::Write
-            }
+            Some(left) if sight.differs && now >= left.due => Step::Write,
             Some(left) if sight.differs => {
                 left.said |= sight.says_left;
                 if left.said { Step::Wait(left.due) } else { Step::SayLeft }
             }
             Some(_) if now < dispute.last + STANDS => Step::Wait(dispute.last + STANDS),
             Some(_) => {
+                if sight.says_left {
+                    return Step::TakeBack;
+                }
                 self.of.remove(key);
-                if sight.says_left { Step::TakeBack } else { Step::Rest }
+                Step::Rest
             }
             None if !sight.differs => Step::Rest,
-            None if now >= dispute.last + CALM => {
-                (dispute.writes, dispute.last) = (1, now);
-                Step::Write
-            }
-            None if dispute.writes <= PUT_BACKS => {
-                let due = dispute.last + doubled(PAUSE, dispute.writes - 1, CALM);
-                if now < due {
-                    return Step::Wait(due);
-                }
-                (dispute.writes, dispute.last) = (dispute.writes + 1, now);
-                Step::Write
-            }
-            None => {
+            None if dispute.writes > PUT_BACKS && now < dispute.last + CALM => {
                 dispute.left = Some(Left { tries: 0, due: now + LOOK_AGAIN, said: false });
                 Step::SayLeft
+            }
+            None => {
+                let due = dispute.last + doubled(PAUSE, dispute.writes.saturating_sub(1), CALM);
+                if now < due { Step::Wait(due) } else { Step::Write }
             }
         }
     }
 
     /// Of an addon that nothing is known of: after a restart, what it says of itself counts.
     fn begin(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> Step {
-        let left = sight.says_left.then_some(Left { tries: 0, due: now + LOOK_AGAIN, said: true });
-        let step = match (sight.differs, sight.says_left) {
-            (false, false) => return Step::Rest,
-            (true, false) => Step::Write,
-            (true, true) => Step::Wait(now + LOOK_AGAIN),
-            (false, true) => Step::Wait(now + STANDS),
-        };
-        self.of.insert(key.clone(), Dispute { writes: 1, last: now, left });
-        step
+        if sight.says_left {
+            let left = Left { tries: 0, due: now + LOOK_AGAIN, said: true };
+            self.of.insert(key.clone(), Dispute { writes: 1, last: now, left: Some(left) });
+            return Step::Wait(now + if sight.differs { LOOK_AGAIN } else { STANDS });
+        }
+        if sight.differs { Step::Write } else { Step::Rest }
     }
 
-    /// What [`Self::judge`] said to write was not written: it does not count.
-    pub fn not_written(&mut self, key: &AddOnKey) {
-        let Some(dispute) = self.of.get_mut(key) else { return };
-        match &mut dispute.left {
-            Some(left) => (left.tries, left.due) = (left.tries.saturating_sub(1), Duration::ZERO),
-            None if dispute.writes > 1 => dispute.writes -= 1,
-            None => self.forget(key),
+    /// The addon's registrations were written.
+    pub fn wrote(&mut self, key: &AddOnKey, now: Duration) {
+        let dispute = self.of.entry(key.clone()).or_insert(Dispute { writes: 0, last: now, left: None });
+        dispute.writes = if now < dispute.last + CALM { dispute.writes.saturating_add(1) } else { 1 };
+        dispute.last = now;
+        if let Some(left) = &mut dispute.left {
+            left.tries = left.tries.saturating_add(1);
+            left.due = now + doubled(LOOK_AGAIN, left.tries, LONGEST);
         }
+    }
+
+    /// The addon no longer says that it is left.
+    pub fn took_back(&mut self, key: &AddOnKey) {
+        self.of.remove(key);
     }
 
     /// The addon was told that it is left.
@@ -143,10 +136,13 @@ impl Disputes {
         }
     }
 
-    /// Something that people decide has changed: what is left is due to be tried once more.
-    pub fn try_again(&mut self) {
-        for left in self.of.values_mut().filter_map(|dispute| dispute.left.as_mut()) {
-            (left.tries, left.due) = (0, Duration::ZERO);
+    /// Something that people decide has changed: writes that follow from it are no put-backs, and what is left is tried once more.
+    pub fn people_changed_something(&mut self) {
+        for dispute in self.of.values_mut() {
+            match &mut dispute.left {
+                Some(left) => (left.tries, left.due) = (0, dispute.last + STANDS),
+                None => dispute.writes = 1,
+            }
         }
     }
 
@@ -183,16 +179,28 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Until it is left, against somebody who takes it away at once; returns when that was.
-    fn mk_left(disputes: &mut Disputes) -> Duration {
-        let mut now = Duration::ZERO;
+    /// What is done about it, and done.
+    fn act(disputes: &mut Disputes, sight: Sight, now: Duration) -> Step {
+        let step = disputes.judge(&mk_key(), sight, now);
+        match step {
+            Step::Write => disputes.wrote(&mk_key(), now),
+            Step::SayLeft => disputes.said(&mk_key()),
+            Step::TakeBack => disputes.took_back(&mk_key()),
+            Step::Rest | Step::Wait(_) => {}
+        }
+        step
+    }
+
+    /// Until it is left, against somebody who takes it away at once; returns when it was written, and when it was left.
+    fn mk_left(disputes: &mut Disputes) -> (Vec<u64>, Duration) {
+        let (mut writes, mut now) = (Vec::new(), Duration::ZERO);
         loop {
-            match disputes.judge(&mk_key(), WRONG, now) {
-                Step::Write => {}
+            match act(disputes, WRONG, now) {
+                Step::Write => writes.push(now.as_secs()),
                 Step::Wait(due) => now = due,
                 other => {
                     assert_eq!(other, Step::SayLeft);
-                    return now;
+                    return (writes, now);
                 }
             }
         }
@@ -200,28 +208,21 @@ mod tests {
 
     #[test]
     fn an_entry_is_put_back_three_times_ever_later_and_then_left() {
-        let (mut disputes, mut writes, mut now) = (Disputes::default(), Vec::new(), Duration::ZERO);
-        let last = loop {
-            match disputes.judge(&mk_key(), WRONG, now) {
-                Step::Write => writes.push(now.as_secs()),
-                Step::Wait(due) => now = due,
-                other => break other,
-            }
-        };
-        assert_eq!((writes, last), (vec![0, 2, 6, 14], Step::SayLeft));
+        let mut disputes = Disputes::default();
+        assert_eq!(mk_left(&mut disputes).0, [0, 6, 18, 42]);
         assert_eq!(disputes.left().collect::<Vec<_>>(), [&mk_key()]);
     }
 
     #[test]
     fn what_is_left_is_tried_once_each_time_ever_later_up_to_six_hours() {
         let mut disputes = Disputes::default();
-        let mut now = mk_left(&mut disputes);
+        let (_, mut now) = mk_left(&mut disputes);
         let mut pauses = Vec::new();
         while pauses.len() < 8 {
-            let Step::Wait(due) = disputes.judge(&mk_key(), LEFT, now) else { panic!() };
+            let Step::Wait(due) = act(&mut disputes, LEFT, now) else { panic!() };
             pauses.push((due - now).as_secs() / 60);
             now = due;
-            assert_eq!(disputes.judge(&mk_key(), LEFT, now), Step::Write);
+            assert_eq!(act(&mut disputes, LEFT, now), Step::Write);
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 360, 360]);
     }
@@ -229,75 +230,96 @@ mod tests {
     #[test]
     fn a_try_that_stands_for_a_minute_ends_the_dispute() {
         let mut disputes = Disputes::default();
-        let left = mk_left(&mut disputes);
-        assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Write);
-        let tried = left + LOOK_AGAIN;
-        assert_eq!(disputes.judge(&mk_key(), STANDING, tried + at(1)), Step::Wait(tried + STANDS));
+        let tried = mk_left(&mut disputes).1 + LOOK_AGAIN;
+        assert_eq!(act(&mut disputes, LEFT, tried), Step::Write);
+        assert_eq!(act(&mut disputes, STANDING, tried + at(1)), Step::Wait(tried + STANDS));
         assert_eq!(disputes.judge(&mk_key(), STANDING, tried + STANDS), Step::TakeBack);
+        assert_eq!(act(&mut disputes, STANDING, tried + STANDS), Step::TakeBack, "the first one failed");
         assert_eq!(disputes.left().count(), 0);
-        assert_eq!(disputes.judge(&mk_key(), RIGHT, tried + STANDS), Step::Rest);
+        assert_eq!(act(&mut disputes, RIGHT, tried + STANDS), Step::Rest);
     }
 
     #[test]
     fn an_addon_is_told_once_whoever_takes_that_away() {
         let mut disputes = Disputes::default();
-        let left = mk_left(&mut disputes);
-        assert_eq!(disputes.judge(&mk_key(), WRONG, left), Step::SayLeft, "the first try to say so failed");
-        disputes.said(&mk_key());
-        assert_eq!(disputes.judge(&mk_key(), WRONG, left + at(1)), Step::Wait(left + LOOK_AGAIN));
+        let (_, left) = mk_left(&mut disputes);
+        assert_eq!(act(&mut disputes, WRONG, left + at(1)), Step::Wait(left + LOOK_AGAIN));
     }
 
     #[test]
     fn after_a_restart_what_the_addon_says_counts() {
         let mut disputes = Disputes::default();
-        assert_eq!(disputes.judge(&mk_key(), LEFT, at(5)), Step::Wait(at(605)));
-        assert_eq!(disputes.judge(&mk_key(), LEFT, at(605)), Step::Write);
+        assert_eq!(act(&mut disputes, LEFT, at(5)), Step::Wait(at(605)));
+        assert_eq!(act(&mut disputes, LEFT, at(605)), Step::Write);
         let mut disputes = Disputes::default();
-        assert_eq!(disputes.judge(&mk_key(), STANDING, at(5)), Step::Wait(at(65)));
-        assert_eq!(disputes.judge(&mk_key(), STANDING, at(65)), Step::TakeBack);
+        assert_eq!(act(&mut disputes, STANDING, at(5)), Step::Wait(at(65)));
+        assert_eq!(act(&mut disputes, STANDING, at(65)), Step::TakeBack);
     }
 
     #[test]
     fn what_was_calm_for_ten_minutes_is_put_back_at_once() {
         let mut disputes = Disputes::default();
-        assert_eq!(disputes.judge(&mk_key(), WRONG, at(0)), Step::Write);
-        assert_eq!(disputes.judge(&mk_key(), WRONG, at(600)), Step::Write);
-        assert_eq!(disputes.judge(&mk_key(), WRONG, at(600)), Step::Wait(at(602)), "and counts as the first");
-        disputes.tidy(at(1_199), |_| true);
-        assert_eq!(disputes.of.len(), 1);
-        disputes.tidy(at(1_200), |_| true);
-        assert_eq!(disputes.of.len(), 0);
+        mk_left(&mut disputes);
+        disputes.forget(&mk_key());
+        for second in [0, 6, 18, 42] {
+            assert_eq!(act(&mut disputes, WRONG, at(second)), Step::Write);
+        }
+        assert_eq!(act(&mut disputes, WRONG, at(642)), Step::Write);
+        assert_eq!(act(&mut disputes, WRONG, at(642)), Step::Wait(at(648)), "and counts as the first");
     }
 
     #[test]
-    fn what_was_not_written_does_not_count() {
+    fn what_is_calm_or_not_there_is_forgotten() {
+        let mut disputes = Disputes::default();
+        assert_eq!(act(&mut disputes, WRONG, at(0)), Step::Write);
+        disputes.tidy(at(599), |_| true);
+        assert_eq!(disputes.of.len(), 1);
+        disputes.tidy(at(600), |_| true);
+        assert_eq!(disputes.of.len(), 0);
+        let (_, left) = mk_left(&mut disputes);
+        disputes.tidy(left + LONGEST, |_| true);
+        assert_eq!(disputes.left().count(), 1);
+        disputes.tidy(left, |_| false);
+        assert_eq!(disputes.left().count(), 0);
+    }
+
+    #[test]
+    fn what_failed_does_not_count() {
         let mut disputes = Disputes::default();
         for _ in 0..10 {
             assert_eq!(disputes.judge(&mk_key(), WRONG, at(0)), Step::Write);
-            disputes.not_written(&mk_key());
         }
-        let left = mk_left(&mut disputes);
+        let (_, left) = mk_left(&mut disputes);
         for _ in 0..10 {
             assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Write);
-            disputes.not_written(&mk_key());
         }
-        assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Write);
-        assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Wait(left + 3 * LOOK_AGAIN));
+    }
+
+    #[test]
+    fn changes_by_people_are_no_dispute_and_are_never_closer_than_ten_in_a_minute() {
+        let (mut disputes, mut writes) = (Disputes::default(), 0);
+        for second in 0..60 {
+            disputes.people_changed_something();
+            writes += u32::from(act(&mut disputes, WRONG, at(second)) == Step::Write);
+        }
+        assert_eq!((writes, disputes.left().count()), (10, 0));
     }
 
     #[test]
     fn a_change_by_people_makes_what_is_left_due() {
         let mut disputes = Disputes::default();
-        let left = mk_left(&mut disputes);
-        disputes.try_again();
-        assert_eq!(disputes.judge(&mk_key(), LEFT, left), Step::Write);
-        assert_eq!(disputes.judge(&mk_key(), LEFT, left), Step::Wait(left + at(1_200)));
+        let (writes, left) = mk_left(&mut disputes);
+        disputes.people_changed_something();
+        let due = at(*writes.last().unwrap()) + STANDS;
+        assert_eq!(act(&mut disputes, LEFT, left), Step::Wait(due));
+        assert_eq!(act(&mut disputes, LEFT, due), Step::Write);
+        assert_eq!(act(&mut disputes, LEFT, due), Step::Wait(due + at(1_200)));
     }
 
     #[test]
     fn one_clusters_dispute_is_no_other_clusters() {
         let mut disputes = Disputes::default();
-        let now = mk_left(&mut disputes);
+        let (_, now) = mk_left(&mut disputes);
         let other = AddOnKey { cluster: "c2".parse().unwrap(), ..mk_key() };
         assert_eq!(disputes.judge(&other, WRONG, now), Step::Write);
         disputes.forget(&mk_key());

@@ -31,6 +31,11 @@ impl Later {
         }
     }
 
+    /// Whether the addon waits.
+    pub(super) fn has(&self, key: &AddOnKey) -> bool {
+        self.timers.contains_key(key)
+    }
+
     /// The addon waits for nothing.
     pub(super) fn drop(&mut self, key: &AddOnKey) {
         if let Some(timer) = self.timers.remove(key) {
@@ -60,7 +65,9 @@ mod tests {
         for (name, seconds) in [("a", 30), ("b", 20), ("a", 10), ("a", 40), ("c", 5)] {
             later.put(&key(name), Duration::from_secs(seconds));
         }
+        assert!(later.has(&key("c")));
         later.drop(&key("c"));
+        assert!(!later.has(&key("c")));
         let began = Instant::now();
         assert_eq!(later.next().await, Some(key("a")));
         assert_eq!(began.elapsed().as_secs(), 10);

@@ -8,7 +8,7 @@ use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::rules::SignerConfig;
 use crate::identity::{AddOnKey, AddOnName};
 
-/// How many addons a sentence names; there may be thousands.
+/// How many names a sentence has, and how many sentences; there may be thousands.
 const EXAMPLES: usize = 3;
 
 /// What is known of the registrations of all addons.
@@ -20,6 +20,8 @@ pub struct Report {
     pub overrides: BTreeMap<AddOnName, BTreeSet<String>>,
     /// Addons whose registrations are left to a program that keeps changing them.
     pub left: Arc<BTreeSet<AddOnKey>>,
+    /// How many addons cannot be written, and the last error.
+    pub failing: Option<(usize, String)>,
 }
 
 /// Whether a condition holds, its reason and its sentences.
@@ -36,6 +38,7 @@ impl Report {
     pub fn condition(&self, config: &SignerConfig) -> Option<Told> {
         let templated = match &self.templates {
             Templates::Read(templated) => templated,
+            Templates::Starting => return None,
             Templates::Unread(_) if !config.registers => return None,
             Templates::Unread(cause) => {
                 let sentence = format!(
@@ -45,13 +48,17 @@ impl Report {
                 return Some((false, "TemplatesUnread", sentence));
             }
         };
-        let (good, bad) = self.templates_of(config, templated);
-        let left: Vec<&AddOnKey> = self.left_of(config).collect();
-        if !bad.is_empty() {
-            return Some((false, "TemplateLacksSigner", bad.join(" ")));
+        let (good, mut bad) = templates_of(config, templated, &self.overrides);
+        let mut reason = "TemplateLacksSigner";
+        for (why, sentence) in [(REASON_TAKEN_AWAY, self.taken_away(config)), ("WriteFailed", self.failing_of(config))]
+        {
+            if let Some(sentence) = sentence {
+                reason = if bad.is_empty() { why } else { reason };
+                bad.push(sentence);
+            }
         }
-        if let Some(sentence) = taken_away(&left, &config.rules.signer_name) {
-            return Some((false, REASON_TAKEN_AWAY, sentence));
+        if !bad.is_empty() {
+            return Some((false, reason, bad.join(" ")));
         }
         let ours = config.registers && config.rules.addons.iter().any(|addon| !templated.has(addon));
         match (ours, good.is_empty()) {
@@ -62,55 +69,84 @@ impl Report {
         }
     }
 
-    /// A sentence for each addon with templates: whether they name the signer, and what to do if not.
-    fn templates_of(&self, config: &SignerConfig, templated: &TemplatedAddOns) -> (Vec<String>, Vec<String>) {
-        let signer_name = &config.rules.signer_name;
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        let none = BTreeSet::new();
-        for addon in &config.rules.addons {
-            let overrides = self.overrides.get(addon).unwrap_or(&none);
-            let Some(naming) = templated.naming(addon, signer_name, overrides) else { continue };
-            let manager = format!("OCM's addon-manager registers the addon {addon}");
-            match naming {
-                Naming::Everywhere(names) => {
-                    good.push(format!("{manager} and names this signer ({}).", templates(&names)));
-                }
-                Naming::Missing(names) => bad.push(format!(
-                    "{manager}, and {} does not name this signer: add {{type: CustomSigner, customSigner: {{signerName: \
-                     {signer_name}, signingCA: {{name: not-used}}}}}} to its spec.registration.",
-                    templates(&names)
-                )),
-                Naming::NotThere(names) => bad.push(format!("{manager}, and {} does not exist.", templates(&names))),
-                Naming::NoTemplate => bad.push(format!(
-                    "{manager}, and its ClusterManagementAddOn names no AddOnTemplate: name one that has this signer in \
-                     spec.registration."
-                )),
-            }
-        }
-        (good, bad)
+    fn taken_away(&self, config: &SignerConfig) -> Option<String> {
+        let left: Vec<&AddOnKey> = self.left_of(config).collect();
+        (!left.is_empty()).then(|| {
+            format!(
+                "Another program keeps taking this signer out of status.registrations of {} ManagedClusterAddOns ({}): name {} \
+                 where that program names registrations. The hub looks again now and then.",
+                left.len(),
+                few(&left),
+                config.rules.signer_name,
+            )
+        })
     }
+
+    fn failing_of(&self, config: &SignerConfig) -> Option<String> {
+        let (addons, error) = self.failing.as_ref().filter(|_| config.registers)?;
+        Some(format!("The hub cannot write status.registrations of {addons} ManagedClusterAddOns: {error}"))
+    }
+}
+
+/// A sentence for each addon with templates: whether they name the signer, and what to do if not.
+fn templates_of(
+    config: &SignerConfig,
+    templated: &TemplatedAddOns,
+    overrides: &BTreeMap<AddOnName, BTreeSet<String>>,
+) -> (Vec<String>, Vec<String>) {
+    let signer_name = &config.rules.signer_name;
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    let none = BTreeSet::new();
+    for addon in &config.rules.addons {
+        let overrides = overrides.get(addon).unwrap_or(&none);
+        let Some(naming) = templated.naming(addon, signer_name, overrides) else { continue };
+        let manager = format!("OCM's addon-manager registers the addon {addon}");
+        match naming {
+            Naming::Everywhere(names) => {
+                good.push(format!("{manager} and names this signer (AddOnTemplate {}).", few(&names)));
+            }
+            Naming::Missing(names) => bad.push(format!(
+                "{manager}, and AddOnTemplate {} does not name this signer: add {{type: CustomSigner, customSigner: {{signerName: \
+                 {signer_name}, signingCA: {{name: not-used}}}}}} to its spec.registration.",
+                few(&names)
+            )),
+            Naming::OwnUser(names) => bad.push(format!(
+                "{manager}, and AddOnTemplate {} names this signer with a subject.user, which is the same on every cluster, so that \
+                 requests are refused: take `subject` out of its customSigner.",
+                few(&names)
+            )),
+            Naming::NotThere(names) => bad.push(format!("{manager}, and AddOnTemplate {} does not exist.", few(&names))),
+            Naming::NoTemplate => bad.push(format!(
+                "{manager}, and its ClusterManagementAddOn names no AddOnTemplate: name one that has this signer in \
+                 spec.registration."
+            )),
+        }
+    }
+    (at_most(good), at_most(bad))
+}
+
+/// A few sentences, and how many there are besides.
+fn at_most(mut sentences: Vec<String>) -> Vec<String> {
+    let more = sentences.len().saturating_sub(EXAMPLES);
+    sentences.truncate(EXAMPLES);
+    if more > 0 {
+        sentences.push(format!("{more} more addons are like that."));
+    }
+    sentences
+}
+
+/// The first names of many.
+fn few<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
+    let mut names: Vec<String> = names.into_iter().take(EXAMPLES + 1).map(|name| name.to_string()).collect();
+    if names.len() > EXAMPLES {
+        names.truncate(EXAMPLES);
+        names.push("…".to_owned());
+    }
+    names.join(", ")
 }
 
 fn written() -> String {
     "The hub names this signer in status.registrations of its addons.".to_owned()
-}
-
-fn templates(names: &BTreeSet<String>) -> String {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    format!("AddOnTemplate {}", names.join(", "))
-}
-
-fn taken_away(left: &[&AddOnKey], signer_name: &str) -> Option<String> {
-    let examples: Vec<String> = left.iter().take(EXAMPLES).map(ToString::to_string).collect();
-    let more = if left.len() > EXAMPLES { ", …" } else { "" };
-    (!left.is_empty()).then(|| {
-        format!(
-            "Another program keeps taking this signer out of status.registrations of {} ManagedClusterAddOns ({}{more}): name \
-             {signer_name} where that program names registrations. The hub looks again now and then.",
-            left.len(),
-            examples.join(", ")
-        )
-    })
 }
 
 #[cfg(test)]
@@ -133,9 +169,11 @@ mod tests {
         let templated = TemplatedAddOns {
             addons: BTreeMap::from([("telemetry".parse().unwrap(), names(in_use))]),
             templates: BTreeMap::from([
-                ("with".to_owned(), names(&["example.com/a"])),
-                ("without".to_owned(), names(&["example.com/b"])),
+                ("with".to_owned(), BTreeMap::from([("example.com/a".to_owned(), false)])),
+                ("own-user".to_owned(), BTreeMap::from([("example.com/a".to_owned(), true)])),
+                ("without".to_owned(), BTreeMap::from([("example.com/b".to_owned(), false)])),
             ]),
+            ..TemplatedAddOns::default()
         };
         Report { templates: Templates::Read(Arc::new(templated)), ..Report::default() }
     }
@@ -160,9 +198,14 @@ mod tests {
         let both = mk_config("Managed", &["telemetry", "logging"]);
         let external = mk_config("External", &["telemetry"]);
         let nobody = Report { templates: Templates::Read(Arc::default()), ..Report::default() };
+        let unread = Report { templates: Templates::Unread("e".to_owned()), ..Report::default() };
+        let failing = Report { failing: Some((1, "e".to_owned())), ..nobody.clone() };
         for (report, config, expected) in [
-            (Report::default(), &managed, Some((false, "TemplatesUnread"))),
-            (Report::default(), &external, None),
+            (Report::default(), &managed, None),
+            (unread.clone(), &managed, Some((false, "TemplatesUnread"))),
+            (unread, &external, None),
+            (failing.clone(), &managed, Some((false, "WriteFailed"))),
+            (failing, &external, None),
             (nobody.clone(), &managed, Some((true, "Written"))),
             (nobody, &external, None),
             (mk_report(&["with"]), &managed, Some((true, "NamedByTemplate"))),
@@ -170,6 +213,7 @@ mod tests {
             (mk_report(&["with"]), &external, Some((true, "NamedByTemplate"))),
             (mk_report(&["with", "without"]), &managed, Some((false, "TemplateLacksSigner"))),
             (mk_report(&["without"]), &external, Some((false, "TemplateLacksSigner"))),
+            (mk_report(&["with", "own-user"]), &managed, Some((false, "TemplateLacksSigner"))),
             (mk_report(&["gone"]), &managed, Some((false, "TemplateLacksSigner"))),
             (mk_report(&[]), &managed, Some((false, "TemplateLacksSigner"))),
         ] {
@@ -187,7 +231,14 @@ mod tests {
     #[test]
     fn what_is_taken_away_is_counted_with_examples() {
         let key = |n: u32| AddOnKey { cluster: format!("c{n}").parse().unwrap(), addon: "telemetry".parse().unwrap() };
-        let left = Arc::new((1..=4).map(key).collect());
+        let left: Arc<BTreeSet<AddOnKey>> = Arc::new((1..=4).map(key).collect());
+        let both = Report { left: Arc::clone(&left), ..mk_report(&["without"]) };
+        let (_, reason, sentences) = both.condition(&mk_config("Managed", &["telemetry"])).unwrap();
+        assert_eq!(reason, "TemplateLacksSigner");
+        assert!(
+            sentences.contains("does not name this signer") && sentences.contains("Another program"),
+            "{sentences}"
+        );
         let report = Report { templates: Templates::Read(Arc::default()), left, ..Report::default() };
         let (holds, reason, sentence) = report.condition(&mk_config("Managed", &["telemetry"])).unwrap();
         assert_eq!((holds, reason), (false, "TakenAway"));
@@ -198,5 +249,18 @@ mod tests {
         );
         assert_eq!(told(&report, &mk_config("Managed", &["logging"])), Some((true, "Written")), "of other addons");
         assert_eq!(told(&report, &mk_config("External", &["telemetry"])), None);
+    }
+
+    #[test]
+    fn sentences_stay_short_however_much_there_is_to_say() {
+        let addons: Vec<String> = (0..64).map(|n| format!("{n}-{}", "a".repeat(60))).collect();
+        let names: Vec<&str> = addons.iter().map(String::as_str).collect();
+        let templated = TemplatedAddOns {
+            addons: addons.iter().map(|name| (name.parse().unwrap(), addons.iter().cloned().collect())).collect(),
+            ..TemplatedAddOns::default()
+        };
+        let report = Report { templates: Templates::Read(Arc::new(templated)), ..Report::default() };
+        let (_, _, sentences) = report.condition(&mk_config("Managed", &names)).unwrap();
+        assert!(sentences.ends_with("61 more addons are like that.") && sentences.len() < 2_000, "{sentences}");
     }
 }

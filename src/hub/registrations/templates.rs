@@ -6,18 +6,15 @@ use std::sync::Arc;
 use crate::identity::AddOnName;
 
 /// What is known of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Templates {
-    /// Nothing yet, and why: nothing may be written, because it may be the addon-manager's to write.
+    /// Nothing yet: nothing may be written, because it may be the addon-manager's to write.
+    #[default]
+    Starting,
+    /// Nothing, and why.
     Unread(String),
     /// All of it.
     Read(Arc<TemplatedAddOns>),
-}
-
-impl Default for Templates {
-    fn default() -> Self {
-        Self::Unread("it has not read them yet".to_owned())
-    }
 }
 
 /// The addons whose ClusterManagementAddOn has AddOnTemplates among its configurations, and what the templates register.
@@ -25,8 +22,10 @@ impl Default for Templates {
 pub struct TemplatedAddOns {
     /// The AddOnTemplates that each such addon names.
     pub addons: BTreeMap<AddOnName, BTreeSet<String>>,
-    /// The signer names that each AddOnTemplate registers.
-    pub templates: BTreeMap<String, BTreeSet<String>>,
+    /// The signer names that each AddOnTemplate registers, and whether with a user of its own.
+    pub templates: BTreeMap<String, BTreeMap<String, bool>>,
+    /// Every ClusterManagementAddOn, with templates or without.
+    pub owners: BTreeSet<String>,
 }
 
 /// Of one addon and one signer.
@@ -36,6 +35,8 @@ pub enum Naming {
     Everywhere(BTreeSet<String>),
     /// These templates do not name it.
     Missing(BTreeSet<String>),
+    /// These templates name it with a user of their own.
+    OwnUser(BTreeSet<String>),
     /// These templates do not exist.
     NotThere(BTreeSet<String>),
     /// The addon names no template.
@@ -56,15 +57,20 @@ impl TemplatedAddOns {
         if in_use.is_empty() {
             return Some(Naming::NoTemplate);
         }
-        let pick = |keep: &dyn Fn(Option<&BTreeSet<String>>) -> bool| -> BTreeSet<String> {
+        let pick = |keep: &dyn Fn(Option<&BTreeMap<String, bool>>) -> bool| -> BTreeSet<String> {
             in_use.iter().filter(|name| keep(self.templates.get(*name))).cloned().collect()
         };
-        let missing = pick(&|signers| signers.is_some_and(|signers| !signers.contains(signer_name)));
+        let missing = pick(&|signers| signers.is_some_and(|signers| !signers.contains_key(signer_name)));
+        let own_user = pick(&|signers| signers.is_some_and(|signers| signers.get(signer_name) == Some(&true)));
         let not_there = pick(&|signers| signers.is_none());
-        Some(match (missing.is_empty(), not_there.is_empty()) {
-            (false, _) => Naming::Missing(missing),
-            (true, false) => Naming::NotThere(not_there),
-            (true, true) => Naming::Everywhere(in_use),
+        Some(if !missing.is_empty() {
+            Naming::Missing(missing)
+        } else if !own_user.is_empty() {
+            Naming::OwnUser(own_user)
+        } else if !not_there.is_empty() {
+            Naming::NotThere(not_there)
+        } else {
+            Naming::Everywhere(in_use)
         })
     }
 }
@@ -77,21 +83,28 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
+    fn signers(names: &[&str], own_user: bool) -> BTreeMap<String, bool> {
+        names.iter().map(|name| ((*name).to_owned(), own_user)).collect()
+    }
+
     #[test]
     fn what_is_missing_is_said_before_what_is_not_there() {
         let addon: AddOnName = "telemetry".parse().unwrap();
         let mk = |in_use: &[&str]| TemplatedAddOns {
             addons: BTreeMap::from([(addon.clone(), names(in_use))]),
             templates: BTreeMap::from([
-                ("with".to_owned(), names(&["example.com/a", "example.com/b"])),
-                ("without".to_owned(), names(&["example.com/b"])),
+                ("with".to_owned(), signers(&["example.com/a", "example.com/b"], false)),
+                ("own".to_owned(), signers(&["example.com/a"], true)),
+                ("without".to_owned(), signers(&["example.com/b"], false)),
             ]),
+            ..TemplatedAddOns::default()
         };
         let naming =
             |in_use: &[&str], overrides: &[&str]| mk(in_use).naming(&addon, "example.com/a", &names(overrides));
         assert_eq!(naming(&["with"], &[]), Some(Naming::Everywhere(names(&["with"]))));
         assert_eq!(naming(&["with", "without", "gone"], &[]), Some(Naming::Missing(names(&["without"]))));
         assert_eq!(naming(&["with"], &["without"]), Some(Naming::Missing(names(&["without"]))));
+        assert_eq!(naming(&["with", "own", "gone"], &[]), Some(Naming::OwnUser(names(&["own"]))));
         assert_eq!(naming(&["with", "gone"], &[]), Some(Naming::NotThere(names(&["gone"]))));
         assert_eq!(naming(&[], &[]), Some(Naming::NoTemplate));
         assert_eq!(mk(&["with"]).naming(&"other".parse().unwrap(), "example.com/a", &names(&[])), None);

@@ -7,6 +7,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::templates::TemplatedAddOns;
+use crate::api::addon_template::owner_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{Registration, apply_registration, is_anothers, remove_registration};
 use crate::api::rules::SignerConfig;
@@ -24,6 +25,19 @@ pub struct Signers {
     pub deleted: Arc<BTreeSet<String>>,
 }
 
+/// What of an addon is looked at, and nothing else: a cluster may make its status as large as it likes.
+pub fn trim(object: &mut DynamicObject) {
+    let mut kept = json!({});
+    for (part, field) in [("spec", "configs"), ("status", "registrations"), ("status", "conditions")] {
+        if let Some(value) = object.data.get_mut(part).and_then(|part| part.get_mut(field)) {
+            kept[part][field] = value.take();
+        }
+    }
+    object.data = kept;
+    object.metadata.annotations = None;
+    object.metadata.labels = None;
+}
+
 /// The status patch that makes `object` carry exactly what the signers want; `None` when it does, and for an addon that is the
 /// addon-manager's to register.
 pub(super) fn wanted_status(
@@ -34,7 +48,9 @@ pub(super) fn wanted_status(
     now: Timestamp,
 ) -> Option<Value> {
     let key = ocm::addon_key(object)?;
-    if ocm::is_being_deleted(object) || templated.has(&key.addon) {
+    // Without its owner an addon is about to go: Kubernetes collects it.
+    let is_orphan = owner_of_addon(object).is_some_and(|owner| !templated.owners.contains(owner));
+    if ocm::is_being_deleted(object) || is_orphan || templated.has(&key.addon) {
         return None;
     }
     let mut status = object.data.get("status").cloned().unwrap_or(Value::Null);
@@ -49,7 +65,7 @@ pub(super) fn wanted_status(
     let anothers = is_anothers(object);
     for config in signers.served.values().filter(|config| config.registers) {
         let change = if config.rules.addons.contains(&key.addon) {
-            let good = |found: &Registration| anothers && is_good(found, config, &key);
+            let good = |found: &Registration| (anothers || is_never_ours(found, &key)) && is_good(found, config, &key);
             apply_registration(&status, api, &registration(config, &key), good, &now)
         } else {
             remove_registration(&status, api, &config.rules.signer_name)
@@ -77,6 +93,13 @@ fn identity(key: &AddOnKey) -> PeerIdentity {
     PeerIdentity { cluster: key.cluster.clone(), addon: key.addon.clone(), agent }
 }
 
+/// Whether an entry names another agent than we do, or the group that addon-framework up to v1.2 adds: then somebody else wrote it,
+/// whoever changed the list last.
+fn is_never_ours(found: &Registration, key: &AddOnKey) -> bool {
+    let agent = found.user.rsplit(':').next().unwrap_or_default();
+    agent != key.addon.as_str() || found.groups.iter().any(|group| group == AUTHENTICATED)
+}
+
 /// Whether policy would accept a request for this subject: then who wrote it may keep it. OCM's agent deletes its Secret when the
 /// subject changes, and takes OCM's convention where no user is named.
 fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool {
@@ -102,12 +125,19 @@ fn merge(target: &mut Value, change: &Value) {
 mod tests {
     use super::*;
 
+    fn mk_config(name: &str, identity: &Value) -> Arc<SignerConfig> {
+        let spec = json!({"signerName": format!("example.com/{name}"), "addOns": ["telemetry"], "identity": identity});
+        Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap())
+    }
+
     fn mk_signers(names: &[&str]) -> Signers {
-        let config = |name: &str| {
-            let spec = json!({"signerName": format!("example.com/{name}"), "addOns": ["telemetry"]});
-            Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap())
-        };
-        let served = names.iter().map(|name| ((*name).to_owned(), config(name))).collect();
+        let served = names.iter().map(|name| ((*name).to_owned(), mk_config(name, &json!({})))).collect();
+        Signers { served: Arc::new(served), deleted: Arc::default() }
+    }
+
+    /// The signer `a` with that identity.
+    fn mk_signers_of(identity: Value) -> Signers {
+        let served = BTreeMap::from([("a".to_owned(), mk_config("a", &identity))]);
         Signers { served: Arc::new(served), deleted: Arc::default() }
     }
 
@@ -191,19 +221,56 @@ mod tests {
         };
         let group = "system:open-cluster-management:addon:telemetry";
         let none = json!([]);
-        for (status, stays) in [
-            (mk_status(&user("c1", "x"), json!([group, "system:authenticated"]), none.clone()), true),
-            (mk_status(&user("c1", "x"), none.clone(), none.clone()), true),
-            (mk_status("", json!([group]), none.clone()), true),
-            (mk_status(&user("c2", "x"), json!([group]), none.clone()), false),
-            (mk_status("somebody", json!([group]), none.clone()), false),
-            (mk_status(&user("c1", "x"), json!(["system:masters"]), none.clone()), false),
-            (mk_status(&user("c1", "x"), json!([group]), json!(["hash"])), false),
+        let signers = mk_signers_of(json!({"organizationalUnits": ["edge"]}));
+        // Whether it stays as another's, and whether it stays although nobody knows whose it is.
+        for (status, anothers, anybodys) in [
+            (mk_status(&user("c1", "x"), json!([group, "system:authenticated"]), none.clone()), true, true),
+            (mk_status(&user("c1", "x"), none.clone(), json!(["edge"])), true, true),
+            (mk_status(&user("c1", "telemetry"), json!([group, "system:authenticated"]), none.clone()), true, true),
+            (mk_status(&user("c1", "telemetry"), json!([group]), none.clone()), true, false),
+            (mk_status("", json!([group]), none.clone()), true, true),
+            (mk_status(&user("c2", "x"), json!([group]), none.clone()), false, false),
+            (mk_status(&user("c1", "x").replace("telemetry", "other"), json!([group]), none.clone()), false, false),
+            (mk_status("somebody", json!([group]), none.clone()), false, false),
+            (mk_status(&user("c1", "x"), json!(["system:masters"]), none.clone()), false, false),
+            (mk_status(&user("c1", "x"), json!([group]), json!(["hash"])), false, false),
         ] {
             let object = by_another(mk_addon("telemetry", status.clone()));
-            assert_eq!(wanted(&object, &mk_signers(&["a"])).is_none(), stays, "{status}");
-            let ours = mk_addon("telemetry", status.clone());
-            assert!(wanted(&ours, &mk_signers(&["a"])).is_some(), "our own is brought up to date: {status}");
+            assert_eq!(wanted(&object, &signers).is_none(), anothers, "{status}");
+            let unknown = mk_addon("telemetry", status.clone());
+            assert_eq!(wanted(&unknown, &signers).is_none(), anybodys, "{status}");
         }
+    }
+
+    #[test]
+    fn an_addon_that_is_going_away_is_left_alone() {
+        let mut going = mk_addon("telemetry", Value::Null);
+        going.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        assert_eq!(wanted(&going, &mk_signers(&["a"])), None);
+    }
+
+    #[test]
+    fn an_addon_whose_owner_is_gone_is_left_alone() {
+        let mut owned = mk_addon("telemetry", Value::Null);
+        let owner = json!([{
+            "apiVersion": "addon.open-cluster-management.io/v1alpha1", "kind": "ClusterManagementAddOn",
+            "name": "telemetry", "uid": "u",
+        }]);
+        owned.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
+        assert_eq!(wanted(&owned, &mk_signers(&["a"])), None);
+        let known = TemplatedAddOns { owners: BTreeSet::from(["telemetry".to_owned()]), ..TemplatedAddOns::default() };
+        assert!(wanted_status(&owned, AddOnApi::V1Alpha1, &mk_signers(&["a"]), &known, NOW).is_some());
+    }
+
+    #[test]
+    fn of_an_addon_only_what_is_looked_at_is_kept() {
+        let mut object = mk_addon("telemetry", json!({"registrations": [1], "conditions": [2], "relatedObjects": [3]}));
+        object.data["spec"] = json!({"configs": [4], "installNamespace": "ns"});
+        trim(&mut object);
+        let expected = json!({"spec": {"configs": [4]}, "status": {"registrations": [1], "conditions": [2]}});
+        assert_eq!(object.data, expected);
+        let mut empty = mk_addon("telemetry", Value::Null);
+        trim(&mut empty);
+        assert_eq!(empty.data, json!({}));
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps [`Templates`] by watches of ClusterManagementAddOns and AddOnTemplates, in whichever version the API server serves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::templates::{TemplatedAddOns, Templates};
 use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_names, templates_of_management_addon};
@@ -36,7 +36,7 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
         match served(&client).await {
             Ok([None, _]) => {
                 // OCM without its addon API for fleets: nobody but us registers from there.
-                known.send_replace(Templates::Read(Arc::default()));
+                set(&known, Templates::Read(Arc::default()));
                 sleep(DISCOVER).await;
             }
             Ok([Some(addons), Some(templates)]) => {
@@ -49,7 +49,6 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
                 let _ = tokio::time::timeout(DISCOVER, following).await;
             }
             Err(error) => {
-                warn!(error = words(&error), "Asking which kinds of Open Cluster Management are served; trying again");
                 unread(&known, &words(&error));
                 sleep(RETRY).await;
             }
@@ -97,21 +96,21 @@ impl<T> Shown<T> {
     }
 }
 
-/// Until one of the watches ends, which none does by itself.
+/// Until both watches end, which none does by itself.
 async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
     let mut of_addons = Shown { complete: None, listed: BTreeMap::new() };
     let mut of_templates = Shown { complete: (!has_templates).then(BTreeMap::new), listed: BTreeMap::new() };
     loop {
-        let event = tokio::select! {
+        let seen = tokio::select! {
             Some(event) = addons.next() => event.map(|event| of_addons.observe(event, templates_of_management_addon)),
             Some(event) = templates.next() => event.map(|event| of_templates.observe(event, signer_names)),
             else => return,
         };
-        match (event, &of_addons.complete, &of_templates.complete) {
+        match (seen, &of_addons.complete, &of_templates.complete) {
             (Ok(()), Some(addons), Some(templates)) => publish(addons, templates, known),
             (Ok(()), ..) => {}
             (Err(error), ..) => {
-                warn!(%error, "Watching ClusterManagementAddOns and AddOnTemplates; trying again");
+                debug!(%error, "Watching ClusterManagementAddOns and AddOnTemplates; trying again");
                 unread(known, &error.to_string());
             }
         }
@@ -119,30 +118,39 @@ async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool
 }
 
 fn publish(
-    addons: &BTreeMap<String, Option<std::collections::BTreeSet<String>>>,
-    templates: &BTreeMap<String, std::collections::BTreeSet<String>>,
+    addons: &BTreeMap<String, Option<BTreeSet<String>>>,
+    templates: &BTreeMap<String, BTreeMap<String, bool>>,
     known: &watch::Sender<Templates>,
 ) {
     // Names that OCM does not allow for addons are no addons'.
-    let named = addons.iter().filter_map(|(name, found)| Some((name.parse().ok()?, found.clone()?)));
-    let read = Templates::Read(Arc::new(TemplatedAddOns { addons: named.collect(), templates: templates.clone() }));
-    known.send_if_modified(|known| {
-        if matches!(known, Templates::Unread(_)) {
-            info!(addons = addons.len(), templates = templates.len(), "Read which addons the addon-manager registers");
-        }
-        let differs = *known != read;
-        *known = read;
-        differs
-    });
+    let templated = addons.iter().filter_map(|(name, found)| Some((name.parse().ok()?, found.clone()?)));
+    let read = TemplatedAddOns {
+        addons: templated.collect(),
+        templates: templates.clone(),
+        owners: addons.keys().cloned().collect(),
+    };
+    if set(known, Templates::Read(Arc::new(read))) {
+        info!(addons = addons.len(), templates = templates.len(), "Read which addons OCM's addon-manager registers");
+    }
 }
 
-/// Says why nothing is known. What is known stays: it is as late as the watch is.
+/// Says why nothing is known, once: two watches that fail have two causes, and one is enough. What is known stays, and is as late as
+/// the watch is.
 fn unread(known: &watch::Sender<Templates>, cause: &str) {
+    if *known.borrow() == Templates::Starting {
+        warn!(
+            cause,
+            "Nobody knows yet which addons OCM's addon-manager registers; no registration is written until then"
+        );
+        set(known, Templates::Unread(cause.to_owned()));
+    }
+}
+
+/// Returns whether that is news.
+fn set(known: &watch::Sender<Templates>, now: Templates) -> bool {
     known.send_if_modified(|known| {
-        let news = matches!(known, Templates::Unread(before) if before != cause);
-        if news {
-            *known = Templates::Unread(cause.to_owned());
-        }
-        news
-    });
+        let differs = *known != now;
+        *known = now;
+        differs
+    })
 }

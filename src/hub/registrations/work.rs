@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use super::wanted::trim;
 use crate::api::ocm::AddOnApi;
 use crate::api::registrations::FIELD_MANAGER;
 use crate::api::words;
@@ -25,7 +26,7 @@ const LIST_AGAIN: Duration = Duration::from_secs(5);
 /// An addon as a watch or a list shows it.
 #[derive(Debug)]
 pub enum Seen {
-    /// As it is now.
+    /// As it is now, trimmed.
     There(Box<DynamicObject>),
     /// It is gone.
     Gone(AddOnKey),
@@ -53,8 +54,6 @@ pub(super) enum Patch {
 pub(super) enum Failure {
     /// The addon is not there any more.
     Gone,
-    /// Somebody else has changed it since it was read.
-    Conflict,
     /// Anything else, in one sentence.
     Other(String),
 }
@@ -104,7 +103,8 @@ async fn list_pages(target: &Target, seen: &mpsc::Sender<Seen>) -> Result<(), St
             Ok(page) => page.map_err(|error| words(&error))?,
             Err(_) => return Err(slow()),
         };
-        for object in page.items {
+        for mut object in page.items {
+            trim(&mut object);
             show(seen, Seen::There(Box::new(object))).await;
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -123,7 +123,6 @@ async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resul
     match timeout(ANSWER, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Err(Failure::Gone),
-        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
         Ok(Err(error)) => Err(Failure::Other(words(&error))),
         Err(_) => Err(Failure::Other(slow())),
     }

@@ -11,15 +11,10 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{FOLDERS, all_manifests, manifests, name, of_kind};
+use crate::support::accounts::{AGENT_USER, HUB_GROUPS, HUB_USER};
 use crate::support::real::assets;
 use crate::support::{TestHub, wait_until};
 
-/// The hub's account, as deploy/ names it.
-pub(crate) const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-signer";
-/// The groups that Kubernetes gives to that account.
-pub(crate) const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
-/// The agent's account on its managed cluster, as deploy/agent names it.
-pub(crate) const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
 const ESTABLISHED: Duration = Duration::from_secs(30);
 
 /// Applies objects as `kubectl apply --server-side` does and waits until their CRDs are served.

@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
-use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use crate::support::lease::{change, leases};
 use crate::support::store::on_every_store;

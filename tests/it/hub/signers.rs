@@ -186,8 +186,12 @@ async fn the_status_says_what_is() {
     assert_eq!(status.observed_generation, object.meta().generation);
     let said: Vec<_> =
         status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect();
-    let expected =
-        [("Ready", "True", "Signing"), ("AuthorityHealthy", "True", "Readable"), ("Rotating", "False", "Settled")];
+    let expected = [
+        ("Ready", "True", "Signing"),
+        ("AuthorityHealthy", "True", "Readable"),
+        ("Rotating", "False", "Settled"),
+        ("Registered", "True", "Written"),
+    ];
     assert_eq!(said, expected);
     assert!(status.conditions.iter().all(|c| c.observed_generation == object.meta().generation));
     let bundle = published(&admin).await;

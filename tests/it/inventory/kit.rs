@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::deploy::manifests;
-use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
 use crate::support::pki::TestCa;
 use crate::support::{TestHub, objects, wait_until};

@@ -18,7 +18,9 @@ use tokio::process::Command;
 use super::checker;
 use super::rows;
 use super::{Open, fill, mk_intent, mk_signed, options, sqlite};
+use crate::support::hub::PATIENCE;
 use crate::support::store::{TestStore, on_every_store};
+use crate::support::wait_until;
 
 /// The certificates of `mk_intent` are over.
 const OVER: Timestamp = Timestamp::from_unix(1_795_086_401);
@@ -157,14 +159,29 @@ async fn what_is_open_or_valid_or_last_stays() {
     open.close().await;
 }
 
+/// Connections are closed by threads of their own, after whoever had them is done. Until then what was written may still be in the
+/// journal, and a file that is laid over the database is not what SQLite believes that it has.
+async fn wait_until_closed(database: &Path) {
+    let name = database.to_string_lossy().into_owned();
+    wait_until(PATIENCE, "every connection to the database to be closed", async || {
+        // One that is closed meanwhile is none.
+        let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+        let mut of_database = open.filter(|path| path.to_string_lossy().starts_with(&name));
+        of_database.next().is_none().then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command() {
     let dir = TempDir::new().unwrap();
     let location = sqlite(dir.path());
     let over = prepare(&location).await;
     let (database, copy) = (dir.path().join("ledger.db"), dir.path().join("copy.db"));
+    wait_until_closed(&database).await;
     fs::copy(&database, &copy).unwrap();
-    let back = || {
+    let back = async || {
+        wait_until_closed(&database).await;
         for suffix in ["-wal", "-shm"] {
             // There is none where the last connection was closed in good order.
             let _ = fs::remove_file(dir.path().join(format!("ledger.db{suffix}")));
@@ -178,7 +195,7 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
     let whole = fs::read(&file).unwrap();
 
     // Written, and nothing deleted.
-    back();
+    back().await;
     let error = check(&location, &[&file]).await.unwrap_err().to_string();
     assert!(error.contains("was `certs archive` finished?"), "{error}");
     let moved = move_out(&location, &file).await.unwrap();
@@ -186,7 +203,7 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
     check(&location, &[&file]).await.unwrap();
 
     // Half written.
-    back();
+    back().await;
     for length in [0, 20, whole.len() / 2] {
         fs::write(&file, &whole[..length]).unwrap();
         let error = move_out(&location, &file).await.unwrap_err().to_string();

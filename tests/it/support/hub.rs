@@ -26,7 +26,8 @@ use tokio::task::JoinHandle;
 use super::lease::Holding;
 use super::{TestHub, objects, wait_until};
 use crate::deploy::manifests;
-use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER, apply};
+use crate::deploy::on_api_server::apply;
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 
 /// Long enough for a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

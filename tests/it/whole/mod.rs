@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger};
 use crate::support::{TestHub, wait_until};
 

@@ -14,7 +14,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use tokio::net::TcpListener;
 
 use super::{Whole, options, prepare};
-use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::PATIENCE;
 use crate::support::lease::{change, leases};
 use crate::support::{TestHub, wait_until};

@@ -137,7 +137,7 @@ func run(o options) error {
 
 func main() {
 	if err := run(parseOptions()); err != nil {
-		fmt.Fprintln(os.Stderr, "peer-signer:", err)
+		fmt.Fprintln(os.Stderr, filepath.Base(os.Args[0])+":", err)
 		os.Exit(1)
 	}
 }

@@ -13,8 +13,8 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use tempfile::TempDir;
 
-use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use crate::hub::mk_csr;
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{Options, PATIENCE, RunningHub, create_signer, deploy, telemetry};
 use crate::support::lease::{change, leases};
 use crate::support::process::Process;

@@ -14,8 +14,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue};
-use crate::deploy::on_api_server::{HUB_GROUPS, HUB_USER};
 use crate::hub::{MOMENT, mk_csr_of, mk_ready};
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use crate::support::{TestHub, wait_until};
 

@@ -1,0 +1,353 @@
+//! The one task that decides what is written, when: each call is a task of its own, so that one addon holds up no other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use kube::Client;
+use kube::api::DynamicObject;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{debug, info, warn};
+
+use super::disputes::{Disputes, Sight, Step};
+use super::later::Later;
+use super::report::Report;
+use super::templates::{TemplatedAddOns, Templates};
+use super::wanted::{Signers, wanted_status};
+use super::work::{self, Done, Failure, Patch, Seen, Target};
+use crate::api::addon_template::template_of_addon;
+use crate::api::ocm::{self, AddOnApi};
+use crate::api::registrations::{is_left, say_left};
+use crate::clock::Clock;
+use crate::hub::backoff::doubled;
+use crate::hub::lease::Leading;
+use crate::identity::{AddOnKey, AddOnName};
+use crate::telemetry::Metrics;
+
+/// How many addons are in work at once.
+const SIDE_BY_SIDE: usize = 16;
+/// What failed is tried again after this long, then after twice as long each time,
+const RETRY: Duration = Duration::from_millis(250);
+/// up to this.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// How soon an addon is read again that has changed while it was in work.
+const AGAIN: Duration = Duration::from_secs(1);
+/// What failed so often is told by the AddOnSigners.
+const FAILING: u32 = 3;
+/// How often what is known is told, and how often all addons are listed: both may be due many times a second.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// What the writer is told, and what it tells.
+pub struct Inputs {
+    /// Addons as they are seen.
+    pub seen: (mpsc::Sender<Seen>, mpsc::Receiver<Seen>),
+    /// Not all were passed on: look at all again, soon.
+    pub all_again: Arc<Notify>,
+    /// Whose registrations are kept; `None` before the AddOnSigners were read.
+    pub signers: watch::Receiver<Option<Signers>>,
+    /// Which addons are the addon-manager's.
+    pub templates: watch::Receiver<Templates>,
+    /// What is known, for the AddOnSigners to tell; `None` before it is.
+    pub report: watch::Sender<Option<Report>>,
+}
+
+/// Writes registrations.
+pub struct Writer {
+    target: Target,
+    clock: Clock,
+    leading: Leading,
+    metrics: Metrics,
+    inputs: Inputs,
+    signers: Option<Signers>,
+    templates: Templates,
+    disputes: Disputes,
+    began: Instant,
+    /// What is looked at again.
+    later: Later,
+    /// What is in work, and whether it has changed since.
+    at_work: HashMap<AddOnKey, bool>,
+    tasks: JoinSet<Done>,
+    /// How often in a row an addon could not be read or written, and why the last time.
+    failures: HashMap<AddOnKey, (u32, String)>,
+    /// Whether a failure was logged in this round.
+    warned: bool,
+    /// The AddOnTemplates that addons name for their cluster alone.
+    overrides: BTreeMap<AddOnKey, String>,
+    /// All addons are to be looked at again, but not before.
+    list_due: bool,
+    next_list: Duration,
+    /// Addons that the list under way has shown.
+    listed: Option<BTreeSet<AddOnKey>>,
+    /// All addons were looked at once.
+    is_complete: bool,
+}
+
+impl Writer {
+    /// With the hub's account, while it leads.
+    pub fn new(
+        (client, api): (Client, AddOnApi),
+        clock: Clock,
+        leading: Leading,
+        metrics: Metrics,
+        inputs: Inputs,
+    ) -> Self {
+        Self {
+            target: Target { client, api },
+            clock,
+            leading,
+            metrics,
+            inputs,
+            signers: None,
+            templates: Templates::default(),
+            disputes: Disputes::default(),
+            began: Instant::now(),
+            later: Later::default(),
+            at_work: HashMap::new(),
+            tasks: JoinSet::new(),
+            failures: HashMap::new(),
+            warned: false,
+            overrides: BTreeMap::new(),
+            list_due: true,
+            next_list: Duration::ZERO,
+            listed: None,
+            is_complete: false,
+        }
+    }
+
+    /// Writes registrations until one of its inputs ends.
+    ///
+    /// # Errors
+    /// When a task of its own panicked.
+    pub async fn keep(mut self) -> Result<(), JoinError> {
+        let mut round = interval(ROUND);
+        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.inputs.signers.mark_changed();
+        self.inputs.templates.mark_changed();
+        loop {
+            self.list();
+            let has_room = self.at_work.len() < SIDE_BY_SIDE;
+            tokio::select! {
+                Some(seen) = self.inputs.seen.1.recv(), if has_room => self.observe(seen),
+                Some(key) = self.later.next(), if has_room => self.read_again(key),
+                Some(done) = self.tasks.join_next() => self.finish(done?),
+                changed = self.inputs.signers.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    let now = self.inputs.signers.borrow_and_update().clone();
+                    let before = std::mem::replace(&mut self.signers, now);
+                    self.look_at_all_again(before.is_some());
+                }
+                changed = self.inputs.templates.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    let now = self.inputs.templates.borrow_and_update().clone();
+                    let before = std::mem::replace(&mut self.templates, now);
+                    self.look_at_all_again(matches!(before, Templates::Read(_)));
+                }
+                _ = round.tick() => {
+                    // Whoever makes events faster than they are worked off does not make one list follow the other.
+                    self.list_due |= self.inputs.all_again.notified().now_or_never().is_some();
+                    self.warned = false;
+                    self.tell();
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// AddOnSigners, ClusterManagementAddOns and AddOnTemplates were read, or people changed them after that.
+    fn look_at_all_again(&mut self, people_did_it: bool) {
+        if people_did_it {
+            self.disputes.people_changed_something();
+        }
+        self.list_due = true;
+    }
+
+    /// What decisions follow from, as soon as all of it is known.
+    fn known(&self) -> Option<(Signers, Arc<TemplatedAddOns>)> {
+        match (&self.signers, &self.templates) {
+            (Some(signers), Templates::Read(templated)) => Some((signers.clone(), Arc::clone(templated))),
+            _ => None,
+        }
+    }
+
+    /// Looks at all addons, if that is due and something can be done about them.
+    fn list(&mut self) {
+        let is_time = self.list_due && self.listed.is_none() && self.now() >= self.next_list;
+        if is_time && self.known().is_some() && self.leading.epoch().is_some() {
+            (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), self.now() + ROUND);
+            self.tasks.spawn(work::list(self.target.clone(), self.inputs.seen.0.clone()));
+        }
+    }
+
+    fn observe(&mut self, seen: Seen) {
+        match seen {
+            Seen::There(object) => self.look(&object),
+            Seen::Gone(key) => self.forget(&key),
+            Seen::Listed => {
+                let Some(there) = self.listed.take() else { return };
+                self.disputes.tidy(self.began.elapsed(), |key| there.contains(key));
+                self.overrides.retain(|key, _| there.contains(key));
+                if !std::mem::replace(&mut self.is_complete, true) {
+                    self.tell();
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &AddOnKey) {
+        self.disputes.forget(key);
+        self.overrides.remove(key);
+        self.failures.remove(key);
+        self.later.drop(key);
+    }
+
+    /// Decides about an addon on what is seen of it.
+    fn look(&mut self, object: &DynamicObject) {
+        let Some(key) = ocm::addon_key(object) else { return };
+        if let Some(listed) = &mut self.listed {
+            listed.insert(key.clone());
+        }
+        match template_of_addon(object) {
+            Some(name) => self.overrides.insert(key.clone(), name),
+            None => self.overrides.remove(&key),
+        };
+        if let Some(again) = self.at_work.get_mut(&key) {
+            *again = true;
+            return;
+        }
+        match self.known().filter(|_| self.leading.epoch().is_some()) {
+            Some((signers, templated)) => self.decide(&key, object, &signers, &templated),
+            None => self.list_due = true,
+        }
+    }
+
+    fn decide(&mut self, key: &AddOnKey, object: &DynamicObject, signers: &Signers, templated: &TemplatedAddOns) {
+        let now = self.clock.now();
+        let wanted = wanted_status(object, self.target.api, signers, templated, now);
+        let status = object.data.get("status").unwrap_or(&Value::Null);
+        let sight = Sight { differs: wanted.is_some(), says_left: is_left(status) };
+        let step = self.disputes.judge(key, sight, self.now());
+        let (patch, status) = match (step, wanted) {
+            (Step::Write, Some(wanted)) => (Patch::Registrations, wanted),
+            (Step::SayLeft, _) => (Patch::SayLeft, say_left(status, true, &now.to_string())),
+            (Step::TakeBack, _) => (Patch::TakeBack, say_left(status, false, &now.to_string())),
+            (Step::Wait(due), _) => {
+                self.failures.remove(key);
+                return self.later.put(key, due.saturating_sub(self.now()));
+            }
+            (Step::Rest | Step::Write, _) => return drop(self.failures.remove(key)),
+        };
+        if self.failures.contains_key(key) && self.later.has(key) {
+            return; // Its turn comes, however often it changes until then.
+        }
+        self.at_work.insert(key.clone(), false);
+        let version = object.metadata.resource_version.clone();
+        self.tasks.spawn(work::write(self.target.clone(), key.clone(), patch, version, status));
+    }
+
+    /// What was due is read first: what was seen of it may be old.
+    fn read_again(&mut self, key: AddOnKey) {
+        if let Some(again) = self.at_work.get_mut(&key) {
+            *again = true;
+            return;
+        }
+        self.at_work.insert(key.clone(), false);
+        self.tasks.spawn(work::read(self.target.clone(), key));
+    }
+
+    fn finish(&mut self, done: Done) {
+        let key = match &done {
+            Done::Listed => return,
+            Done::Read(key, _) | Done::Wrote(key, ..) => key.clone(),
+        };
+        let changed_since = self.at_work.remove(&key).unwrap_or_default();
+        match done {
+            Done::Listed => {}
+            Done::Read(_, Ok(object)) => self.look(&object),
+            Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
+            Done::Read(_, Err(Failure::Gone)) | Done::Wrote(_, _, Err(Failure::Gone)) => self.forget(&key),
+            Done::Read(_, Err(Failure::Other(error))) | Done::Wrote(_, _, Err(Failure::Other(error))) => {
+                self.fail(&key, error);
+            }
+        }
+        if changed_since {
+            self.later.put(&key, AGAIN);
+        }
+    }
+
+    fn wrote(&mut self, key: &AddOnKey, patch: Patch) {
+        self.failures.remove(key);
+        let (cluster, addon) = (&key.cluster, &key.addon);
+        match patch {
+            Patch::Registrations => {
+                info!(%cluster, %addon, "Wrote the addon's registrations");
+                self.disputes.wrote(key, self.began.elapsed());
+                self.metrics.registrations_written();
+            }
+            Patch::SayLeft => {
+                warn!(%cluster, %addon, "Another program keeps changing the addon's registrations; they are left to it");
+                self.disputes.said(key);
+            }
+            Patch::TakeBack => {
+                info!(%cluster, %addon, "Nobody changes the addon's registrations any more");
+                self.disputes.took_back(key);
+            }
+        }
+    }
+
+    fn fail(&mut self, key: &AddOnKey, error: String) {
+        let (cluster, addon) = (&key.cluster, &key.addon);
+        if std::mem::replace(&mut self.warned, true) {
+            debug!(error, %cluster, %addon, "Writing an addon's registrations; trying again");
+        } else {
+            warn!(error, %cluster, %addon, "Writing an addon's registrations; trying again");
+        }
+        let (failures, why) = self.failures.entry(key.clone()).or_default();
+        let pause = doubled(RETRY, *failures, LONGEST_RETRY);
+        (*failures, *why) = (failures.saturating_add(1), error);
+        self.later.put(key, pause);
+    }
+
+    /// Tells what is known, once all addons were looked at, or why they cannot be.
+    fn tell(&mut self) {
+        if !self.is_complete && !matches!(self.templates, Templates::Unread(_)) {
+            return;
+        }
+        self.disputes.tidy(self.began.elapsed(), |_| true);
+        let report = self.report();
+        let signers = self.signers.iter().flat_map(|signers| signers.served.iter());
+        self.metrics.registrations_left(signers.map(|(name, config)| (name.as_str(), report.left_of(config).count())));
+        self.inputs.report.send_if_modified(|known| {
+            let differs = known.as_ref() != Some(&report);
+            *known = Some(report);
+            differs
+        });
+    }
+
+    fn report(&self) -> Report {
+        let mut overrides: BTreeMap<AddOnName, BTreeSet<String>> = BTreeMap::new();
+        for (key, name) in &self.overrides {
+            overrides.entry(key.addon.clone()).or_default().insert(name.clone());
+        }
+        let failing: Vec<&String> = self.failures.values().filter(|(n, _)| *n >= FAILING).map(|(_, why)| why).collect();
+        Report {
+            templates: self.templates.clone(),
+            overrides,
+            left: Arc::new(self.disputes.left().cloned().collect()),
+            failing: failing.first().map(|why| (failing.len(), (*why).clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! The writer against an API server that is as bad as a test wants it, in time that a test moves.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use hyper::{Method, Request, Response, StatusCode};
+use kube::client::Body;
+use serde_json::json;
+
+use super::*;
+use crate::api::rules::SignerConfig;
+use crate::hub::lease;
+
+/// What the server does with a write to the addon of a cluster.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    Good,
+    /// Takes the entry away at once.
+    Rival,
+    Refuses,
+    NeverAnswers,
+}
+
+/// Addons, one per cluster, and when each was written.
+struct Server {
+    manners: BTreeMap<String, Manner>,
+    addons: Mutex<BTreeMap<String, Value>>,
+    writes: Mutex<Vec<(String, u64)>>,
+    seen: mpsc::Sender<Seen>,
+    began: Instant,
+}
+
+impl Server {
+    fn object(cluster: &str, status: &Value) -> DynamicObject {
+        let mut object = DynamicObject::new("telemetry", &AddOnApi::V1Alpha1.resource()).within(cluster);
+        object.data = json!({ "status": status });
+        object
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let cluster = path.split('/').skip_while(|part| *part != "namespaces").nth(1).unwrap_or_default().to_owned();
+        if cluster.is_empty() {
+            let items: Vec<DynamicObject> =
+                self.addons.lock().unwrap().iter().map(|(name, status)| Self::object(name, status)).collect();
+            return respond(StatusCode::OK, &json!({ "metadata": {}, "items": items }));
+        }
+        if request.method() == Method::PATCH {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            return self.write(&cluster, &serde_json::from_slice(&body).unwrap()).await;
+        }
+        let status = self.addons.lock().unwrap()[&cluster].clone();
+        respond(StatusCode::OK, &json!(Self::object(&cluster, &status)))
+    }
+
+    async fn write(&self, cluster: &str, change: &Value) -> Response<Body> {
+        self.writes.lock().unwrap().push((cluster.to_owned(), self.began.elapsed().as_secs()));
+        match self.manners[cluster] {
+            Manner::NeverAnswers => return std::future::pending().await,
+            Manner::Refuses => {
+                let status =
+                    json!({ "kind": "Status", "code": 403, "reason": "Forbidden", "message": "it is forbidden" });
+                return respond(StatusCode::FORBIDDEN, &status);
+            }
+            Manner::Good | Manner::Rival => {}
+        }
+        let mut status = self.addons.lock().unwrap()[cluster].clone();
+        status.as_object_mut().unwrap().extend(change["status"].as_object().unwrap().clone());
+        let answer = respond(StatusCode::OK, &json!(Self::object(cluster, &status)));
+        if self.manners[cluster] == Manner::Rival {
+            status["registrations"] = json!([]);
+        }
+        self.addons.lock().unwrap().insert(cluster.to_owned(), status.clone());
+        self.seen.send(Seen::There(Box::new(Self::object(cluster, &status)))).await.unwrap();
+        answer
+    }
+
+    fn writes_of(&self, cluster: &str) -> Vec<u64> {
+        let writes = self.writes.lock().unwrap();
+        writes.iter().filter(|(name, _)| name == cluster).map(|(_, second)| *second).collect()
+    }
+}
+
+fn respond(code: StatusCode, body: &Value) -> Response<Body> {
+    Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+}
+
+/// A writer at work.
+struct World {
+    server: Arc<Server>,
+    signers: watch::Sender<Option<Signers>>,
+    templates: watch::Sender<Templates>,
+    report: watch::Receiver<Option<Report>>,
+    all_again: Arc<Notify>,
+    announcer: lease::Announcer,
+    _writer: tokio::task::JoinHandle<()>,
+}
+
+fn mk_signers(duration: &str) -> Signers {
+    let spec = json!({
+        "signerName": "example.com/telemetry", "addOns": ["telemetry"], "certificate": { "duration": duration },
+    });
+    let mut config = SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap();
+    config.generation = 1;
+    Signers { served: Arc::new(BTreeMap::from([("telemetry".to_owned(), Arc::new(config))])), deleted: Arc::default() }
+}
+
+impl World {
+    /// A leader whose server has one addon per cluster.
+    fn start(manners: &[(&str, Manner)], status: &Value) -> Self {
+        let seen = mpsc::channel(64);
+        let server = Arc::new(Server {
+            manners: manners.iter().map(|(name, manner)| ((*name).to_owned(), *manner)).collect(),
+            addons: Mutex::new(manners.iter().map(|(name, _)| ((*name).to_owned(), status.clone())).collect()),
+            writes: Mutex::default(),
+            seen: seen.0.clone(),
+            began: Instant::now(),
+        });
+        let answering = Arc::clone(&server);
+        let service = tower::service_fn(move |request| {
+            let server = Arc::clone(&answering);
+            async move { Ok::<_, std::convert::Infallible>(server.answer(request).await) }
+        });
+        let client = Client::new(service, "default");
+        let (signers, of_signers) = watch::channel(None);
+        let (templates, of_templates) = watch::channel(Templates::Starting);
+        let (reporting, report) = watch::channel(None);
+        let (announcer, leading) = lease::channel();
+        announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
+        let all_again = Arc::new(Notify::new());
+        let inputs = Inputs {
+            seen,
+            all_again: Arc::clone(&all_again),
+            signers: of_signers,
+            templates: of_templates,
+            report: reporting,
+        };
+        let target = (client, AddOnApi::V1Alpha1);
+        let writer = Writer::new(target, Clock::default(), leading, Metrics::new(Arc::default()), inputs);
+        let writer = tokio::spawn(async move { writer.keep().await.unwrap() });
+        Self { server, signers, templates, report, all_again, announcer, _writer: writer }
+    }
+
+    fn know(&self) {
+        self.signers.send_replace(Some(mk_signers("24h")));
+        self.templates.send_replace(Templates::Read(Arc::default()));
+    }
+
+    fn left(&self) -> usize {
+        self.report.borrow().as_ref().map_or(0, |report| report.left.len())
+    }
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_before_signers_and_templates_are_known() {
+    let world = World::start(&[("c1", Manner::Good)], &json!({}));
+    let seen = Server::object("c1", &json!({}));
+    world.server.seen.send(Seen::There(Box::new(seen.clone()))).await.unwrap();
+    pass(60).await;
+    world.signers.send_replace(Some(mk_signers("24h")));
+    pass(60).await;
+    world.templates.send_replace(Templates::Unread("it is forbidden".to_owned()));
+    world.server.seen.send(Seen::There(Box::new(seen))).await.unwrap();
+    pass(60).await;
+    assert!(world.server.writes.lock().unwrap().is_empty());
+    assert!(matches!(world.report.borrow().as_ref().unwrap().templates, Templates::Unread(_)), "and it says why");
+    world.templates.send_replace(Templates::Read(Arc::default()));
+    pass(60).await;
+    assert_eq!(world.server.writes_of("c1").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_is_not_sure_whether_it_leads_writes_nothing_until_it_is() {
+    let world = World::start(&[("c1", Manner::Good)], &json!({}));
+    world.announcer.lead(1, Instant::now());
+    world.know();
+    pass(120).await;
+    assert!(world.server.writes.lock().unwrap().is_empty());
+    world.announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
+    pass(20).await;
+    assert_eq!(world.server.writes_of("c1").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rival_has_its_way_after_four_writes_and_is_tried_again_ever_later() {
+    let world = World::start(&[("c1", Manner::Rival), ("c2", Manner::Good)], &json!({}));
+    world.know();
+    pass(120).await;
+    // Four times the registrations, and once that they are left.
+    assert_eq!(world.server.writes_of("c1").len(), 5);
+    assert_eq!((world.server.writes_of("c2").len(), world.left()), (1, 1));
+    pass(24 * 3600).await;
+    let tries = world.server.writes_of("c1").split_off(5);
+    let pauses: Vec<u64> = tries.windows(2).map(|pair| (pair[1] - pair[0]) / 60).collect();
+    assert_eq!(pauses, [20, 40, 80, 160, 320, 360, 360], "{tries:?}");
+    assert_eq!(world.server.writes_of("c2").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_backs_off_and_is_told_and_holds_up_nobody() {
+    let world = World::start(&[("c1", Manner::Refuses), ("c2", Manner::Good)], &json!({}));
+    world.know();
+    pass(60).await;
+    assert_eq!(world.server.writes_of("c2").len(), 1);
+    assert!((5..=10).contains(&world.server.writes_of("c1").len()), "{:?}", world.server.writes_of("c1"));
+    let failing = world.report.borrow().as_ref().unwrap().failing.clone();
+    assert_eq!(failing, Some((1, "it is forbidden".to_owned())));
+    pass(3600).await;
+    assert!(world.server.writes_of("c1").len() < 75);
+    assert_eq!(world.left(), 0, "nobody takes it away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_do_not_make_a_refused_write_come_earlier() {
+    let world = World::start(&[("c1", Manner::Refuses)], &json!({}));
+    world.know();
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        world.server.seen.send(Seen::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
+    }
+    assert!(world.server.writes_of("c1").len() <= 10, "{:?}", world.server.writes_of("c1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn addons_whose_writes_hang_hold_up_no_other() {
+    let names: Vec<String> = (0..SIDE_BY_SIDE - 1).map(|n| format!("a{n}")).collect();
+    let hanging = names.iter().map(|name| (name.as_str(), Manner::NeverAnswers));
+    let manners: Vec<_> = hanging.chain([("z", Manner::Good)]).collect();
+    let world = World::start(&manners, &json!({}));
+    world.know();
+    pass(1).await;
+    assert_eq!(world.server.writes_of("z").len(), 1);
+    pass(60).await;
+    assert!(world.server.writes_of("a0").len() > 1, "what hangs is given up and tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_by_people_reaches_what_is_left_once() {
+    let world = World::start(&[("c1", Manner::Rival)], &json!({}));
+    world.know();
+    pass(180).await;
+    let before = world.server.writes_of("c1").len();
+    world.signers.send_replace(Some(mk_signers("12h")));
+    pass(300).await;
+    assert_eq!(world.server.writes_of("c1").len(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_is_forgotten_also_when_only_a_list_shows_it() {
+    let world = World::start(&[("c1", Manner::Rival), ("c2", Manner::Rival)], &json!({}));
+    world.know();
+    pass(120).await;
+    assert_eq!(world.left(), 2);
+    world.server.addons.lock().unwrap().clear();
+    let gone = ocm::addon_key(&Server::object("c1", &json!({}))).unwrap();
+    world.server.seen.send(Seen::Gone(gone)).await.unwrap();
+    pass(20).await;
+    assert_eq!(world.left(), 1);
+    world.all_again.notify_one();
+    pass(40).await;
+    assert_eq!(world.left(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_nothing_is_told_before_all_addons_were_looked_at() {
+    let condition = json!([{ "type": "addon-signer.io/Registered", "status": "False", "reason": "TakenAway" }]);
+    let world = World::start(&[("c1", Manner::Good)], &json!({ "conditions": condition }));
+    pass(60).await;
+    assert!(world.report.borrow().is_none());
+    world.know();
+    pass(20).await;
+    assert_eq!(world.left(), 1);
+    assert!(world.server.writes.lock().unwrap().is_empty());
+    pass(700).await;
+    // It is tried, stands, and the addon no longer says that it is left.
+    assert_eq!((world.server.writes_of("c1").len(), world.left()), (2, 0));
+    let status = world.server.addons.lock().unwrap()["c1"].clone();
+    assert!(!is_left(&status) && status["registrations"][0]["signerName"] == "example.com/telemetry", "{status}");
+}

@@ -1,0 +1,8 @@
+//! Accounts of ours on an API server, as deploy/ names them.
+
+/// The hub's account, as deploy/ names it.
+pub(crate) const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-signer";
+/// The groups that Kubernetes gives to that account.
+pub(crate) const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
+/// The agent's account on its managed cluster, as deploy/agent names it.
+pub(crate) const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
