@@ -7,10 +7,10 @@ FROM rust:1.95-alpine AS build
 RUN apk add --no-cache gcc musl-dev
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin addon-signer
+RUN cargo build --profile image --locked --bin addon-signer
 
 FROM scratch
-COPY --from=build /src/target/release/addon-signer /addon-signer
+COPY --from=build /src/target/image/addon-signer /addon-signer
 # Group and user of deploy/hub.yaml and deploy/agent/agent.yaml.
 USER 65532:65532
 EXPOSE 8443 9090

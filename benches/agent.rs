@@ -1,7 +1,7 @@
 //! How much memory `addon-signer agent` has resident, and what it consists of. docs/figures.md has the figures.
 //!
 //! ```console
-//! $ cargo build --release && cp target/release/addon-signer program
+//! $ cargo build --profile image && cp target/image/addon-signer program
 //! $ cargo bench --profile dev --bench agent -- --program ./program
 //! ```
 //!
@@ -42,7 +42,8 @@ mod it {
 use it::{deploy, support};
 
 use deploy::manifests;
-use deploy::on_api_server::{AGENT_USER, HUB_GROUPS, HUB_USER, apply};
+use deploy::on_api_server::apply;
+use support::accounts::{AGENT_USER, HUB_GROUPS, HUB_USER};
 use support::hub::{create_signer, telemetry, wait_ready};
 use support::process::Process;
 use support::{TestHub, accept_cluster, install_addon, objects, wait_until};

@@ -39,7 +39,7 @@ mod it {
 }
 use it::{deploy, support};
 
-use deploy::on_api_server::{HUB_GROUPS, HUB_USER};
+use support::accounts::{HUB_GROUPS, HUB_USER};
 use support::hub::{certificate, create_signer, deploy, telemetry, wait_ready};
 use support::process::{Process, free_port};
 use support::request::mk_csr;

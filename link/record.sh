@@ -2,15 +2,15 @@
 # Writes link/agent.symbols anew: the functions of the program that `addon-signer agent` runs when it starts, enrols, proves its
 # certificate, stores it in a directory or in a Secret, watches that Secret, and starts again. build.rs places them together.
 # Worth it when benches/agent.rs shows that the agent has grown: after a change of the compiler, of
-# dependencies, or of the agent. Needs valgrind and nm, and takes a release build and five minutes.
+# dependencies, or of the agent. Needs valgrind and nm, and takes a build with the profile `image` and five minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# With its names, which `cargo build --release` removes; otherwise the same program.
-cargo rustc --release --locked --bin addon-signer -- -C strip=none
-cp target/release/addon-signer "$work/program"
+# With its names, which `cargo build --profile image` removes; otherwise the same program.
+cargo rustc --profile image --locked --bin addon-signer -- -C strip=none
+cp target/image/addon-signer "$work/program"
 
 # The bench starts this as the agent: it ends its run in time to be recorded, and sleeps until the bench ends it.
 cat >"$work/agent" <<WRAPPER

@@ -146,7 +146,7 @@ fn few<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
 }
 
 fn written() -> String {
-    "The hub names this signer in status.registrations of its addons.".to_owned()
+    "The hub keeps this signer in status.registrations of its addons.".to_owned()
 }
 
 #[cfg(test)]

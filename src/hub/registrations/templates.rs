@@ -57,12 +57,16 @@ impl TemplatedAddOns {
         if in_use.is_empty() {
             return Some(Naming::NoTemplate);
         }
-        let pick = |keep: &dyn Fn(Option<&BTreeMap<String, bool>>) -> bool| -> BTreeSet<String> {
-            in_use.iter().filter(|name| keep(self.templates.get(*name))).cloned().collect()
-        };
-        let missing = pick(&|signers| signers.is_some_and(|signers| !signers.contains_key(signer_name)));
-        let own_user = pick(&|signers| signers.is_some_and(|signers| signers.get(signer_name) == Some(&true)));
-        let not_there = pick(&|signers| signers.is_none());
+        let (mut missing, mut own_user, mut not_there) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for name in &in_use {
+            let lacking = match self.templates.get(name).map(|signers| signers.get(signer_name)) {
+                None => &mut not_there,
+                Some(None) => &mut missing,
+                Some(Some(true)) => &mut own_user,
+                Some(Some(false)) => continue,
+            };
+            lacking.insert(name.clone());
+        }
         Some(if !missing.is_empty() {
             Naming::Missing(missing)
         } else if !own_user.is_empty() {

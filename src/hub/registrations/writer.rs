@@ -10,7 +10,7 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::disputes::{Disputes, Sight, Step};
@@ -38,8 +38,10 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 /// What failed so often is told by the AddOnSigners.
 const FAILING: u32 = 3;
-/// How often what is known is told, and how often all addons are listed: both may be due many times a second.
+/// How often what is known is told, and what was not passed on is made up for: both may be due many times a second.
 const ROUND: Duration = Duration::from_secs(10);
+/// The shortest time between two lists of all addons.
+const LIST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What the writer is told, and what it tells.
 pub struct Inputs {
@@ -130,6 +132,7 @@ impl Writer {
         loop {
             self.list();
             let has_room = self.at_work.len() < SIDE_BY_SIDE;
+            let next_list = self.began + self.next_list;
             tokio::select! {
                 Some(seen) = self.inputs.seen.1.recv(), if has_room => self.observe(seen),
                 Some(key) = self.later.next(), if has_room => self.read_again(key),
@@ -150,6 +153,7 @@ impl Writer {
                     let before = std::mem::replace(&mut self.templates, now);
                     self.look_at_all_again(matches!(before, Templates::Read(_)));
                 }
+                () = sleep_until(next_list), if Instant::now() < next_list => {}
                 _ = round.tick() => {
                     // Whoever makes events faster than they are worked off does not make one list follow the other.
                     self.list_due |= self.inputs.all_again.notified().now_or_never().is_some();
@@ -184,7 +188,7 @@ impl Writer {
     fn list(&mut self) {
         let is_time = self.list_due && self.listed.is_none() && self.now() >= self.next_list;
         if is_time && self.known().is_some() && self.leading.epoch().is_some() {
-            (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), self.now() + ROUND);
+            (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), self.now() + LIST_PAUSE);
             self.tasks.spawn(work::list(self.target.clone(), self.inputs.seen.0.clone()));
         }
     }
