@@ -7,7 +7,7 @@ FROM rust:1.95-alpine AS build
 RUN apk add --no-cache gcc musl-dev
 WORKDIR /src
 COPY . .
-RUN cargo build --profile image --locked --bin addon-signer
+RUN cargo build --profile image --locked --no-default-features --bin addon-signer
 
 FROM scratch
 COPY --from=build /src/target/image/addon-signer /addon-signer

@@ -12,7 +12,7 @@ ci:
 fmt:
     cargo fmt --all
 
-# Tests on the embedded hub.
+# Tests on the stand-in for an API server.
 test:
     .ci/run test
 

@@ -5,7 +5,7 @@
 //! $ cargo bench --profile dev --bench agent -- --program ./program
 //! ```
 //!
-//! The agent is a child process against a hub and a gateway in this one, on the embedded hub, or on a real API server
+//! The agent is a child process against a hub and a gateway in this one, on the stand-in, or on a real API server
 //! where `KUBEBUILDER_ASSETS` names one. Figures are from Linux' `/proc/PID/smaps`, after a pause.
 #![allow(
     clippy::unwrap_used,

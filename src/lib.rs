@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! program   main  cli  app  demo                        parse, wire, run; the only users of anyhow
-//! shell     hub  gateway  inventory  agent  embedded    talk, wait, log; none of them imports another
+//! shell     hub  gateway  inventory  agent              talk, wait, log; none of them imports another
 //!           ledger                                      the record of decisions: SQLite or PostgreSQL
 //! cross     api  audit  telemetry  listener             Kubernetes' types, decisions, metrics, accepting TLS,
 //!           clock  output                               the one reader of the time
@@ -35,9 +35,9 @@
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
 //! | [`agent`] | the managed cluster's side: judge what is stored, enrol, prove, store |
-//! | [`embedded`] | a stand-in for a Kubernetes API server, for the demo and the fast tests |
+//! | crate `stand-in` | a stand-in for a Kubernetes API server, for the demo and the fast tests; not in the image |
 //! | [`telemetry`], [`audit`], `listener`, `output` | metrics, decisions of consequence as lines of JSON, accept loop and TLS of every listener, what commands print |
-//! | [`app`], [`cli`], [`demo`] | one process from hub and gateway; the command line; the whole story on loopback |
+//! | [`app`], [`cli`], `demo` | one process from hub and gateway; the command line; the whole story on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
 //!
@@ -91,8 +91,8 @@ pub mod ca;
 pub mod cli;
 pub mod clock;
 pub mod csr;
+#[cfg(feature = "demo")]
 pub mod demo;
-pub mod embedded;
 pub mod gateway;
 pub(crate) mod general_names;
 pub(crate) mod hex;

@@ -105,7 +105,7 @@ impl std::fmt::Debug for Usable {
 
 impl Usable {
     /// Whether the authority with this id (the last part of its name) signed the certificate.
-    pub(crate) fn issued_by(&self, authority: &str) -> bool {
+    pub fn issued_by(&self, authority: &str) -> bool {
         let parsed = X509Certificate::from_der(&self.certificate);
         parsed.is_ok_and(|(_, leaf)| leaf.issuer().to_string().ends_with(&format!(" {authority}")))
     }

@@ -26,7 +26,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::audit::TARGET;
-use crate::{demo, output};
+#[cfg(feature = "demo")]
+use crate::demo;
+use crate::output;
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 #[derive(Debug, Parser)]
@@ -99,6 +101,7 @@ enum Command {
     #[command(subcommand)]
     Certs(certs::CertsCommand),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
+    #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
     /// Print the CustomResourceDefinition of AddOnSigner.
     Crd,
@@ -118,7 +121,7 @@ pub fn install_crypto_provider() {
 /// Parses the command line, runs the command, and says what went wrong.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let quiet = matches!(cli.command, Command::Demo(_) | Command::Ca(_) | Command::Certs(_));
+    let quiet = !matches!(cli.command, Command::Hub(_) | Command::Agent(_));
     let usual = if matches!(cli.command, Command::Hub(_)) { AuditLog::Stdout } else { AuditLog::Off };
     let audit = cli.audit_log.unwrap_or(usual);
     match init_logs(cli.log_format, quiet, &audit).and_then(|()| run(cli.command)) {
@@ -173,6 +176,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Agent(args) => agent::main(args),
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
+        #[cfg(feature = "demo")]
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Crd => {
             output::print(&crate::api::crd_yaml()?);

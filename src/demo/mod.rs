@@ -1,6 +1,6 @@
 //! `addon-signer demo`: the whole loop in one process, on loopback, without Kubernetes.
 //!
-//! An embedded hub stands in for the API server; everything else is what runs in production: hub, gateway, agents.
+//! A stand-in serves as the API server; everything else is what runs in production: hub, gateway, agents.
 
 mod ledger;
 mod steps;
@@ -9,6 +9,7 @@ mod upstream;
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 
 /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
@@ -27,36 +28,12 @@ pub struct DemoArgs {
 /// # Errors
 /// The step that failed, and why. A single failed request during the rotation is a failure.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    let directory = match &args.dir {
-        Some(path) => {
-            std::fs::create_dir_all(path)?;
-            Directory { path: path.clone(), remove: false }
-        }
-        None => Directory::temporary()?,
+    let Some(path) = args.dir.clone() else {
+        let directory = tempfile::Builder::new().prefix("addon-signer-demo-").tempdir()?;
+        steps::run(&args, directory.path()).await?;
+        let path = directory.path().display().to_string();
+        return directory.close().with_context(|| format!("{path} could not be removed"));
     };
-    steps::run(&args, &directory.path).await
-}
-
-/// Removed when dropped, unless the user named it.
-struct Directory {
-    path: PathBuf,
-    remove: bool,
-}
-
-impl Directory {
-    fn temporary() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("addon-signer-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Self { path, remove: true })
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        if self.remove
-            && let Err(error) = std::fs::remove_dir_all(&self.path)
-        {
-            eprintln!("addon-signer: {} could not be removed: {error}", self.path.display());
-        }
-    }
+    std::fs::create_dir_all(&path)?;
+    steps::run(&args, &path).await
 }

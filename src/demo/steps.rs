@@ -32,7 +32,6 @@ use crate::api::status::AuthorityState;
 use crate::app::{HubOptions, HubProcess};
 use crate::clock::Clock;
 use crate::csr::build::Wish;
-use crate::embedded::EmbeddedHub;
 use crate::hub::lease;
 use crate::hub::store::ANNOTATION_ROTATE;
 use crate::identity::{AgentName, Convention, PeerIdentity};
@@ -41,6 +40,7 @@ use crate::output::{print, render, table};
 use crate::private_key::PrivateKey;
 use crate::public_key::KeyKind;
 use crate::rate::Rate;
+use stand_in::StandIn;
 
 const CLUSTERS: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
 const ADDON: &str = "telemetry";
@@ -68,7 +68,7 @@ impl Story {
 
 /// Everything that runs.
 struct Stage {
-    hub: EmbeddedHub,
+    hub: StandIn,
     admin: Client,
     /// Answers as long as the stage stands.
     _upstream: Upstream,
@@ -106,7 +106,7 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
 }
 
 async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
-    let hub = EmbeddedHub::start(LOOPBACK).await?;
+    let hub = StandIn::start(LOOPBACK).await?;
     let admin = client(hub.kubeconfig("admin", &["system:masters"])).await?;
     let upstream = Upstream::start().await?;
     for cluster in CLUSTERS {
@@ -114,10 +114,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     }
     create_namespace(&admin, NAMESPACE).await?;
     create_signer(&admin, upstream.address).await?;
-    story.tell(
-        "embedded hub",
-        format!("serves the Kubernetes API on {}, {} clusters accepted", hub.url(), CLUSTERS.len()),
-    );
+    story.tell("stand-in", format!("serves the Kubernetes API on {}, {} clusters accepted", hub.url(), CLUSTERS.len()));
 
     let account = "system:serviceaccount:addon-signer:addon-signer";
     let hub_client = client(hub.kubeconfig(account, &["system:serviceaccounts"])).await?;
@@ -203,7 +200,7 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn agent(hub: &EmbeddedHub, cluster: &str, caller: &Caller, gateway: SocketAddr) -> anyhow::Result<Agent> {
+fn agent(hub: &StandIn, cluster: &str, caller: &Caller, gateway: SocketAddr) -> anyhow::Result<Agent> {
     let user = format!("system:open-cluster-management:{cluster}:demo");
     let group = format!("system:open-cluster-management:{cluster}");
     let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
@@ -231,7 +228,7 @@ async fn run_agent(agent: Agent) -> anyhow::Result<()> {
 }
 
 /// The registration agent of cluster2 asks for cluster1's identity.
-async fn hostile(hub: &EmbeddedHub, admin: &Client) -> anyhow::Result<String> {
+async fn hostile(hub: &StandIn, admin: &Client) -> anyhow::Result<String> {
     let group = "system:open-cluster-management:cluster2";
     let client = client(hub.kubeconfig("system:open-cluster-management:cluster2:demo", &[group])).await?;
     let rng = SystemRandom::new();

@@ -1,4 +1,4 @@
-//! Integration tests: one binary, real sockets on port 0, on the embedded hub or on a real API server.
+//! Integration tests: one binary, real sockets on port 0, on the stand-in or on a real API server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,8 +10,6 @@
 mod agent;
 mod cli;
 mod deploy;
-mod embedded_hub;
-mod embedded_kubectl;
 mod gateway;
 mod hub;
 mod inventory;
@@ -22,6 +20,8 @@ mod postgres;
 mod profiles;
 mod real_parts;
 mod requests;
+mod stand_in;
+mod stand_in_kubectl;
 mod support;
 mod test_hub;
 mod whole;

@@ -163,7 +163,7 @@ async fn missing_kubeconfig_is_named() {
 async fn missing_right_is_named() {
     let world = World::start().await;
     if !world.hub.is_real() {
-        return; // the embedded hub knows no RBAC; the sentence has its unit test
+        return; // the stand-in knows no RBAC; the sentence has its unit test
     }
     world.write_kubeconfig("nobody", &[]);
     let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();

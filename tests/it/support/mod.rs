@@ -23,7 +23,7 @@ pub(crate) mod wait;
 
 use std::net::SocketAddr;
 
-use addon_signer::embedded::EmbeddedHub;
+use ::stand_in::StandIn;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -42,9 +42,9 @@ pub(crate) enum AddOnApi {
     V1beta1,
 }
 
-/// The hub of a test: a real one where `KUBEBUILDER_ASSETS` names the binaries, else embedded.
+/// The hub of a test: a real one where `KUBEBUILDER_ASSETS` names the binaries, else the stand-in.
 pub(crate) enum TestHub {
-    Embedded(EmbeddedHub),
+    StandIn(StandIn),
     Real(Box<RealHub>),
 }
 
@@ -54,12 +54,12 @@ impl TestHub {
         Self::start_with(AddOnApi::V1alpha1).await
     }
 
-    /// A fresh hub; a real one serves ManagedClusterAddOn in `api` only, the embedded one has a
+    /// A fresh hub; a real one serves ManagedClusterAddOn in `api` only, the stand-in has a
     /// fixed table of resources.
     pub(crate) async fn start_with(api: AddOnApi) -> Self {
         if real::assets().is_none() {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            return Self::Embedded(EmbeddedHub::start(any).await.unwrap());
+            return Self::StandIn(StandIn::start(any).await.unwrap());
         }
         Self::with_ocm(RealHub::start(&["--unsafe-no-fsync"]).await, api).await
     }
@@ -75,7 +75,7 @@ impl TestHub {
     /// A kubeconfig for any user with any groups.
     pub(crate) fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
         match self {
-            Self::Embedded(hub) => hub.kubeconfig(user, groups),
+            Self::StandIn(hub) => hub.kubeconfig(user, groups),
             Self::Real(hub) => hub.kubeconfig(user, groups),
         }
     }
@@ -105,7 +105,7 @@ impl TestHub {
     /// The real hub, for what only that one has.
     pub(crate) fn real(&self) -> Option<&RealHub> {
         match self {
-            Self::Embedded(_) => None,
+            Self::StandIn(_) => None,
             Self::Real(hub) => Some(hub),
         }
     }
@@ -113,7 +113,7 @@ impl TestHub {
     /// The API server goes away: its connections break, new ones are refused.
     pub(crate) async fn pause(&self) {
         match self {
-            Self::Embedded(hub) => hub.pause().await,
+            Self::StandIn(hub) => hub.pause().await,
             Self::Real(hub) => hub.stop_api_server(),
         }
     }
@@ -121,7 +121,7 @@ impl TestHub {
     /// It comes back at the same address with the same state.
     pub(crate) async fn resume(&self) {
         match self {
-            Self::Embedded(hub) => hub.resume().await,
+            Self::StandIn(hub) => hub.resume().await,
             Self::Real(hub) => hub.start_api_server().await,
         }
     }

@@ -141,7 +141,7 @@ fn openapi(group: &str, version: &str) -> Option<Value> {
         paths.insert(path, json!({ "patch": patch }));
     }
     of_group(group).find(|r| r.version == version)?;
-    let info = json!({ "title": "addon-signer embedded hub", "version": GIT_VERSION });
+    let info = json!({ "title": "addon-signer stand-in", "version": GIT_VERSION });
     Some(json!({ "openapi": "3.0.0", "info": info, "paths": paths, "components": { "schemas": {} } }))
 }
 

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::state::{Hub, now};
-use super::{EmbeddedError, handlers};
+use super::{StandInError, handlers};
 
 /// How long a client may take for its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,14 +38,14 @@ pub(super) struct Command {
 }
 
 /// The CA's certificate in PEM, and the configuration of the server under it.
-pub(super) fn tls(address: SocketAddr) -> Result<(String, Arc<ServerConfig>), EmbeddedError> {
-    let mut ca = params("addon-signer embedded hub CA", Vec::new())?;
+pub(super) fn tls(address: SocketAddr) -> Result<(String, Arc<ServerConfig>), StandInError> {
+    let mut ca = params("addon-signer stand-in CA", Vec::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
 
     let names = vec!["localhost".to_owned(), address.ip().to_string()];
-    let mut leaf = params("addon-signer embedded hub", names)?;
+    let mut leaf = params("addon-signer stand-in", names)?;
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
     #[expect(

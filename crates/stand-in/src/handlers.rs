@@ -240,7 +240,7 @@ fn review(resource: &Resource, user: &User, now: &str, mut body: Value) -> Value
         objects::set(&mut body, "metadata.creationTimestamp", now);
         json!({ "userInfo": info })
     } else {
-        json!({ "allowed": true, "reason": "the embedded hub has no RBAC" })
+        json!({ "allowed": true, "reason": "the stand-in has no RBAC" })
     };
     objects::set(&mut body, "status", status);
     body

@@ -1,9 +1,9 @@
-//! The embedded hub as its clients meet it: the `kube` client, and kubectl where it is installed.
+//! The stand-in as its clients meet it: the `kube` client, and kubectl where it is installed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use addon_signer::embedded::{EmbeddedError, EmbeddedHub};
+use ::stand_in::{StandIn, StandInError};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
@@ -20,13 +20,13 @@ use tokio::time::timeout;
 /// No step of these tests takes longer on any machine.
 const SOON: Duration = Duration::from_secs(20);
 
-pub(crate) async fn mk_hub() -> EmbeddedHub {
+pub(crate) async fn mk_hub() -> StandIn {
     // Another test of this binary may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    EmbeddedHub::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
+    StandIn::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
 }
 
-async fn mk_client(hub: &EmbeddedHub, user: &str, groups: &[&str]) -> Client {
+async fn mk_client(hub: &StandIn, user: &str, groups: &[&str]) -> Client {
     client_of(hub.kubeconfig(user, groups)).await
 }
 
@@ -36,7 +36,7 @@ async fn client_of(kubeconfig: Kubeconfig) -> Client {
     Client::try_from(config.unwrap()).unwrap()
 }
 
-pub(crate) async fn mk_admin(hub: &EmbeddedHub) -> Client {
+pub(crate) async fn mk_admin(hub: &StandIn) -> Client {
     mk_client(hub, "admin", &["system:masters"]).await
 }
 
@@ -133,15 +133,15 @@ async fn unknown_tokens_are_unauthorized_and_big_bodies_too_large() {
 
 #[tokio::test]
 async fn only_loopback_is_listened_on() {
-    let refused = EmbeddedHub::start("0.0.0.0:0".parse().unwrap()).await;
-    assert!(matches!(refused, Err(EmbeddedError::NotLoopback(_))));
+    let refused = StandIn::start("0.0.0.0:0".parse().unwrap()).await;
+    assert!(matches!(refused, Err(StandInError::NotLoopback(_))));
     let hub = mk_hub().await;
     let address = hub.url().strip_prefix("https://").unwrap().parse().unwrap();
-    let taken = EmbeddedHub::start(address).await;
-    assert!(matches!(taken, Err(EmbeddedError::Listen { .. })));
+    let taken = StandIn::start(address).await;
+    assert!(matches!(taken, Err(StandInError::Listen { .. })));
     drop(hub);
     let freed = async {
-        while EmbeddedHub::start(address).await.is_err() {
+        while StandIn::start(address).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

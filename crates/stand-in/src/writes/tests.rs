@@ -1,7 +1,7 @@
 //! The meaning of writes, on the bare store.
 
 use super::*;
-use crate::embedded::deletion::{Deleted, delete};
+use crate::deletion::{Deleted, delete};
 
 fn mk_user() -> User {
     User::new("bob", &["g"])
@@ -46,7 +46,7 @@ fn mk_object(name: &str) -> Value {
 fn change(store: &mut Store, w: &Write<'_>, name: &str, patch: &Value) -> Result<Value, ApiError> {
     update(store, w, name, false, |old| {
         let mut new = old.clone();
-        crate::embedded::patch::merge(&mut new, patch);
+        crate::patch::merge(&mut new, patch);
         Ok(new)
     })
 }

@@ -1,14 +1,14 @@
-//! kubectl on the embedded hub, where kubectl is installed.
+//! kubectl on the stand-in, where kubectl is installed.
 
 use std::process::{Command, Stdio};
 
-use addon_signer::embedded::EmbeddedHub;
+use ::stand_in::StandIn;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::json;
 
-use crate::embedded_hub::{mk_admin, mk_csr, mk_hub};
+use crate::stand_in::{mk_admin, mk_csr, mk_hub};
 
 /// kubectl with a kubeconfig of a hub's administrator.
 struct Kubectl {
@@ -17,7 +17,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    fn new(hub: &EmbeddedHub) -> Option<Self> {
+    fn new(hub: &StandIn) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let installed = |dir: std::path::PathBuf| dir.join("kubectl").is_file();
         if !std::env::split_paths(&path).any(installed) {

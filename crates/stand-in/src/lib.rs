@@ -61,14 +61,14 @@ use auth::User;
 use server::Command;
 use state::Hub;
 
-/// Why an embedded hub did not start.
+/// Why an stand-in did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum EmbeddedError {
+pub enum StandInError {
     /// The stand-in has no RBAC, so it is for this machine alone.
-    #[error("the embedded hub listens on loopback only, not on {0}; use 127.0.0.1 or [::1] with a port, or port 0")]
+    #[error("the stand-in listens on loopback only, not on {0}; use 127.0.0.1 or [::1] with a port, or port 0")]
     NotLoopback(SocketAddr),
     /// The address is in use or not there.
-    #[error("the embedded hub cannot listen on {address}: {source}; choose another address or port 0")]
+    #[error("the stand-in cannot listen on {address}: {source}; choose another address or port 0")]
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
@@ -76,19 +76,19 @@ pub enum EmbeddedError {
         source: std::io::Error,
     },
     /// Its own certificates could not be made.
-    #[error("the embedded hub's certificate could not be made: {0}")]
+    #[error("the stand-in's certificate could not be made: {0}")]
     Certificate(#[from] rcgen::Error),
     /// Its TLS configuration was refused.
-    #[error("the embedded hub's TLS configuration is wrong: {0}")]
+    #[error("the stand-in's TLS configuration is wrong: {0}")]
     Tls(#[from] rustls::Error),
     /// Something that does not happen on a working system: no random numbers.
-    #[error("the embedded hub failed inside: {0}")]
+    #[error("the stand-in failed inside: {0}")]
     Internal(String),
 }
 
 /// A running stand-in. Dropping it closes every connection and frees the port; the objects are gone.
 #[derive(Debug)]
-pub struct EmbeddedHub {
+pub struct StandIn {
     address: SocketAddr,
     ca_pem: String,
     hub: Arc<Hub>,
@@ -96,21 +96,21 @@ pub struct EmbeddedHub {
     task: JoinHandle<()>,
 }
 
-impl EmbeddedHub {
+impl StandIn {
     /// Starts a hub on a loopback address; port 0 picks a free one. It has the namespaces `default`,
     /// `kube-system`, `kube-public` and `kube-node-lease` and nothing else.
     ///
     /// # Errors
     /// If the address is not loopback or cannot be listened on.
-    pub async fn start(listen: SocketAddr) -> Result<Self, EmbeddedError> {
+    pub async fn start(listen: SocketAddr) -> Result<Self, StandInError> {
         if !listen.ip().is_loopback() {
-            return Err(EmbeddedError::NotLoopback(listen));
+            return Err(StandInError::NotLoopback(listen));
         }
-        let listening = |source| EmbeddedError::Listen { address: listen, source };
+        let listening = |source| StandInError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
         let (ca_pem, tls) = server::tls(address)?;
-        let hub = Hub::new().map_err(|error| EmbeddedError::Internal(error.to_string()))?;
+        let hub = Hub::new().map_err(|error| StandInError::Internal(error.to_string()))?;
         let hub = Arc::new(hub);
         let (commands, received) = mpsc::channel(1);
         let task = tokio::spawn(server::run(listener, tls, Arc::clone(&hub), received));
@@ -176,7 +176,7 @@ impl EmbeddedHub {
     }
 }
 
-impl Drop for EmbeddedHub {
+impl Drop for StandIn {
     fn drop(&mut self) {
         self.hub.stop.cancel();
         self.task.abort();

@@ -21,7 +21,7 @@ const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 const NO_RANDOM: &str = "the system has no random numbers";
 
-/// Shared by every connection of one embedded hub.
+/// Shared by every connection of one stand-in.
 #[derive(Debug)]
 pub(super) struct Hub {
     store: Mutex<Store>,
