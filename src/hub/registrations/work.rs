@@ -54,6 +54,8 @@ pub(super) enum Patch {
 pub(super) enum Failure {
     /// The addon is not there any more.
     Gone,
+    /// Somebody else has changed it since it was read, as happens every day.
+    Conflict,
     /// Anything else, in one sentence.
     Other(String),
 }
@@ -123,6 +125,7 @@ async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resul
     match timeout(ANSWER, call).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Err(Failure::Gone),
+        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
         Ok(Err(error)) => Err(Failure::Other(words(&error))),
         Err(_) => Err(Failure::Other(slow())),
     }

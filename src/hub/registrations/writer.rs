@@ -280,9 +280,7 @@ impl Writer {
             Done::Read(_, Ok(object)) => self.look(&object),
             Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
             Done::Read(_, Err(Failure::Gone)) | Done::Wrote(_, _, Err(Failure::Gone)) => self.forget(&key),
-            Done::Read(_, Err(Failure::Other(error))) | Done::Wrote(_, _, Err(Failure::Other(error))) => {
-                self.fail(&key, error);
-            }
+            Done::Read(_, Err(failure)) | Done::Wrote(_, _, Err(failure)) => self.fail(&key, failure),
         }
         if changed_since {
             self.later.put(&key, AGAIN);
@@ -309,12 +307,16 @@ impl Writer {
         }
     }
 
-    fn fail(&mut self, key: &AddOnKey, error: String) {
+    fn fail(&mut self, key: &AddOnKey, failure: Failure) {
         let (cluster, addon) = (&key.cluster, &key.addon);
-        if std::mem::replace(&mut self.warned, true) {
-            debug!(error, %cluster, %addon, "Writing an addon's registrations; trying again");
-        } else {
+        let (error, is_news) = match failure {
+            Failure::Other(error) => (error, !std::mem::replace(&mut self.warned, true)),
+            Failure::Gone | Failure::Conflict => ("somebody else has changed it".to_owned(), false),
+        };
+        if is_news {
             warn!(error, %cluster, %addon, "Writing an addon's registrations; trying again");
+        } else {
+            debug!(error, %cluster, %addon, "Writing an addon's registrations; trying again");
         }
         let (failures, why) = self.failures.entry(key.clone()).or_default();
         let pause = doubled(RETRY, *failures, LONGEST_RETRY);

@@ -19,7 +19,11 @@ impl Supervisor {
         listed: &mut Option<BTreeMap<String, AddOnSigner>>,
     ) {
         match event {
-            Event::Init => *listed = Some(BTreeMap::new()),
+            Event::Init => {
+                // Nothing follows from a list that has only begun: others would take it for one without AddOnSigners.
+                *listed = Some(BTreeMap::new());
+                return;
+            }
             Event::InitApply(object) => {
                 if let (Some(object), Some(listed)) = (self.decoded(object).await, listed.as_mut()) {
                     listed.insert(object.name_any(), object);
