@@ -178,6 +178,8 @@ async fn a_hub_that_is_not_sure_whether_it_leads_writes_nothing_until_it_is() {
     let world = World::start(&[("c1", Manner::Good)], &json!({}));
     world.announcer.lead(1, Instant::now());
     world.know();
+    pass(1).await;
+    world.server.seen.send(Seen::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
     pass(120).await;
     assert!(world.server.writes.lock().unwrap().is_empty());
     world.announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
