@@ -31,7 +31,7 @@
 //! | [`api`] | AddOnSigner and its CRD, its way into the core's types, the slices of OCM's types that we use |
 //! | [`journal`] | what is recorded: entries, the chain of their hashes, heads that vouch for it |
 //! | [`ledger`] | where it is recorded: one writer on SQLite or PostgreSQL, readers, the check of all of it |
-//! | [`hub`] | one task per line of authorities, one per signer name, two watches; `supervisor` starts and stops them; `lease` says whether this hub leads |
+//! | [`hub`] | one task per line of authorities, one per signer name, one that writes registrations, watches of who is registered; `supervisor` starts and stops them; `lease` says whether this hub leads |
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
 //! | [`agent`] | the managed cluster's side: judge what is stored, enrol, prove, store |

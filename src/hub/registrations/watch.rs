@@ -45,7 +45,7 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
             }
             Ok([Some(addons), None]) => {
                 let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
-                // Until templates are served, too.
+                // Whether it ended or was cut short: what is served is asked again, until templates are, too.
                 let _ = tokio::time::timeout(DISCOVER, following).await;
             }
             Err(error) => {
