@@ -24,7 +24,7 @@ use std::time::Duration;
 use addon_signer::app::{HubOptions, HubProcess};
 use addon_signer::clock::Clock;
 use addon_signer::hub::lease::DEFAULT_DURATION;
-use addon_signer::rate::Rate;
+use addon_signer_core::rate::Rate;
 use clap::Parser;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Secret;

@@ -8,17 +8,17 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use addon_signer::ca::authority::Authority;
-use addon_signer::ca::bundle::Bundle;
-use addon_signer::ca::issuer::{Issued, Issuer};
-use addon_signer::ca::serial::Serial;
-use addon_signer::csr::CertificateRequest;
-use addon_signer::identity::AddOnName;
-use addon_signer::policy::{SignerRules, Submission, evaluate};
-use addon_signer::private_key::PrivateKey;
-use addon_signer::public_key::KeyKind;
-use addon_signer::registry::Registry;
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::issuer::{Issued, Issuer};
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::csr::CertificateRequest;
+use addon_signer_core::identity::AddOnName;
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{SignerRules, Submission, evaluate};
+use addon_signer_core::registry::Registry;
+use addon_signer_core::timestamp::Timestamp;
 use criterion::{Criterion, criterion_group};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, UnparsedPublicKey};

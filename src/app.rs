@@ -31,12 +31,12 @@ use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSett
 use crate::hub::{self, HubLinks, HubSettings};
 use crate::inventory::{self, Inventory};
 use crate::ledger::{Health, Location, Reader, Writer, WriterOptions};
-use crate::policy::ServingRules;
-use crate::rate::Rate;
-use crate::registry::SharedRegistry;
-use crate::sighting::Seen;
 use crate::telemetry::Metrics;
-use crate::trust::Trust;
+use addon_signer_core::policy::ServingRules;
+use addon_signer_core::rate::Rate;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::sighting::Seen;
+use addon_signer_core::trust::Trust;
 
 /// The life of the gateway's own certificate: short, because it renews itself.
 const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
@@ -328,7 +328,7 @@ impl Probe {
                 return (StatusCode::SERVICE_UNAVAILABLE, "this process ends\n".into());
             }
         }
-        if !self.registry.read(crate::registry::Registry::is_ready) {
+        if !self.registry.read(addon_signer_core::registry::Registry::is_ready) {
             return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n".into());
         }
         if self.serving.borrow().is_none() {

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::clock::Clock;
-use crate::identity::{AddOnName, ClusterName, PeerIdentity};
-use crate::policy::Refusal;
-use crate::registry::StandingChange;
-use crate::throttle::{Quota, Suppressed, Taken, Throttle};
+use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
+use addon_signer_core::policy::Refusal;
+use addon_signer_core::registry::StandingChange;
+use addon_signer_core::throttle::{Quota, Suppressed, Taken, Throttle};
 
 mod lines;
 

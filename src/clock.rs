@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// The system's time of day, shifted in tests.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,7 @@ use addon_signer::ledger::query::{Cursor, Filter, Query, Standing};
 use addon_signer::ledger::verify::{Check, verify};
 use addon_signer::ledger::view::State;
 use addon_signer::ledger::{Location, Reader};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 use futures::TryStreamExt;
 use ring::digest::{SHA256, digest};
 use sqlx::ConnectOptions;

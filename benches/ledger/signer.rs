@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use addon_signer::ca::authority::Authority;
-use addon_signer::ca::bundle::Bundle;
-use addon_signer::ca::issuer::Issuer;
-use addon_signer::ca::serial::Serial;
 use addon_signer::clock::Clock;
-use addon_signer::identity::AddOnName;
-use addon_signer::journal::entry::{Entry, Hash, Tip};
-use addon_signer::journal::record::{Intent, Record};
 use addon_signer::ledger::{Intended, Ledger};
-use addon_signer::policy::{Approved, evaluate};
-use addon_signer::private_key::PrivateKey;
-use addon_signer::public_key::KeyKind;
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::issuer::Issuer;
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::identity::AddOnName;
+use addon_signer_core::journal::entry::{Entry, Hash, Tip};
+use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{Approved, evaluate};
+use addon_signer_core::timestamp::Timestamp;
 use ring::rand::SystemRandom;
 
 use super::support::rules::{mk_registry, mk_rules, mk_submission};

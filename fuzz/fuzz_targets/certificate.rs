@@ -7,8 +7,8 @@
 
 use std::sync::LazyLock;
 
-use addon_signer::ca::authority::Authority;
-use addon_signer::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_fuzz::gateway::{Gateway, NOW};
 use libfuzzer_sys::fuzz_target;
 use rustls_pki_types::CertificateDer;

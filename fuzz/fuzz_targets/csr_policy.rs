@@ -1,7 +1,7 @@
 //! Bytes as `spec.request`, and as the DER inside it. Possession must be proven, so approvals come from the seeds.
 #![no_main]
 
-use addon_signer::csr::CertificateRequest;
+use addon_signer_core::csr::CertificateRequest;
 use addon_signer_fuzz::{pem, submit};
 use libfuzzer_sys::fuzz_target;
 

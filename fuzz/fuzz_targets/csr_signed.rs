@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use addon_signer::csr::CertificateRequest;
+use addon_signer_core::csr::CertificateRequest;
 use addon_signer_fuzz::{ED25519, bits, pem, submit, tlv};
 use libfuzzer_sys::fuzz_target;
 use ring::signature::{Ed25519KeyPair, KeyPair};

@@ -3,7 +3,7 @@
 //! The input is text, line by line: a user template, a group template, a cluster, an addon, an agent, a common name.
 #![no_main]
 
-use addon_signer::identity::{Convention, PeerIdentity};
+use addon_signer_core::identity::{Convention, PeerIdentity};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use addon_signer::ca::authority::Authority;
-use addon_signer::ca::bundle::Bundle;
-use addon_signer::gateway::authz::identify;
-use addon_signer::identity::Convention;
-use addon_signer::timestamp::Timestamp;
-use addon_signer::trust::{SignerTrust, Trust};
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::gateway::authz::{Peer, identify};
+use addon_signer_core::identity::{Convention, PeerIdentity};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::{Route, SignerTrust, Trust};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519};
 use ring::signature::Ed25519KeyPair;
 use rustls_pki_types::CertificateDer;
@@ -88,4 +89,34 @@ fn signer(name: &str, client_anchors: Bundle) -> Arc<SignerTrust> {
         client_anchors,
         routes: Vec::new(),
     })
+}
+
+/// A caller of the golden CA's signer, with three routes of which one is a prefix of another.
+pub fn mk_peer() -> Peer {
+    let golden = Bundle::from_pem(GOLDEN_CA).expect("the golden CA");
+    let routes = ["/api", "/api/v1", "/push"].map(|path| Route {
+        path: path.to_owned(),
+        upstream: "http://backend".to_owned(),
+        methods: BTreeSet::from(["GET".to_owned()]),
+        max_body: 1,
+        timeout: Duration::from_secs(1),
+    });
+    let name = "spoke1";
+    let signer = SignerTrust { routes: routes.to_vec(), ..Arc::unwrap_or_clone(signer("golden", golden)) };
+    let identity = PeerIdentity {
+        cluster: name.parse().expect("a name"),
+        addon: "telemetry".parse().expect("a name"),
+        agent: "telemetry".parse().expect("a name"),
+    };
+    Peer {
+        user: signer.convention.user(&identity),
+        groups: signer.convention.groups(&identity.cluster, &identity.addon),
+        identity,
+        signer: Arc::new(signer),
+        issuer: "golden".to_owned(),
+        serial: "01".to_owned(),
+        not_before: NOW,
+        not_after: NOW,
+        client_cert: ":AA==:".to_owned(),
+    }
 }

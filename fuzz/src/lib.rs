@@ -3,13 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use addon_signer::csr::CertificateRequest;
-use addon_signer::identity::Convention;
-use addon_signer::policy::{Profile, SignerRules, Submission, evaluate};
-use addon_signer::public_key::KeyKind;
-use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use addon_signer_core::csr::CertificateRequest;
+use addon_signer_core::identity::Convention;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{Profile, SignerRules, Submission, evaluate};
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use x509_parser::prelude::{FromDer, X509Name};
 
 pub mod gateway;
@@ -54,7 +52,7 @@ fn check_subject(der: &[u8], user: &str, groups: &[String]) {
 
 /// One PEM block.
 pub fn pem(der: &[u8]) -> Vec<u8> {
-    let body = BASE64_STANDARD.encode(der);
+    let body = data_encoding::BASE64.encode(der);
     format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
 }
 

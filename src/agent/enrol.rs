@@ -16,12 +16,13 @@ use zeroize::Zeroizing;
 
 use super::api_error::{ApiError, Attempt, causes};
 use super::credentials::Credentials;
-use super::order::{Answer, MAX_REQUESTS, Order, TRUST_ANNOTATION};
+use super::order::{Answer, MAX_REQUESTS, Order};
 use super::plan::{Unusable, Usable, examine};
 use crate::clock::Clock;
-use crate::csr::build::BuildError;
-use crate::private_key::{KeyError, PrivateKey};
-use crate::public_key::KeyKind;
+use addon_signer_core::csr::build::BuildError;
+use addon_signer_core::keys::private::{KeyError, PrivateKey};
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 
 const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
@@ -67,7 +68,7 @@ pub enum EnrolError {
     Pending(String),
     /// The signer does not say how to recognise the gateway.
     #[error(
-        "the request {0} was signed without the annotation {TRUST_ANNOTATION}; is its signer served by addon-signer?"
+        "the request {0} was signed without the annotation {ANNOTATION_TRUST_BUNDLE}; is its signer served by addon-signer?"
     )]
     NoTrust(String),
     /// What was issued is not what was asked for.
@@ -142,7 +143,7 @@ impl Enroller {
         let object = self.order.object(self.order.wish().sign(&key, &rng)?);
         let attempt = Attempt { server: HUB, verb: "create", resource: RESOURCE };
         let created = answered(attempt, requests.create(&PostParams::default(), &object)).await?;
-        let pem = crate::pem::encode_private(&pkcs8);
+        let pem = addon_signer_core::encoding::pem::encode_private(&pkcs8);
         Ok(Pending { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 

@@ -19,8 +19,8 @@ use tokio_rustls::client::TlsStream;
 
 use super::api_error::causes;
 use super::plan::Usable;
-use crate::ca::bundle::{Bundle, Purpose};
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::timestamp::Timestamp;
 
 /// For connecting, asking and reading together.
 const ANSWER: Duration = Duration::from_secs(10);

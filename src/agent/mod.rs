@@ -27,8 +27,8 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use crate::clock::Clock;
-use crate::identity::{Convention, PeerIdentity};
-use crate::timestamp::Timestamp;
+use addon_signer_core::identity::{Convention, PeerIdentity};
+use addon_signer_core::timestamp::Timestamp;
 use credentials::Credentials;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};

@@ -7,15 +7,10 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use kube::api::ObjectMeta;
 
 use super::plan::Wanted;
-use crate::csr::build::Wish;
-use crate::identity::{AddOnName, ClusterName};
+use addon_signer_core::csr::build::Wish;
+use addon_signer_core::identity::{AddOnName, ClusterName};
+use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 
-/// OCM's label for the cluster of a request (`ocm` `pkg/registration/register/csr/csr.go`).
-const CLUSTER_LABEL: &str = "open-cluster-management.io/cluster-name";
-/// OCM's label for the addon of a request.
-const ADDON_LABEL: &str = "open-cluster-management.io/addon-name";
-/// Where the hub puts the anchors of the gateway, in the same write as the certificate.
-pub(crate) const TRUST_ANNOTATION: &str = "addon-signer.io/trust-bundle";
 /// OCM's own agent stops at this many requests of one cluster and addon.
 pub(crate) const MAX_REQUESTS: usize = 10;
 
@@ -43,8 +38,8 @@ impl Order {
     /// The object as OCM's registration agent makes it, without `key encipherment`, which EC keys do not do.
     pub(crate) fn object(&self, request_pem: String) -> CertificateSigningRequest {
         let labels = BTreeMap::from([
-            (CLUSTER_LABEL.to_owned(), self.cluster.to_string()),
-            (ADDON_LABEL.to_owned(), self.addon.to_string()),
+            (LABEL_CLUSTER_NAME.to_owned(), self.cluster.to_string()),
+            (LABEL_ADDON_NAME.to_owned(), self.addon.to_string()),
         ]);
         CertificateSigningRequest {
             metadata: ObjectMeta {
@@ -64,7 +59,7 @@ impl Order {
     }
 
     pub(crate) fn label_selector(&self) -> String {
-        format!("{CLUSTER_LABEL}={},{ADDON_LABEL}={}", self.cluster, self.addon)
+        format!("{LABEL_CLUSTER_NAME}={},{LABEL_ADDON_NAME}={}", self.cluster, self.addon)
     }
 
     /// Whether the cluster itself made this request. Anybody can set labels; the groups are the API server's word.
@@ -103,7 +98,7 @@ impl Answer {
         let annotations = request.metadata.annotations.as_ref();
         certificate.map_or(Self::Pending, |certificate| Self::Issued {
             certificate: certificate.0.clone(),
-            bundle: annotations.and_then(|all| all.get(TRUST_ANNOTATION)).cloned(),
+            bundle: annotations.and_then(|all| all.get(ANNOTATION_TRUST_BUNDLE)).cloned(),
         })
     }
 }
@@ -111,12 +106,12 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Convention;
+    use addon_signer_core::identity::Convention;
     use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
     use serde_json::json;
 
     fn order() -> Order {
-        let identity = crate::identity::PeerIdentity {
+        let identity = addon_signer_core::identity::PeerIdentity {
             cluster: "cluster1".parse().unwrap(),
             addon: "telemetry".parse().unwrap(),
             agent: "telemetry".parse().unwrap(),

@@ -12,10 +12,11 @@ use x509_parser::prelude::FromDer;
 use zeroize::Zeroizing;
 
 use super::credentials::{CERTIFICATE, Credentials, KEY};
-use crate::ca::bundle::{Bundle, BundleError};
-use crate::identity::{Convention, PeerIdentity};
-use crate::private_key::{KeyError, PrivateKey};
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::bundle::{Bundle, BundleError};
+use addon_signer_core::encoding::pem;
+use addon_signer_core::identity::{Convention, PeerIdentity};
+use addon_signer_core::keys::private::{KeyError, PrivateKey};
+use addon_signer_core::timestamp::Timestamp;
 
 /// Renewal is due at a point of a certificate's life that is drawn for it from this range, in ten-thousandths: a fleet
 /// that enrolled in one minute renews spread over a tenth of the life.
@@ -144,13 +145,13 @@ pub fn examine(
     if let Some((name, _)) = credentials.files().into_iter().find(|(_, bytes)| bytes.trim_ascii().is_empty()) {
         return Err(Unusable::Absent(name));
     }
-    let chain = crate::pem::certificates(&credentials.certificate).ok_or(Unusable::Certificate)?;
+    let chain = pem::certificates(&credentials.certificate).ok_or(Unusable::Certificate)?;
     let certificate = chain.into_iter().next().ok_or(Unusable::Certificate)?;
     let (rest, leaf) = X509Certificate::from_der(&certificate).map_err(|_| Unusable::Certificate)?;
     if !rest.is_empty() {
         return Err(Unusable::Certificate);
     }
-    let pkcs8 = decode_key(&credentials.key)?;
+    let pkcs8 = pem::decode_private(&credentials.key).ok_or(Unusable::Key(KeyError::Unreadable))?;
     let key = PrivateKey::from_pkcs8(&pkcs8, rng).map_err(Unusable::Key)?;
     if key.public_key_der() != leaf.public_key().raw {
         return Err(Unusable::KeyMismatch);
@@ -167,13 +168,6 @@ pub fn examine(
     let bundle = Bundle::from_pem(&credentials.bundle)?;
     let renew_at = renewal(&certificate, not_before, not_after);
     Ok(Usable { certificate, pkcs8, bundle, renew_at, not_after })
-}
-
-fn decode_key(pem: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unusable> {
-    let mut buffer = Zeroizing::new(vec![0_u8; pem.len()]);
-    let unreadable = || Unusable::Key(KeyError::Unreadable);
-    let (label, der) = der::pem::decode(pem, &mut buffer).map_err(|_| unreadable())?;
-    if label == "PRIVATE KEY" { Ok(Zeroizing::new(der.to_vec())) } else { Err(unreadable()) }
 }
 
 fn check_identity(leaf: &X509Certificate<'_>, wanted: &Wanted) -> Result<(), Unusable> {

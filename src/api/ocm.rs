@@ -6,29 +6,15 @@
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
-use crate::identity::AddOnKey;
-use crate::registry::Revocation;
-use crate::timestamp::Timestamp;
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::names::{ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED};
+use addon_signer_core::registry::Revocation;
+use addon_signer_core::timestamp::Timestamp;
 
 /// API group of ManagedCluster.
 pub const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
 /// API group of ManagedClusterAddOn.
 pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
-
-/// On a ManagedClusterAddOn: its agents get no certificate and do not pass the gateway. See [`is_suspended`].
-pub const ANNOTATION_SUSPENDED: &str = "addon-signer.io/suspended";
-/// On a ManagedClusterAddOn: certificates of its agents that begin before this time are dead. See [`revocation`].
-pub const ANNOTATION_REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
-/// On a ManagedClusterAddOn: who asked for [`ANNOTATION_REVOKE_BEFORE`], as `certs revoke` writes it: that time, a space, the user.
-pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
-/// On a CSR: the serving anchors (PEM) that the agent must trust, written together with the certificate.
-pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
-/// On a CSR made by OCM's gRPC proxy: the user on whose behalf it was made.
-pub const ANNOTATION_CSR_USER: &str = "open-cluster-management.io/csr-user";
-/// Label of a CSR: the cluster. A hint only, anybody can set it.
-pub const LABEL_CLUSTER_NAME: &str = "open-cluster-management.io/cluster-name";
-/// Label of a CSR: the addon. A hint only, anybody can set it.
-pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
 
 /// The longest user that is taken over from an annotation; Kubernetes' own names are shorter.
 const USER_MAX: usize = 256;

@@ -8,13 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::api::manager::status_managers;
 use crate::api::ocm::AddOnApi;
+use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 
 /// The field manager of what the hub writes into the status of a ManagedClusterAddOn.
 pub const FIELD_MANAGER: &str = "addon-signer";
 /// Condition type of a ManagedClusterAddOn: the hub has set up the addon's registration.
 pub const CONDITION_REGISTRATION_APPLIED: &str = "RegistrationApplied";
-/// Condition type of a ManagedClusterAddOn: false while the hub leaves its registrations to a program that keeps changing them.
-pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
 /// Reason of [`CONDITION_ADDON_REGISTERED`], and of the condition of an AddOnSigner that counts them.
 pub const REASON_TAKEN_AWAY: &str = "TakenAway";
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec};
 use crate::api::units::{parse_duration, parse_quantity};
-use crate::identity::Convention;
-use crate::policy::{GATEWAY_SERVING_SIGNER, MIN_LIFETIME, SignerRules};
-use crate::public_key::KeyKind;
-use crate::trust::Route;
+use addon_signer_core::identity::Convention;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{GATEWAY_SERVING_SIGNER, MIN_LIFETIME, SignerRules};
+use addon_signer_core::trust::Route;
 
 /// The longest life of an agent's certificate, whatever the configuration says: a year, as the schema says too.
 const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
@@ -88,7 +88,8 @@ fn rules(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<SignerRules
     let identity = &spec.identity;
     let convention = Convention::new(&identity.user, &identity.groups, &identity.dns_names)
         .map_err(|error| invalid("identity", &error.to_string()))?;
-    let addons = spec.add_ons.iter().map(|name| name.parse()).collect::<Result<_, crate::identity::IdentityError>>();
+    let addons =
+        spec.add_ons.iter().map(|name| name.parse()).collect::<Result<_, addon_signer_core::identity::IdentityError>>();
     let shortest = duration("certificate.duration", &spec.certificate.duration)?;
     let longest = duration("certificate.maxDuration", &spec.certificate.max_duration)?;
     if shortest < MIN_LIFETIME || shortest > longest {

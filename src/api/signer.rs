@@ -353,8 +353,8 @@ fn default_timeout() -> String {
 
 impl KeyKind {
     /// The core's kind.
-    pub fn kind(self) -> crate::public_key::KeyKind {
-        use crate::public_key::KeyKind as Core;
+    pub fn kind(self) -> addon_signer_core::keys::public::KeyKind {
+        use addon_signer_core::keys::public::KeyKind as Core;
         match self {
             Self::EcdsaP256 => Core::EcdsaP256,
             Self::EcdsaP384 => Core::EcdsaP384,
@@ -368,8 +368,8 @@ impl KeyKind {
 
 impl AuthorityKeyKind {
     /// The core's kind.
-    pub fn kind(self) -> crate::public_key::KeyKind {
-        use crate::public_key::KeyKind as Core;
+    pub fn kind(self) -> addon_signer_core::keys::public::KeyKind {
+        use addon_signer_core::keys::public::KeyKind as Core;
         match self {
             Self::EcdsaP256 => Core::EcdsaP256,
             Self::EcdsaP384 => Core::EcdsaP384,

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 const PEER: &str = "192.0.2.7:4711";
 
@@ -86,7 +86,7 @@ fn grants_authorities_and_standing_are_always_written() {
     let change = || StandingChange {
         cluster: "c1".parse().unwrap(),
         addon: "a1".parse().unwrap(),
-        change: crate::registry::Standing::Resumed,
+        change: addon_signer_core::registry::Standing::Resumed,
         cause: None,
     };
     audited(&disk, |audit, _| {
@@ -106,7 +106,7 @@ fn connections_of_one_addon_do_not_hide_those_of_another() {
     let disk = Disk::of(1_000_000);
     let identity = |cluster: &str| {
         let addon: AddOnName = "a1".parse().unwrap();
-        let agent = crate::identity::AgentName::of_addon(&addon);
+        let agent = addon_signer_core::identity::AgentName::of_addon(&addon);
         PeerIdentity { cluster: cluster.parse().unwrap(), addon, agent }
     };
     audited(&disk, |audit, _| {

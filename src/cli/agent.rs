@@ -13,7 +13,7 @@ use crate::agent::gateway::Gateway;
 use crate::agent::store::Store;
 use crate::agent::{Agent, Outcome, Settings, Timing};
 use crate::clock::Clock;
-use crate::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
+use addon_signer_core::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
 
 /// Keep an addon's client certificate valid on a managed cluster.
 #[derive(Debug, Clone, Args)]

@@ -16,9 +16,10 @@ use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use crate::clock::Clock;
 use crate::hub::serving_report::ServingReport;
-use crate::hub::store::{ANNOTATION_ROTATE, SERVING_CONFIG_MAP, STATUS_KEY};
+use crate::hub::store::{SERVING_CONFIG_MAP, STATUS_KEY};
 use crate::output::{self, Format, print, print_json, table};
-use crate::timestamp::Timestamp;
+use addon_signer_core::names::ANNOTATION_ROTATE;
+use addon_signer_core::timestamp::Timestamp;
 
 /// How often `--watch` looks.
 const LOOK: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::ledger::query::Query;
 use crate::ledger::view::{Certificate, Details, Page};
 use crate::ledger::{Location, Reader, answer};
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Look at every certificate that was issued, revoke those of an addon, check the ledger, move what is over out of it.
 #[derive(Debug, Clone, Subcommand)]

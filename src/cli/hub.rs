@@ -14,7 +14,7 @@ use crate::api::units::{UnitError, parse_duration};
 use crate::app::{HubOptions, HubProcess, InventoryOptions};
 use crate::clock::Clock;
 use crate::ledger::Location;
-use crate::rate::Rate;
+use addon_signer_core::rate::Rate;
 
 /// Run the signer and the gateway on the hub.
 #[derive(Debug, Clone, Args)]

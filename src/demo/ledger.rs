@@ -6,7 +6,7 @@ use crate::ledger::query::{Filter, Query, Standing};
 use crate::ledger::verify::{Check, verify};
 use crate::ledger::view::State;
 use crate::ledger::{Location, Reader};
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// How long the hub takes at most to note what it has published.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(2);

@@ -8,10 +8,7 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep};
-
-use super::authz::Peer;
-use super::session::InFlight;
+use tokio::time::Instant;
 
 /// What a response's body may be.
 pub(super) type OutBody = UnsyncBoxBody<Bytes, BodyError>;
@@ -136,70 +133,24 @@ impl Body for Upload {
 pub(super) struct Pace(Mutex<Option<Instant>>);
 
 impl Pace {
+    /// The client has a piece to take now.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(Instant::now()))))
+    }
+
+    /// The client is given a piece.
+    pub(super) fn given(&self) {
+        *lock(&self.0) = Some(Instant::now());
+    }
+
+    /// The client has taken the piece that it was given; whether there was one.
+    pub(super) fn taken(&self) -> bool {
+        lock(&self.0).take().is_some()
+    }
+
     /// How long the client has been taking the last piece; zero when the upstream is to move.
     pub(super) fn waits_for_client(&self) -> Duration {
         lock(&self.0).map_or(Duration::ZERO, |since| since.elapsed())
-    }
-}
-
-/// A response's body on its way to the client.
-pub(super) struct Download {
-    inner: Incoming,
-    timeout: Duration,
-    timer: Pin<Box<Sleep>>,
-    pace: Arc<Pace>,
-    peer: Arc<Peer>,
-    _in_flight: InFlight,
-}
-
-impl Download {
-    pub(super) fn new(inner: Incoming, timeout: Duration, peer: Arc<Peer>, in_flight: InFlight) -> Self {
-        let pace = Arc::new(Pace(Mutex::new(Some(Instant::now()))));
-        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), pace, peer, _in_flight: in_flight }
-    }
-
-    pub(super) fn pace(&self) -> &Arc<Pace> {
-        &self.pace
-    }
-
-    fn fail(&self, error: BodyError) -> BodyError {
-        let identity = &self.peer.identity;
-        let (cluster, addon, agent) = (&identity.cluster, &identity.addon, &identity.agent);
-        tracing::warn!(%cluster, %addon, %agent, %error, "An upstream's response broke off");
-        error
-    }
-}
-
-impl Body for Download {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        // The client has taken the last piece: the upstream's time starts.
-        if lock(&this.pace.0).take().is_some() {
-            this.timer.as_mut().reset(Instant::now() + this.timeout);
-        }
-        match Pin::new(&mut this.inner).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                *lock(&this.pace.0) = Some(Instant::now());
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.fail(BodyError::Upstream(error.to_string()))))),
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => {
-                ready!(this.timer.as_mut().poll(cx));
-                Poll::Ready(Some(Err(this.fail(BodyError::Stalled(this.timeout)))))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): before the first configuration, and
 //!   whenever there is none, connections are closed as they come.
-//! - A certificate is an identity only of the addon whose CA signed it (I14): [`authz::identify`].
+//! - A certificate is an identity only of the addon whose CA signed it (I14): [`addon_signer_core::gateway::authz::identify`].
 //! - No session outlives its credential by more than 2 s (I15): each request is checked, and each connection checks itself
 //!   once a second and ends when its identity has lost trust, standing or life, whatever is in flight on it.
 //!
@@ -26,17 +26,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
 use crate::clock::Clock;
-use crate::registry::SharedRegistry;
-use crate::sighting::Seen;
-use crate::trust::Trust;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::sighting::Seen;
+use addon_signer_core::trust::Trust;
 
 mod accept;
-pub mod authz;
 mod body;
 mod connection;
+mod download;
 mod handshake;
-mod headers;
-mod path;
 mod problem;
 mod proxy;
 mod routes;
@@ -44,6 +42,7 @@ pub mod serving;
 mod session;
 mod stats;
 mod tls;
+mod upstream;
 
 pub use stats::{Counter, GatewayStats};
 
@@ -174,7 +173,7 @@ impl Gateway {
     ) -> Result<(), GatewayError> {
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::Shared {
-            upstreams: proxy::upstream_client(&self.limits),
+            upstreams: upstream::upstream_client(&self.limits),
             in_effect,
             registry: inputs.registry,
             clock: inputs.clock.clone(),

@@ -7,8 +7,8 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 use super::body::{OutBody, full};
-use super::path::PathError;
-use super::session::NoStanding;
+use addon_signer_core::gateway::access::{NoAccess, NoStanding};
+use addon_signer_core::gateway::path::PathError;
 
 /// Where the types of problems are named; the last part is the name.
 const TYPES: &str = "https://addon-signer.io/problems/";
@@ -25,12 +25,8 @@ pub(super) enum Refusal {
     Path(#[from] PathError),
     #[error("there is nothing at that path")]
     NotFound,
-    #[error("the path belongs to the addon {0:?}, not to the caller's")]
-    AnotherAddOn(String),
-    #[error("no route of the addon matches the path")]
-    NoRoute,
-    #[error("the method is not one of {0}")]
-    Method(String),
+    #[error(transparent)]
+    NoAccess(#[from] NoAccess),
     #[error("upgrades are not supported")]
     Upgrade,
     #[error("the request's body is larger than {0} bytes")]
@@ -64,9 +60,9 @@ impl Refusal {
             Self::NoStanding(cause) => cause.reason(),
             Self::Path(_) => "PathNotAllowed",
             Self::NotFound => "NotFound",
-            Self::AnotherAddOn(_) => "AnotherAddOn",
-            Self::NoRoute => "NoRoute",
-            Self::Method(_) => "MethodNotAllowed",
+            Self::NoAccess(NoAccess::AnotherAddOn(_)) => "AnotherAddOn",
+            Self::NoAccess(NoAccess::NoRoute) => "NoRoute",
+            Self::NoAccess(NoAccess::Method(_)) => "MethodNotAllowed",
             Self::Upgrade => "UpgradeNotSupported",
             Self::TooLarge(_) => "BodyTooLarge",
             Self::ClientSlow(_) => "ClientSlow",
@@ -97,9 +93,13 @@ impl Refusal {
             Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
             Self::Path(_) => (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is nothing here"),
-            Self::AnotherAddOn(_) => (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon"),
-            Self::NoRoute => (StatusCode::NOT_FOUND, "no-route", "The addon has no such route"),
-            Self::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here"),
+            Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
+                (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon")
+            }
+            Self::NoAccess(NoAccess::NoRoute) => (StatusCode::NOT_FOUND, "no-route", "The addon has no such route"),
+            Self::NoAccess(NoAccess::Method(_)) => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here")
+            }
             Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "Upgrades are not supported"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
             Self::ClientSlow(_) => (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time"),
@@ -121,9 +121,11 @@ impl Refusal {
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
             Self::Path(error) => error.to_string(),
             Self::NotFound => "known are /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),
-            Self::AnotherAddOn(_) => "use /addons/<addon>/ with the addon of the certificate".to_owned(),
-            Self::NoRoute => "the AddOnSigner's gateway.routes name what there is".to_owned(),
-            Self::Method(allowed) => format!("allowed here: {allowed}"),
+            Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
+                "use /addons/<addon>/ with the addon of the certificate".to_owned()
+            }
+            Self::NoAccess(NoAccess::NoRoute) => "the AddOnSigner's gateway.routes name what there is".to_owned(),
+            Self::NoAccess(NoAccess::Method(allowed)) => format!("allowed here: {allowed}"),
             Self::Upgrade => "send the request without an Upgrade header".to_owned(),
             Self::TooLarge(max) => format!("at most {max} bytes are allowed here"),
             Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),
@@ -147,7 +149,7 @@ impl Refusal {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        if let Self::Method(allowed) = self
+        if let Self::NoAccess(NoAccess::Method(allowed)) = self
             && let Ok(allowed) = HeaderValue::from_str(allowed)
         {
             headers.insert(ALLOW, allowed);

@@ -8,38 +8,18 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{HOST, HeaderValue, UPGRADE};
 use hyper::http::uri::{Parts, PathAndQuery};
 use hyper::{Request, Response, Uri, Version};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::ResponseFuture;
 use tokio::time::Instant;
 
-use super::Limits;
-use super::authz::Peer;
-use super::body::{BodyError, Download, OutBody, Progress, Turn, Upload};
-use super::headers;
-use super::path::SafePath;
+use super::body::{BodyError, OutBody, Progress, Turn, Upload};
+use super::download::Download;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
-use crate::trust::Route;
-
-/// Upstream connections, pooled by host.
-pub(super) type UpstreamClient = Client<HttpConnector, Upload>;
-
-const POOL_IDLE: Duration = Duration::from_secs(30);
-const POOL_PER_HOST: usize = 128;
-
-/// The one client for all upstreams.
-pub(super) fn upstream_client(limits: &Limits) -> UpstreamClient {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(limits.connect_timeout));
-    Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_max_idle_per_host(POOL_PER_HOST)
-        .build(connector)
-}
+use addon_signer_core::gateway::access;
+use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::headers;
+use addon_signer_core::gateway::path::SafePath;
+use addon_signer_core::trust::Route;
 
 /// A request below `/addons/`, on its way.
 pub(super) struct Forward<'f> {
@@ -52,14 +32,7 @@ pub(super) struct Forward<'f> {
 impl Forward<'_> {
     /// Checks the request against the addon's routes and passes it on.
     pub(super) async fn send(self, request: Request<Incoming>) -> Result<Response<OutBody>, Refusal> {
-        let asked = self.path.segments().get(1).copied().unwrap_or_default().to_owned();
-        if asked != self.peer.identity.addon.as_str() {
-            return Err(Refusal::AnotherAddOn(asked));
-        }
-        let (route, rest) = self.path.route(2, &self.peer.signer.routes).ok_or(Refusal::NoRoute)?;
-        if !route.methods.contains(request.method().as_str()) {
-            return Err(Refusal::Method(route.methods.iter().cloned().collect::<Vec<_>>().join(", ")));
-        }
+        let (route, rest) = access::route(&self.peer, request.method(), self.path)?;
         if request.headers().contains_key(UPGRADE) {
             return Err(Refusal::Upgrade);
         }

@@ -7,12 +7,13 @@ use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderValue, 
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use serde::Serialize;
 
-use super::authz::Peer;
 use super::body::{OutBody, full};
-use super::path::SafePath;
 use super::problem::Refusal;
 use super::proxy::Forward;
 use super::session::{InFlight, Session};
+use addon_signer_core::gateway::access::NoAccess;
+use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::path::SafePath;
 
 /// Answers one request; who asks is decided first, for every request anew.
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
@@ -56,7 +57,7 @@ async fn dispatch(
 
 fn read_only(request: &Request<Incoming>) -> Result<(), Refusal> {
     let allowed = [Method::GET, Method::HEAD].contains(request.method());
-    if allowed { Ok(()) } else { Err(Refusal::Method("GET, HEAD".to_owned())) }
+    if allowed { Ok(()) } else { Err(NoAccess::Method("GET, HEAD".to_owned()).into()) }
 }
 
 /// The answer of `GET /v1/whoami`: names that scripts depend on.

@@ -25,14 +25,14 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::ca::bundle::{BundleError, Purpose};
 use crate::clock::Clock;
-use crate::csr::build::{BuildError, Wish};
-use crate::policy::{GATEWAY_COMMON_NAME, GATEWAY_SERVING_SIGNER};
-use crate::private_key::{KeyError, PrivateKey};
-use crate::public_key::KeyKind;
-use crate::timestamp::Timestamp;
-use crate::trust::Trust;
+use addon_signer_core::ca::bundle::{BundleError, Purpose};
+use addon_signer_core::csr::build::{BuildError, Wish};
+use addon_signer_core::keys::private::{KeyError, PrivateKey};
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{GATEWAY_COMMON_NAME, GATEWAY_SERVING_SIGNER};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Trust;
 
 /// How long one request is waited for. A new one is made then: the old may have been deleted, or never be approved.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -182,7 +182,7 @@ async fn obtain(
     let name = create(requests, pem.into_bytes()).await?;
     let answer = tokio::time::timeout(PATIENCE, wait(requests, &name)).await;
     let pem = answer.map_err(|_| ServingError::Unanswered(name.clone()))??;
-    let read = crate::pem::certificates(&pem).unwrap_or_default();
+    let read = addon_signer_core::encoding::pem::certificates(&pem).unwrap_or_default();
     let [leaf] = read.as_slice() else { return Err(ServingError::Unreadable(name)) };
     let snapshot = Arc::clone(&trust.borrow());
     let (issuer, renew_at) = check(leaf, &name, &key, names, &snapshot, clock.now())?;

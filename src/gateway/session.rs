@@ -10,17 +10,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::authz::{self, NotAnIdentity, Peer};
 use super::body::Pace;
-use super::proxy::UpstreamClient;
 use super::stats::GatewayStats;
 use super::tls::InEffect;
+use super::upstream::UpstreamClient;
 use super::{Clock, Limits, SharedRegistry};
 use crate::audit::{Audit, Caller};
-use crate::registry::NotRegistered;
-use crate::sighting::{Seen, Sighting, Visit};
-use crate::timestamp::Timestamp;
-use crate::trust::Trust;
+use addon_signer_core::gateway::access::{self, NoStanding};
+use addon_signer_core::gateway::authz::{self, Peer};
+use addon_signer_core::sighting::{Seen, Sighting, Visit};
+use addon_signer_core::trust::Trust;
 
 /// What all connections share.
 pub(super) struct Shared {
@@ -32,44 +31,6 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) stats: Arc<GatewayStats>,
     pub(super) upstreams: UpstreamClient,
-}
-
-/// Why a connection's holder may not ask for anything.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoStanding {
-    #[error("nobody is trusted at the moment")]
-    NothingInEffect,
-    #[error(transparent)]
-    NotAnIdentity(#[from] NotAnIdentity),
-    #[error("{} has no standing: {cause}", peer.identity)]
-    NotRegistered { peer: Arc<Peer>, cause: NotRegistered },
-    /// It may have another certificate, and not use this one.
-    #[error("the certificate of {} is revoked: it counts from {}, and those from before {before} are dead", peer.identity, peer.not_before)]
-    Revoked { peer: Arc<Peer>, before: Timestamp },
-}
-
-impl NoStanding {
-    /// Whether asking again may help: nothing is known yet, and nothing was refused.
-    pub(super) fn is_not_ready(&self) -> bool {
-        matches!(self, Self::NotRegistered { cause: NotRegistered::NotReady, .. })
-    }
-
-    /// CamelCase name for the audit log.
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::NothingInEffect => "NotConfigured",
-            Self::NotAnIdentity(cause) => cause.reason(),
-            Self::NotRegistered { cause, .. } => cause.reason(),
-            Self::Revoked { .. } => "CertificateRevoked",
-        }
-    }
-
-    fn peer(&self) -> Option<&Peer> {
-        match self {
-            Self::NotRegistered { peer, .. } | Self::Revoked { peer, .. } => Some(peer),
-            Self::NothingInEffect | Self::NotAnIdentity(_) => None,
-        }
-    }
 }
 
 /// A peer under the snapshot by which it was identified.
@@ -135,16 +96,8 @@ impl Session {
 
     fn decide(&self) -> Result<Arc<Peer>, NoStanding> {
         let peer = self.identify()?;
-        let (cluster, addon) = (&peer.identity.cluster, &peer.identity.addon);
-        let found = self
-            .shared
-            .registry
-            .read(|registry| registry.check(cluster, addon).map(|()| registry.revoked_before(cluster, addon)));
-        match found {
-            Err(cause) => Err(NoStanding::NotRegistered { peer, cause }),
-            Ok(Some(before)) if peer.not_before < before => Err(NoStanding::Revoked { peer, before }),
-            Ok(_) => Ok(peer),
-        }
+        self.shared.registry.read(|registry| access::standing(&peer, registry))?;
+        Ok(peer)
     }
 
     /// Identifies anew when the snapshot has changed; otherwise only time can have changed the answer.

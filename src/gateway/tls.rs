@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::listener;
-use crate::trust::Trust;
+use addon_signer_core::trust::Trust;
 
 /// ALPN names (RFC 7301), the preferred one first.
 pub(super) const H2: &[u8] = b"h2";

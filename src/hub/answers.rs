@@ -8,10 +8,10 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
-use crate::api::ocm::ANNOTATION_TRUST_BUNDLE;
-use crate::ca::issuer::Issued;
 use crate::hub::plan::WAITS;
 use crate::hub::signer::SignerError;
+use addon_signer_core::ca::issuer::Issued;
+use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 
 /// How a request ends badly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

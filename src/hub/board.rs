@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use crate::api::rules::SignerConfig;
 use crate::hub::keeper::LineState;
-use crate::timestamp::Timestamp;
-use crate::trust::{SignerTrust, Trust};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::{SignerTrust, Trust};
 
 /// Shared by the supervisor and all keepers.
 #[derive(Debug, Clone)]

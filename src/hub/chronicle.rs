@@ -10,9 +10,9 @@ mod notes;
 
 pub(crate) use notes::{Notes, keep_seen};
 
-use crate::ca::line::{Line, State};
-use crate::journal::record::{AuthorityStep, Record};
 use crate::ledger::{Ledger, LedgerError};
+use addon_signer_core::ca::line::{Line, State};
+use addon_signer_core::journal::record::{AuthorityStep, Record};
 
 /// What the ledger knows of one line of authorities.
 pub(crate) struct LineRecord {
@@ -82,8 +82,9 @@ impl LineRecord {
 }
 
 fn steps(line: &Line) -> BTreeMap<String, String> {
-    let of =
-        |member: &crate::ca::line::Member| (member.authority.id().to_owned(), step(member.state).name().to_owned());
+    let of = |member: &addon_signer_core::ca::line::Member| {
+        (member.authority.id().to_owned(), step(member.state).name().to_owned())
+    };
     line.members().iter().map(of).collect()
 }
 

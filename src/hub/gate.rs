@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::ca::line::Line;
 use crate::hub::board::Board;
-use crate::timestamp::Timestamp;
-use crate::trust::Trust;
+use addon_signer_core::ca::line::Line;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Trust;
 
 /// Who must trust a Next authority before it signs.
 pub enum Gate {

@@ -20,12 +20,12 @@ use zeroize::Zeroizing;
 use crate::api::words;
 use crate::clock::Clock;
 use crate::hub::lease::Leading;
-use crate::journal::entry::Tip;
-use crate::journal::head::{Head, HeadError};
-use crate::journal::record::Record;
 use crate::ledger::{Health, Ledger, LedgerError, Location};
-use crate::private_key::{KeyError, PrivateKey};
-use crate::public_key::KeyKind;
+use addon_signer_core::journal::entry::Tip;
+use addon_signer_core::journal::head::{Head, HeadError};
+use addon_signer_core::journal::record::Record;
+use addon_signer_core::keys::private::{KeyError, PrivateKey};
+use addon_signer_core::keys::public::KeyKind;
 
 /// Secret and ConfigMap of the ledger.
 pub(crate) const LEDGER_OBJECT: &str = "addon-signer-ledger";

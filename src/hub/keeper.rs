@@ -13,9 +13,6 @@ mod steps;
 use crate::api::rules::AuthorityPlan;
 use crate::api::words;
 use crate::audit::Audit;
-use crate::ca::authority::AuthorityError;
-use crate::ca::bundle::Bundle;
-use crate::ca::line::{Evidence, Line, Step};
 use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
@@ -25,8 +22,11 @@ use crate::hub::lease::Leading;
 use crate::hub::serving_report;
 use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
 use crate::ledger::LedgerError;
-use crate::private_key::KeyError;
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::authority::AuthorityError;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::line::{Evidence, Line, Step};
+use addon_signer_core::keys::private::KeyError;
+use addon_signer_core::timestamp::Timestamp;
 
 /// How often a line is looked at when nothing happens: time passes, and evidence with it.
 const ROUND: Duration = Duration::from_secs(15);
@@ -134,7 +134,7 @@ pub enum KeeperError {
     Key(#[from] KeyError),
     /// The line has no anchor.
     #[error(transparent)]
-    Bundle(#[from] crate::ca::bundle::BundleError),
+    Bundle(#[from] addon_signer_core::ca::bundle::BundleError),
     /// The report could not be written as JSON.
     #[error("the report of the line could not be written: {0}")]
     Report(#[from] serde_json::Error),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::ResourceExt;
 
-use crate::api::ocm::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
-use crate::policy::{Approved, Refusal, Submission};
-use crate::timestamp::Timestamp;
+use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
+use addon_signer_core::policy::{Approved, Refusal, Submission};
+use addon_signer_core::timestamp::Timestamp;
 
 /// The condition that says that a request waits because its identity had too many certificates.
 pub const RATE_LIMITED: &str = "RateLimited";
@@ -138,7 +138,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff;
 
-    use crate::registry::NotRegistered;
+    use addon_signer_core::registry::NotRegistered;
 
     const MODE: Mode = Mode { approves: true, retention: Duration::from_secs(600) };
     const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);

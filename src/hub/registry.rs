@@ -21,8 +21,11 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::chronicle::Notes;
 use crate::hub::discovery::served_version;
 use crate::hub::registrations::{Seen, trim};
-use crate::identity::{AddOnKey, AddOnName, ClusterName};
-use crate::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange};
+use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
+use addon_signer_core::names::ANNOTATION_SUSPENDED;
+use addon_signer_core::registry::{
+    AddOn, AddOnFacts, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
+};
 
 /// The registry, and where changes of standing are told.
 #[derive(Clone)]
@@ -40,7 +43,7 @@ impl Recorded {
         self.write_by("", change);
     }
 
-    /// What follows from an addon whose [`ocm::ANNOTATION_SUSPENDED`] that program wrote.
+    /// What follows from an addon whose [`ANNOTATION_SUSPENDED`] that program wrote.
     fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
         // Told after the lock is given back: requests wait for it.
         for change in self.registry.write(change) {
@@ -218,7 +221,7 @@ fn record_cluster(registry: &Recorded, object: &DynamicObject) {
 
 fn record_addon(registry: &Recorded, object: &DynamicObject) {
     if let Some((cluster, addon, found)) = addon_entry(object) {
-        registry.write_by(annotator(&object.metadata, ocm::ANNOTATION_SUSPENDED), |registry| {
+        registry.write_by(annotator(&object.metadata, ANNOTATION_SUSPENDED), |registry| {
             registry.put_addon(cluster, addon, Some(found))
         });
     }

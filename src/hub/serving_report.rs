@@ -6,9 +6,9 @@ use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 
 use crate::api::status::{AuthorityStatus, RotationStatus};
-use crate::ca::line::Line;
 use crate::hub::status::{authorities, rotation};
 use crate::hub::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use addon_signer_core::ca::line::Line;
 
 /// The serving line's report, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

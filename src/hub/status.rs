@@ -11,10 +11,10 @@ use crate::api::status::{
     CONDITION_REGISTERED, CONDITION_ROTATING, RotationPhase, RotationStatus,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec};
-use crate::ca::line::{Line, State};
 use crate::hub::keeper::LineState;
 use crate::hub::registrations::report::Told;
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::line::{Line, State};
+use addon_signer_core::timestamp::Timestamp;
 
 /// Whether the object can be served, or its reason and sentence.
 pub type Validity = Result<(), (&'static str, String)>;

@@ -15,21 +15,16 @@ use ring::rand::SystemRandom;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::ca::authority::Authority;
-use crate::ca::bundle::Bundle;
-use crate::ca::issuer::Issuer;
-use crate::ca::line::{Line, Member};
-use crate::private_key::PrivateKey;
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::issuer::Issuer;
+use addon_signer_core::ca::line::{Line, Member};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::names::{ANNOTATION_ROTATE, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::timestamp::Timestamp;
 
 /// The type of the Secrets that hold authorities.
 pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
-/// Label: `client` or `serving`.
-pub const LABEL_LINE: &str = "addon-signer.io/line";
-/// Label: the AddOnSigner whose client authorities these are.
-pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
-/// Annotation by which an administrator asks for a rotation: any text that was not there before.
-pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
 /// The ConfigMap with the serving anchors.
 pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
 /// Key of the anchors in both kinds of ConfigMaps.
@@ -311,7 +306,7 @@ fn data(
         let key = match (keys.get(&name), new_key) {
             (Some(key), _) => key.clone(),
             (None, Some(pkcs8)) if newest == Some(id) => {
-                ByteString(crate::pem::encode_private(pkcs8).as_bytes().to_vec())
+                ByteString(addon_signer_core::encoding::pem::encode_private(pkcs8).as_bytes().to_vec())
             }
             (None, _) => continue,
         };
@@ -359,7 +354,7 @@ fn read(secret: WipedSecret) -> Result<StoredLine, String> {
 }
 
 fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
-    let authority = match crate::pem::certificates(pem).as_deref() {
+    let authority = match addon_signer_core::encoding::pem::certificates(pem).as_deref() {
         Some([certificate]) => Authority::from_der(certificate).map_err(|error| error.to_string())?,
         _ => return Err("it is not one certificate".to_owned()),
     };
@@ -368,7 +363,7 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
     }
     Ok(Member {
         authority,
-        state: stored.state.parse().map_err(|error: crate::ca::line::UnknownState| error.to_string())?,
+        state: stored.state.parse().map_err(|error: addon_signer_core::ca::line::UnknownState| error.to_string())?,
         since: Timestamp::from_unix(stored.since),
         leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
         activate_after: stored.activate_after.map(Timestamp::from_unix),

@@ -32,8 +32,9 @@ use crate::hub::registrations::report::Report;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::signer::Shared;
 use crate::hub::status::{self, Validity};
-use crate::hub::store::{ANNOTATION_ROTATE, Store};
-use crate::identity::AddOnKey;
+use crate::hub::store::Store;
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::names::ANNOTATION_ROTATE;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;

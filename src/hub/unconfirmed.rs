@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
-use crate::ca::issuer::Issued;
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::issuer::Issued;
+use addon_signer_core::timestamp::Timestamp;
 
 /// A certificate whose publication nobody confirmed is forgotten after this time.
 const REMEMBER: Duration = Duration::from_secs(3_600);

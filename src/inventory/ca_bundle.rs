@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::API_SERVICE;
 use crate::api::words;
-use crate::ca::bundle::Bundle;
-use crate::trust::Trust;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::trust::Trust;
 
 /// How often the APIService is looked at when nothing happens: whoever applies a manifest may have emptied the field.
 const LOOK: Duration = Duration::from_secs(15);

@@ -162,10 +162,10 @@ fn common_name(leaf: &CertificateDer<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ca::authority::Authority;
-    use crate::private_key::PrivateKey;
-    use crate::public_key::KeyKind;
-    use crate::timestamp::Timestamp;
+    use addon_signer_core::ca::authority::Authority;
+    use addon_signer_core::keys::private::PrivateKey;
+    use addon_signer_core::keys::public::KeyKind;
+    use addon_signer_core::timestamp::Timestamp;
 
     fn anchor() -> String {
         let rng = ring::rand::SystemRandom::new();

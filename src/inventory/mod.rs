@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::ledger::Reader;
-use crate::trust::Trust;
+use addon_signer_core::trust::Trust;
 
 mod ca_bundle;
 mod front_proxy;

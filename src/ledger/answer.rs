@@ -4,8 +4,8 @@ use super::LedgerError;
 use super::query::{Query, QueryError};
 use super::reader::Reader;
 use super::view::{Certificate, Details, Page, PageMetadata};
-use crate::journal::entry::Entry;
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

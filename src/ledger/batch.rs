@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use super::connection::{Connection, Value};
 use super::existing::{Existing, existing};
 use super::open::{Open, OpenRow};
-use crate::journal::entry::{Entry, Hash, Tip};
-use crate::journal::record::{Intent, Record};
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::{Entry, Hash, Tip};
+use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// The certificate's serial number as [`Serial`](crate::ca::serial::Serial) writes it.
+    /// The certificate's serial number as [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
     pub serial: String,
     /// When.
     pub at: Timestamp,

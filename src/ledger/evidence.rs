@@ -2,7 +2,7 @@
 
 use super::error::classify;
 use super::{LedgerError, Location, schema};
-use crate::journal::head::Head;
+use addon_signer_core::journal::head::Head;
 
 impl Location {
     /// Why the ledger is not the one that `head` vouches for; `None` when it is, or when that row is in an archive.
@@ -15,7 +15,7 @@ impl Location {
         let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
         let rows = connection.rows(sql, vec![head.seq.into()]).await.map_err(failed)?;
         if let Some(row) = rows.first() {
-            let same = crate::hex::encode(row.bytes(0)) == head.hash;
+            let same = data_encoding::HEXLOWER.encode(row.bytes(0)) == head.hash;
             return Ok((!same).then(|| format!("row {} is another one", head.seq)));
         }
         let sql = "SELECT MAX(through) FROM archives".to_owned();

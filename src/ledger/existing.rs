@@ -6,8 +6,8 @@ use data_encoding::BASE64;
 
 use super::batch::{BatchError, Command, tuples};
 use super::connection::{Cells, Connection, Value};
-use crate::journal::entry::Entry;
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::timestamp::Timestamp;
 
 /// What a request has come to before.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use crate::journal::chain::{Chain, Fault};
-use crate::journal::entry::{Entry, Hash};
+use addon_signer_core::journal::chain::{Chain, Fault};
+use addon_signer_core::journal::entry::{Entry, Hash};
 
 /// Why a file is not an archive that can be relied on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

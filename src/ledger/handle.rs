@@ -9,8 +9,8 @@ use super::batch::{Command, Outcome, Seen};
 use super::existing::Existing;
 use super::open::{Claim, Claims, OpenRow};
 use super::writer::{Health, Job};
-use crate::journal::record::{Intent, Record};
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::timestamp::Timestamp;
 
 /// What became of an intent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::batch::{BatchError, Command};
 use super::connection::{Cells, Connection};
-use crate::journal::entry::Entry;
-use crate::journal::record::Record;
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::journal::record::Record;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Rows of one answer.
 const PAGE: usize = 256;
@@ -30,7 +30,7 @@ pub struct OpenRow {
     pub uid: String,
     /// The name of the CSR.
     pub request: String,
-    /// As [`Serial`](crate::ca::serial::Serial) writes it.
+    /// As [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
     pub serial: String,
     /// How far it has come.
     pub state: OpenState,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::view::{Certificate, State};
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Certificates of one page, unless the question says otherwise.
 pub const PAGE: u32 = 100;

@@ -14,9 +14,9 @@ use super::query::Query;
 use super::search::Search;
 use super::view::{COLUMNS, Certificate, Details, Written};
 use super::{LedgerError, Location, schema};
-use crate::journal::entry::Entry;
-use crate::pem;
-use crate::timestamp::Timestamp;
+use addon_signer_core::encoding::pem;
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Questions at a time; more wait.
 const CONNECTIONS: usize = 4;

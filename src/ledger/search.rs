@@ -6,7 +6,7 @@
 use super::connection::Value;
 use super::query::{Filter, Order, Query, Standing};
 use super::view::{COLUMNS, State};
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// As many certificates are found by an index and sorted in a few milliseconds.
 const FEW: u64 = 5_000;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::connection::Cells;
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// What an intent has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl FromStr for State {
 pub struct Certificate {
     /// The entry of its intent; a later one has a larger number.
     pub seq: u64,
-    /// As [`Serial`](crate::ca::serial::Serial) writes it.
+    /// As [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
     pub serial: String,
     /// What it has come to.
     pub state: State,

@@ -21,9 +21,9 @@ use super::handle::Ledger;
 use super::lock::{self, FileLock};
 use super::{LedgerError, Location, schema};
 use crate::clock::Clock;
-use crate::journal::entry::Tip;
-use crate::journal::record::Record;
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::Tip;
+use addon_signer_core::journal::record::Record;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Commands in one transaction at most.
 const BATCH: usize = 256;

@@ -3,9 +3,8 @@
 use ring::rand::SystemRandom;
 
 use super::*;
-use crate::ca::authority::Authority;
-use crate::private_key::RcgenKey;
-use crate::public_key::KeyKind;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::keys::public::KeyKind;
 
 const NOW: i64 = 1_800_000_000;
 const LIFE: i64 = 86_400;
@@ -45,12 +44,12 @@ fn credentials(leaf: &Leaf) -> Credentials {
     params.extended_key_usages = vec![leaf.purpose.clone()];
     params.not_before = time::OffsetDateTime::from_unix_timestamp(NOW).unwrap();
     params.not_after = time::OffsetDateTime::from_unix_timestamp(NOW + LIFE).unwrap();
-    let certificate = params.self_signed(&RcgenKey { key: &key, rng: &rng }).unwrap();
+    let certificate = params.self_signed(&rcgen::KeyPair::try_from(pkcs8.as_slice()).unwrap()).unwrap();
     let day = Duration::from_secs(86_400);
     let authority = Authority::self_signed("serving", &key, Timestamp::from_unix(NOW), day, &rng).unwrap();
     Credentials {
         certificate: certificate.pem().into_bytes(),
-        key: Zeroizing::new(crate::pem::encode_private(&pkcs8).as_bytes().to_vec()),
+        key: Zeroizing::new(addon_signer_core::encoding::pem::encode_private(&pkcs8).as_bytes().to_vec()),
         bundle: authority.pem().into_bytes(),
     }
 }

@@ -122,7 +122,7 @@ fn random_suffix() -> Result<String, StoreError> {
     let mut bytes = [0; 8];
     let filled = SystemRandom::new().fill(&mut bytes);
     filled.map_err(|_| StoreError::File("name", PathBuf::new(), std::io::Error::other("no random bytes")))?;
-    Ok(crate::hex::encode(&bytes))
+    Ok(data_encoding::HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]

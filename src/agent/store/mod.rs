@@ -11,7 +11,7 @@ use kube::Client;
 
 use super::api_error::ApiError;
 use super::credentials::Credentials;
-use crate::identity::AddOnName;
+use addon_signer_core::identity::AddOnName;
 use directory::Directory;
 use secret::SecretStore;
 

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::StoreError;
 use crate::agent::api_error::{Attempt, causes};
 use crate::agent::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
-use crate::identity::AddOnName;
+use addon_signer_core::identity::AddOnName;
 
 const TYPE: &str = "kubernetes.io/tls";
 /// A write that meets this many foreign writes gives up.

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::ledger::Location;
 use crate::ledger::archive::{Archive, Archived, archive};
 use crate::output::print;
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// What `certs archive` is told.
 #[derive(Debug, Clone, Args)]

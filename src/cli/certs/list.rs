@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::ledger::query::{Filter, PAGE_MAX, Query, QueryError, Standing};
 use crate::ledger::view::Certificate;
 use crate::output::{print, render, table};
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// The widest column of names in a table; the serial number is never cut.
 const NAME_WIDTH: usize = 16;

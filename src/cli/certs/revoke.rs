@@ -14,14 +14,15 @@ use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::api::ocm::{self, ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY};
+use crate::api::ocm;
 use crate::cli::caller::Caller;
 use crate::clock::Clock;
 use crate::hub::registry::discover;
-use crate::identity::{AddOnName, ClusterName};
 use crate::output::{Format, print, print_json};
-use crate::registry::Revocation;
-use crate::timestamp::Timestamp;
+use addon_signer_core::identity::{AddOnName, ClusterName};
+use addon_signer_core::names::{ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED};
+use addon_signer_core::registry::Revocation;
+use addon_signer_core::timestamp::Timestamp;
 
 /// How often the object may change under our hands before we give up.
 const TRIES: u32 = 5;
@@ -104,7 +105,7 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
         Some(wanted) if wanted > next_second => bail!(
             "--before {wanted} is in the future, by the API server's clock it is {now}: until then no certificate of the addon \
              would be good; to keep it out, suspend it (annotation {})",
-            ocm::ANNOTATION_SUSPENDED
+            ANNOTATION_SUSPENDED
         ),
         Some(wanted) => Ok(wanted),
         None => Ok(next_second),

@@ -6,7 +6,7 @@ use super::{Source, SourceArgs, text};
 use crate::clock::Clock;
 use crate::ledger::view::{Details, Written};
 use crate::output::{Format, print, print_json};
-use crate::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 /// What `certs show` is told.
 #[derive(Debug, Clone, Args)]

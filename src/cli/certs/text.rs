@@ -6,8 +6,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 
-use crate::public_key::KeyKind;
-use crate::timestamp::Timestamp;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Lines with two blanks before them.
 pub(super) fn certificate(pem: &str) -> String {

@@ -6,10 +6,10 @@ use anyhow::Context;
 use clap::Args;
 
 use super::ProgressLine;
-use crate::journal::head::Head;
 use crate::ledger::Location;
 use crate::ledger::verify::{Check, HeadReport, Report, verify};
 use crate::output::print;
+use addon_signer_core::journal::head::Head;
 
 /// What `certs verify` is told.
 #[derive(Debug, Clone, Args)]

@@ -1,11 +1,11 @@
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
 
 use super::*;
-use crate::ca::authority::Authority;
-use crate::ca::bundle::Bundle;
-use crate::ca::issuer::Issuer;
-use crate::ca::serial::Serial;
-use crate::policy::{ServingRules, Submission, evaluate_serving};
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::issuer::Issuer;
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::policy::{ServingRules, Submission, evaluate_serving};
 
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 const HOUR: Duration = Duration::from_secs(3600);

@@ -7,13 +7,13 @@ use ring::rand::SystemRandom;
 use tracing::debug;
 
 use super::{Keeper, KeeperError, LinePlan, LineState, ReadyLine};
-use crate::ca::authority::Authority;
-use crate::ca::line::{Line, Step};
 use crate::hub::gate::Gate;
 use crate::hub::serving_report;
 use crate::hub::store::StoredLine;
-use crate::private_key::PrivateKey;
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::line::{Line, Step};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::timestamp::Timestamp;
 
 /// How long a line waits for the record of what has had its effect before.
 const CATCH_UP: Duration = Duration::from_millis(500);

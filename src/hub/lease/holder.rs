@@ -16,7 +16,7 @@ use super::{Action, Announcer, LEASE_NAME, Leadership, Leading, Ours, Record, Se
 use crate::api::words;
 use crate::clock::Clock;
 use crate::ledger::Location;
-use crate::private_key::KeyError;
+use addon_signer_core::keys::private::KeyError;
 
 /// How soon what somebody else changed in between is read again.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ pub struct LeaseSettings {
 pub fn identity(replica: &str) -> Result<String, KeyError> {
     let mut bytes = [0; 8];
     SystemRandom::new().fill(&mut bytes).map_err(|_| KeyError::Random)?;
-    Ok(format!("{replica}_{}", crate::hex::encode(&bytes)))
+    Ok(format!("{replica}_{}", data_encoding::HEXLOWER.encode(&bytes)))
 }
 
 /// Holds the Lease, or waits for it.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::hub::backoff::doubled;
-use crate::identity::AddOnKey;
+use addon_signer_core::identity::AddOnKey;
 
 /// How often what was written is put back before it is left.
 const PUT_BACKS: u32 = 3;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key as Timer;
 
-use crate::identity::AddOnKey;
+use addon_signer_core::identity::AddOnKey;
 
 /// Addons, by the time when each is due.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::templates::{Naming, TemplatedAddOns, Templates};
 use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::rules::SignerConfig;
-use crate::identity::{AddOnKey, AddOnName};
+use addon_signer_core::identity::{AddOnKey, AddOnName};
 
 /// How many names a sentence has, and how many sentences; there may be thousands.
 const EXAMPLES: usize = 3;

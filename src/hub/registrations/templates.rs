@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::identity::AddOnName;
+use addon_signer_core::identity::AddOnName;
 
 /// What is known of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use crate::api::addon_template::owner_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{Registration, apply_registration, is_anothers, remove_registration};
 use crate::api::rules::SignerConfig;
-use crate::identity::{AddOnKey, AgentName, Convention, PeerIdentity};
-use crate::policy::AUTHENTICATED;
-use crate::timestamp::Timestamp;
+use addon_signer_core::identity::{AddOnKey, AgentName, Convention, PeerIdentity};
+use addon_signer_core::policy::AUTHENTICATED;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Whose registrations are kept, and whose are taken away.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -13,7 +13,7 @@ use super::wanted::trim;
 use crate::api::ocm::AddOnApi;
 use crate::api::registrations::FIELD_MANAGER;
 use crate::api::words;
-use crate::identity::AddOnKey;
+use addon_signer_core::identity::AddOnKey;
 
 /// How many objects one page of the list has when every addon is looked at again.
 const PAGE: u32 = 500;

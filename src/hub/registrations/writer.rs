@@ -25,8 +25,8 @@ use crate::api::registrations::{is_left, say_left};
 use crate::clock::Clock;
 use crate::hub::backoff::doubled;
 use crate::hub::lease::Leading;
-use crate::identity::{AddOnKey, AddOnName};
 use crate::telemetry::Metrics;
+use addon_signer_core::identity::{AddOnKey, AddOnName};
 
 /// How many addons are in work at once.
 const SIDE_BY_SIDE: usize = 16;

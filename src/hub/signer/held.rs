@@ -11,10 +11,10 @@ use kube::runtime::controller::Action as Requeue;
 use tracing::{debug, error, warn};
 
 use super::{RETRY, Signer, SignerError};
-use crate::ca::issuer::RecordFault;
 use crate::hub::backoff::doubled;
 use crate::hub::plan::{self, RECORD_UNUSABLE};
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::issuer::RecordFault;
+use addon_signer_core::timestamp::Timestamp;
 
 /// A ledger that was mended is noticed after this time, or at once by a hub that is started anew.
 const LONGEST: Duration = Duration::from_secs(300);

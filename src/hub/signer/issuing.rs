@@ -14,14 +14,14 @@ use tokio::sync::oneshot;
 use super::held::Unusable;
 use super::{Kind, SOON, Signer, SignerError};
 use crate::audit::Grant;
-use crate::ca::bundle::{Bundle, Purpose};
-use crate::ca::issuer::{Issued, Prepared, RecordFault};
-use crate::ca::serial::Serial;
 use crate::hub::keeper::{ReadyLine, Reserve};
-use crate::journal::record::{Intent, Record};
 use crate::ledger::{Existing, Intended};
-use crate::policy::{Approved, GATEWAY_SERVING_SIGNER, Profile};
-use crate::timestamp::Timestamp;
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::ca::issuer::{Issued, Prepared, RecordFault};
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::policy::{Approved, GATEWAY_SERVING_SIGNER, Profile};
+use addon_signer_core::timestamp::Timestamp;
 
 /// What signing needs.
 struct Signing {

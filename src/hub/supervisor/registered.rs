@@ -11,7 +11,7 @@ use super::Supervisor;
 use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::words;
 use crate::hub::status::Registered;
-use crate::identity::AddOnKey;
+use addon_signer_core::identity::AddOnKey;
 
 /// How many addons get an event of their own at once; the condition counts all.
 const EVENTS: usize = 10;

@@ -17,8 +17,8 @@ use crate::hub::signer::{self, Held, Kind, Signer};
 use crate::hub::store::LineNames;
 use crate::hub::task::until_stopped;
 use crate::hub::unconfirmed::Unconfirmed;
-use crate::policy::GATEWAY_SERVING_SIGNER;
-use crate::rate::RateLimiter;
+use addon_signer_core::policy::GATEWAY_SERVING_SIGNER;
+use addon_signer_core::rate::RateLimiter;
 
 impl Supervisor {
     /// The gateway's serving line and its signer, which every process has.

@@ -15,9 +15,9 @@ use super::connection::Connection;
 use super::error::classify;
 use super::file::{self, FileError};
 use super::{LedgerError, Location, schema};
-use crate::journal::chain::{Chain, Fault};
-use crate::journal::entry::{Hash, Tip};
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::chain::{Chain, Fault};
+use addon_signer_core::journal::entry::{Hash, Tip};
+use addon_signer_core::timestamp::Timestamp;
 
 /// Rows that are read together.
 const ROWS: u64 = 1000;

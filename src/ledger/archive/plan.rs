@@ -1,9 +1,9 @@
 //! Which rows can go: the longest beginning of the ledger that is over and done with, in steps of which each leaves it whole.
 
-use crate::journal::entry::Entry;
 use crate::ledger::connection::{Cells, Connection};
 use crate::ledger::view::State;
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::timestamp::Timestamp;
 
 /// Rows of one transaction, about: the hub waits for it.
 const STEP: u64 = 5000;

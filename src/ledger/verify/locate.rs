@@ -2,8 +2,8 @@
 
 use super::VerifyError;
 use super::rows::fault;
-use crate::journal::entry::Entry;
 use crate::ledger::connection::{Cells, Connection};
+use addon_signer_core::journal::entry::Entry;
 
 const ROWS: u64 = 1000;
 

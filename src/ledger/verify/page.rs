@@ -5,11 +5,11 @@ use std::hash::RandomState;
 
 use super::read::{self, UNIT};
 use super::tally::{Fate, Tally};
-use crate::journal::page::{self, Link};
-use crate::journal::scan::{Scanned, utc};
 use crate::ledger::connection::{Connection, Value};
 use crate::ledger::view::State;
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::page::{self, Link};
+use addon_signer_core::journal::scan::{Scanned, utc};
+use addon_signer_core::timestamp::Timestamp;
 
 /// Rows `first` to `last`.
 #[derive(Debug, Clone, Copy)]
@@ -142,10 +142,11 @@ fn is_row_of(intent: &Scanned<'_>, row: &str, key: &RandomState, tally: &mut Tal
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::iter;
 
     use super::*;
-    use crate::journal::chain::tests::mk_rows;
+    use addon_signer_core::journal::entry::{Entry, Hash};
 
     #[test]
     fn a_page_goes_on_to_its_last_row() {
@@ -159,8 +160,21 @@ mod tests {
                 unfinished: String::new(),
                 tally: Tally::default(),
             };
-            for (_, text, hash) in mk_rows(3) {
-                judge.follow(&text, &hash, &mut iter::empty()).unwrap();
+            let mut previous = Hash::ZERO;
+            for seq in 1..=3 {
+                let entry = Entry {
+                    seq,
+                    previous: previous.to_string(),
+                    time: "2026-11-18T10:00:00Z".to_owned(),
+                    kind: "note".to_owned(),
+                    epoch: 1,
+                    replica: "r".to_owned(),
+                    actor: String::new(),
+                    details: BTreeMap::new(),
+                };
+                let text = entry.text();
+                previous = Hash::of(&text);
+                judge.follow(&text, previous.as_bytes(), &mut iter::empty()).unwrap();
             }
             judge.end(last, unfinished).is_some()
         };

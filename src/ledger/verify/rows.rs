@@ -6,11 +6,11 @@ use std::hash::RandomState;
 use super::page::Range;
 use super::tally::{Fate, Tally};
 use super::{Notes, VerifyError};
-use crate::journal::chain::{Chain, Fault, Problem};
-use crate::journal::entry::Entry;
 use crate::ledger::connection::{Cells, Connection};
 use crate::ledger::view::State;
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::chain::{Chain, Fault, Problem};
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::timestamp::Timestamp;
 
 const COLUMNS: &str = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, \
                        signed_seq, ended_seq, released, requested, \

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::VerifyError;
-use crate::journal::entry::{Hash, Tip};
 use crate::ledger::connection::{Cells, Connection};
 use crate::ledger::error::classify;
 use crate::ledger::{LedgerError, Location, schema};
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::{Hash, Tip};
+use addon_signer_core::timestamp::Timestamp;
 
 /// Connections at most.
 const CONNECTIONS: usize = 16;

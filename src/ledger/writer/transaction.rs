@@ -3,12 +3,12 @@
 use tokio::time::timeout;
 
 use super::PATIENCE;
-use crate::journal::entry::{Entry, Hash, Tip};
 use crate::ledger::batch::{self, Author, BatchError, Command, Outcome};
 use crate::ledger::connection::Connection;
 use crate::ledger::error::classify;
 use crate::ledger::{LedgerError, Location};
-use crate::timestamp::Timestamp;
+use addon_signer_core::journal::entry::{Entry, Hash, Tip};
+use addon_signer_core::timestamp::Timestamp;
 
 /// How a transaction ended.
 pub(super) enum Commit {
@@ -74,5 +74,5 @@ pub(super) fn new_id() -> Result<String, BatchError> {
     let mut id = [0; 16];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
         .map_err(|_| BatchError::Inconsistent("the system has no random bytes".to_owned()))?;
-    Ok(crate::hex::encode(&id))
+    Ok(data_encoding::HEXLOWER.encode(&id))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use addon_signer::agent::store::Store;
 use addon_signer::agent::{Agent, Outcome};
-use addon_signer::ca::bundle::Bundle;
+use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer::ca::bundle::Bundle;
 use addon_signer::gateway::Limits;
-use addon_signer::registry::{ClusterFacts, Registry};
-use addon_signer::trust::Trust;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::registry::{ClusterFacts, Registry};
+use addon_signer_core::trust::Trust;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use rustls::HandshakeKind;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, Limits};
-use addon_signer::trust::Route;
+use addon_signer_core::trust::Route;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

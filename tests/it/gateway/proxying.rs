@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use addon_signer::trust::Route;
+use addon_signer_core::trust::Route;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use addon_signer::registry::{AddOn, AddOnFacts, Revocation};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::registry::{AddOn, AddOnFacts, Revocation};
+use addon_signer_core::timestamp::Timestamp;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use tokio::time::timeout;

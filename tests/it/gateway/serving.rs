@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use addon_signer::clock::Clock;
 use addon_signer::gateway::serving::{ServingNames, keep_serving_certificate};
-use addon_signer::trust::Trust;
+use addon_signer_core::trust::Trust;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
@@ -37,7 +37,7 @@ fn trust_in(anchors: &[&Ca], active: &Ca) -> Arc<Trust> {
     let authorities = anchors.iter().map(|ca| ca.authority().clone()).collect();
     Arc::new(Trust {
         signers: Vec::new(),
-        serving_anchors: Some(addon_signer::ca::bundle::Bundle::new(authorities).unwrap()),
+        serving_anchors: Some(addon_signer_core::ca::bundle::Bundle::new(authorities).unwrap()),
         serving_active: Some(active.authority().id().to_owned()),
     })
 }
@@ -101,7 +101,9 @@ async fn a_serving_certificate_is_asked_for_renewed_and_replaced_after_a_rotatio
     assert_eq!(request.spec.usages.as_deref().unwrap(), ["digital signature", "server auth"]);
     kept.sign(request, &first).await;
     let one = kept.next_pair().await;
-    assert!(first.bundle().verify(&one.cert[0], addon_signer::ca::bundle::Purpose::Server, kept.clock.now()).is_ok());
+    assert!(
+        first.bundle().verify(&one.cert[0], addon_signer_core::ca::bundle::Purpose::Server, kept.clock.now()).is_ok()
+    );
     // 2/3 of the 24 hours have passed.
     kept.clock.advance(Duration::from_secs(17 * 3600));
     let request = kept.open_request().await;
@@ -115,7 +117,10 @@ async fn a_serving_certificate_is_asked_for_renewed_and_replaced_after_a_rotatio
     kept.sign(request, &second).await;
     let three = kept.next_pair().await;
     assert!(
-        second.bundle().verify(&three.cert[0], addon_signer::ca::bundle::Purpose::Server, kept.clock.now()).is_ok()
+        second
+            .bundle()
+            .verify(&three.cert[0], addon_signer_core::ca::bundle::Purpose::Server, kept.clock.now())
+            .is_ok()
     );
     kept.stop.cancel();
     timeout(STEP, kept.running).await.unwrap().unwrap();

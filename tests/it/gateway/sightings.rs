@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::sighting::Sighting;
+use addon_signer_core::sighting::Sighting;
 use hyper::StatusCode;
 
 use super::upstream;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use addon_signer::ca::bundle::{Bundle, Purpose};
-use addon_signer::csr::CertificateRequest;
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::csr::CertificateRequest;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
-use addon_signer::journal::chain::Chain;
-use addon_signer::journal::entry::{Entry, Tip};
-use addon_signer::journal::head::Head;
-use addon_signer::rate::Rate;
+use addon_signer_core::journal::chain::Chain;
+use addon_signer_core::journal::entry::{Entry, Tip};
+use addon_signer_core::journal::head::Head;
+use addon_signer_core::rate::Rate;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -181,7 +181,7 @@ async fn the_head_is_published_and_one_that_is_not_borne_out_is_kept() {
     let entries = recorded.entries().await;
     assert_eq!(entries[0].detail("ledger"), head.ledger);
     let vouched = entries.iter().find(|entry| entry.seq == head.seq).unwrap();
-    assert_eq!(addon_signer::journal::entry::Hash::of(&vouched.text()).to_string(), head.hash);
+    assert_eq!(addon_signer_core::journal::entry::Hash::of(&vouched.text()).to_string(), head.hash);
     // A ledger that was replaced by an empty one.
     recorded.start_on("other.db").await;
     let kept = wait_until(PATIENCE, "the contradicted head to be kept", async || {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use addon_signer::ca::bundle::{Bundle, Purpose};
-use addon_signer::csr::build::Wish;
-use addon_signer::rate::Rate;
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::csr::build::Wish;
+use addon_signer_core::rate::Rate;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -5,7 +5,7 @@ mod rights;
 use std::time::Duration;
 
 use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
-use addon_signer::ca::bundle::Bundle;
+use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};

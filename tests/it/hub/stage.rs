@@ -1,7 +1,7 @@
 //! Makes a hub what a fixture of the corpus says.
 
 use addon_signer::api::AddOnSigner;
-use addon_signer::registry::NotRegistered;
+use addon_signer_core::registry::NotRegistered;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use addon_signer::ca::bundle::Bundle;
 use addon_signer::inventory::API_SERVICE;
+use addon_signer_core::ca::bundle::Bundle;
 
 use super::kit::{Stage, nobody, pair, tell_front_proxy};
 use crate::support::hub::PATIENCE;

@@ -7,11 +7,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use addon_signer::clock::Clock;
-use addon_signer::journal::record::Record;
 use addon_signer::ledger::archive::{Archive, ArchiveError, Archived, archive};
 use addon_signer::ledger::verify::{Check, Report, VerifyError, verify};
 use addon_signer::ledger::{Existing, Intended, Location, Writer};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::journal::record::Record;
+use addon_signer_core::timestamp::Timestamp;
 use tempfile::TempDir;
 use tokio::process::Command;
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer::journal::head::Head;
-use addon_signer::journal::record::Record;
 use addon_signer::ledger::{Health, Location, Seen};
-use addon_signer::private_key::PrivateKey;
-use addon_signer::public_key::KeyKind;
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::journal::head::Head;
+use addon_signer_core::journal::record::Record;
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::timestamp::Timestamp;
 use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 use rustls::pki_types::CertificateDer;

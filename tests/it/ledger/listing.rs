@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use addon_signer::journal::record::Intent;
 use addon_signer::ledger::query::{Filter, Order, Query, Standing};
 use addon_signer::ledger::view::{Certificate, State};
 use addon_signer::ledger::{Location, Reader, Seen, answer};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::journal::record::Intent;
+use addon_signer_core::timestamp::Timestamp;
 
 use super::{Open, mk_intent, mk_signed, open, options};
 use crate::support::store::on_every_store;

@@ -18,9 +18,9 @@ mod writing;
 use std::path::Path;
 
 use addon_signer::clock::Clock;
-use addon_signer::journal::record::{Intent, Record};
 use addon_signer::ledger::{Health, Ledger, LedgerError, Location, Writer, WriterOptions};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::timestamp::Timestamp;
 use tokio::task::JoinHandle;
 
 /// An open ledger and its writer.

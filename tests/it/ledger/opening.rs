@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use addon_signer::journal::record::Intent;
 use addon_signer::ledger::query::{Filter, Query};
 use addon_signer::ledger::{Existing, Intended, LedgerError, Location, Reader};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::journal::record::Intent;
+use addon_signer_core::timestamp::Timestamp;
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 use tokio::time::timeout;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::journal::record::{AuthorityStep, Record};
 use addon_signer::ledger::query::{Filter, Query, Standing};
 use addon_signer::ledger::view::State;
 use addon_signer::ledger::{Location, Reader, Seen, answer};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::journal::record::{AuthorityStep, Record};
+use addon_signer_core::timestamp::Timestamp;
 
 use super::{fill, mk_intent, mk_signed, open, options, sqlite};
 use crate::support::store::on_every_store;

@@ -1,12 +1,12 @@
 //! What the check finds, and that it finds it where it is.
 
-use addon_signer::journal::head::Head;
-use addon_signer::journal::record::Record;
 use addon_signer::ledger::verify::{Check, Report, VerifyError, verify};
 use addon_signer::ledger::{Health, Location};
-use addon_signer::private_key::PrivateKey;
-use addon_signer::public_key::KeyKind;
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::journal::head::Head;
+use addon_signer_core::journal::record::Record;
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::timestamp::Timestamp;
 use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 
@@ -28,7 +28,7 @@ async fn fault(location: &Location) -> (u64, String) {
     }
 }
 
-fn tip(hub: &Open) -> (String, addon_signer::journal::entry::Tip) {
+fn tip(hub: &Open) -> (String, addon_signer_core::journal::entry::Tip) {
     match &*hub.ledger.health().borrow() {
         Health::Up { ledger, tip } => (ledger.clone(), *tip),
         other => panic!("{other:?}"),

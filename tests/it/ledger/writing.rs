@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use addon_signer::ledger::{Existing, Health, Intended, LedgerError, Location};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::timestamp::Timestamp;
 
 use super::{fill, mk_intent, mk_signed, open, options, sqlite, start};
 use crate::support::wait::wait_until;

@@ -1,6 +1,6 @@
 //! Keys for examples only: all four are printed in RFCs as test keys, so that nobody can take them for secrets.
 
-use addon_signer::private_key::PrivateKey;
+use addon_signer_core::keys::private::PrivateKey;
 use ring::rand::SystemRandom;
 
 use crate::requests::tlv::{INTEGER, OCTET_STRING, SEQUENCE, bits, oid, sequence, tlv};

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use addon_signer::csr::CsrError;
-use addon_signer::identity::IdentityError;
-use addon_signer::policy::Refusal;
-use addon_signer::public_key::PublicKeyError;
-use addon_signer::registry::NotRegistered;
+use addon_signer_core::csr::CsrError;
+use addon_signer_core::identity::IdentityError;
+use addon_signer_core::keys::public::PublicKeyError;
+use addon_signer_core::policy::Refusal;
+use addon_signer_core::registry::NotRegistered;
 
 use super::cases::cases;
 use super::file::{directory, documents, location, table};

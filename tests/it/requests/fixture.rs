@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use addon_signer::policy::{ServingRules, SignerRules};
-use addon_signer::public_key::KeyKind;
-use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{ServingRules, SignerRules};
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use serde::{Deserialize, Serialize};
 
 use crate::support::rules::mk_rules;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use addon_signer::policy::{Approved, Refusal, Submission, evaluate, evaluate_serving};
+use addon_signer_core::policy::{Approved, Refusal, Submission, evaluate, evaluate_serving};
 use serde::{Deserialize, Serialize};
 
 mod cases;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use addon_signer::identity::{DEFAULT_GROUPS, DEFAULT_USER};
+use addon_signer_core::identity::{DEFAULT_GROUPS, DEFAULT_USER};
 use k8s_openapi::ByteString;
 
 use super::tlv::children;
@@ -26,6 +26,7 @@ fn every_fuzz_target_has_seeds() {
         ("csr_policy", 400, requests.chain(ders).collect::<Vec<_>>()),
         ("csr_signed", 200, parts.collect()),
         ("identity", 50, names.collect()),
+        ("request_head", 20, request_heads()),
     ] {
         assert!(seeds.len() >= at_least, "{target} has {} seeds", seeds.len());
         write(&root.join(target), &seeds);
@@ -83,4 +84,26 @@ fn identities(cases: &[Case]) -> Vec<String> {
     texts.sort();
     texts.dedup();
     texts
+}
+
+/// What the target `request_head` reads: a path, and lines of headers.
+fn request_heads() -> Vec<(String, Vec<u8>)> {
+    let paths = [
+        "/addons/telemetry/api/v1/x",
+        "/addons/telemetry/push",
+        "/addons/telemetry/%61pi/caf%C3%A9/",
+        "/addons/telemetry/api/../push",
+        "/addons/telemetry/api/%2e%2e/push",
+        "/addons/telemetry/api/%252e%252e/push",
+        "/addons/telemetry/api/a%2fb",
+        "/addons/other/api",
+        "//addons",
+        "/v1/whoami",
+    ];
+    let heads = [
+        "x-remote-user: a\nX_Remote_Group: b\nclient-cert: :AA==:",
+        "connection: keep-alive, x-secret\nx-secret: 1\ntransfer-encoding: chunked\nx-request-id: 7",
+    ];
+    let pairs = paths.iter().flat_map(|path| heads.iter().map(move |head| format!("{path}\n{head}")));
+    pairs.enumerate().map(|(index, text)| (index.to_string(), text.into_bytes())).collect()
 }

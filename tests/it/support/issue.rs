@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use addon_signer::ca::authority::Authority;
-use addon_signer::ca::bundle::Bundle;
-use addon_signer::ca::issuer::Issuer;
-use addon_signer::ca::serial::Serial;
-use addon_signer::csr::build::Wish;
-use addon_signer::identity::{Convention, PeerIdentity};
-use addon_signer::policy::{self, Approved, ServingRules, SignerRules, Submission};
-use addon_signer::private_key::PrivateKey;
-use addon_signer::public_key::KeyKind;
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::issuer::Issuer;
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::csr::build::Wish;
+use addon_signer_core::identity::{Convention, PeerIdentity};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{self, Approved, ServingRules, SignerRules, Submission};
+use addon_signer_core::timestamp::Timestamp;
 use ring::rand::SystemRandom;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 

@@ -1,8 +1,8 @@
 //! Requests as OCM's agent makes them.
 
-use addon_signer::csr::build::Wish;
-use addon_signer::private_key::PrivateKey;
-use addon_signer::public_key::KeyKind;
+use addon_signer_core::csr::build::Wish;
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::ObjectMeta;

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use addon_signer::identity::{AddOnName, ClusterName, Convention};
-use addon_signer::policy::{SignerRules, Submission};
-use addon_signer::public_key::KeyKind;
-use addon_signer::registry::{AddOnFacts, ClusterFacts, Registry};
+use addon_signer_core::identity::{AddOnName, ClusterName, Convention};
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::{SignerRules, Submission};
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 
 /// Of a signer that says nothing but its name and its addons.
 pub(crate) fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]) -> SignerRules {

@@ -16,8 +16,7 @@ use addon_signer::api::status::AuthorityState;
 use addon_signer::app::{HubOptions, HubProcess};
 use addon_signer::clock::Clock;
 use addon_signer::hub::lease::DEFAULT_DURATION;
-use addon_signer::hub::store::ANNOTATION_ROTATE;
-use addon_signer::rate::Rate;
+use addon_signer_core::rate::Rate;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -29,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger};
 use crate::support::{TestHub, wait_until};
+use addon_signer_core::names::ANNOTATION_ROTATE;
 
 /// Hub and gateway, as `addon-signer hub` runs them.
 pub(crate) struct Whole {

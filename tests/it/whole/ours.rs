@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use addon_signer::agent::store::Store;
 use addon_signer::agent::{Agent, Settings, Timing};
-use addon_signer::ca::authority::Authority;
 use addon_signer::clock::Clock;
-use addon_signer::identity::{AgentName, Convention, PeerIdentity};
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use hyper::Method;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};

@@ -1,6 +1,6 @@
 //! A leader that is frozen in the middle of a transaction, and wakes up when another leads.
 
-use addon_signer::journal::entry::Entry;
+use addon_signer_core::journal::entry::Entry;
 use tokio::time::timeout;
 
 use super::books::{assert_whole, compare, entries, rows};

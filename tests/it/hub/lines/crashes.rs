@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::ca::bundle::Purpose;
+use addon_signer_core::ca::bundle::Purpose;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::ListParams;
 use kube::{Api, Client};

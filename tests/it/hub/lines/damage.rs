@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use addon_signer::ca::authority::Authority;
-use addon_signer::private_key::PrivateKey;
-use addon_signer::public_key::KeyKind;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

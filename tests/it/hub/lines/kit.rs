@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
-use addon_signer::ca::bundle::{Bundle, Purpose};
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::timestamp::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams, PostParams};

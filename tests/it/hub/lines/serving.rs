@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use addon_signer::csr::build::Wish;
-use addon_signer::timestamp::Timestamp;
+use addon_signer_core::csr::build::Wish;
+use addon_signer_core::timestamp::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;

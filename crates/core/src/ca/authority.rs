@@ -1,0 +1,180 @@
+//! One certificate authority: its self-signed certificate, read and checked once.
+
+use std::time::Duration;
+
+use ring::digest;
+use ring::rand::SecureRandom;
+use rustls_pki_types::{CertificateDer, TrustAnchor};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use crate::keys::private::{KeyError, PrivateKey, RcgenKey};
+use crate::timestamp::Timestamp;
+
+/// A CA is valid from a little before it is made, for clusters whose clocks are behind.
+pub const BACKDATE: Duration = Duration::from_secs(300);
+
+/// Why a certificate is not an authority of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityError {
+    /// Not one certificate in DER, or bytes are left over.
+    #[error("the CA certificate cannot be read")]
+    Unreadable,
+    /// BasicConstraints or KeyUsage do not make it a CA (RFC 5280 sections 4.2.1.3 and 4.2.1.9).
+    #[error("the certificate {0:?} is not a CA certificate")]
+    NotACa(String),
+    /// The signature is not its own.
+    #[error("the CA certificate {0:?} is not signed by its own key")]
+    NotSelfSigned(String),
+    /// The certificate could not be made.
+    #[error("the CA certificate could not be made: {0}")]
+    NotMade(String),
+    /// The key could not be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+/// A CA certificate whose role, name and times are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authority {
+    id: String,
+    name: String,
+    certificate: CertificateDer<'static>,
+    anchor: TrustAnchor<'static>,
+    subject_der: Vec<u8>,
+    public_key_der: Vec<u8>,
+    key_id: Vec<u8>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+impl Authority {
+    /// Makes a self-signed CA certificate for `key`, valid from 5 minutes before `now` for `duration`.
+    ///
+    /// The subject is `CN=<line> <id>`: two authorities of one line never share a name, so that a chain has one way.
+    ///
+    /// # Errors
+    /// [`AuthorityError::NotMade`] when rcgen refuses, or the error of reading the result back.
+    pub fn self_signed(
+        line: &str,
+        key: &PrivateKey,
+        now: Timestamp,
+        duration: Duration,
+        rng: &dyn SecureRandom,
+    ) -> Result<Self, AuthorityError> {
+        let not_made = |error: &dyn std::fmt::Display| AuthorityError::NotMade(error.to_string());
+        let mut serial = [0_u8; 16];
+        rng.fill(&mut serial).map_err(|_| KeyError::Random)?;
+        let id = authority_id(key.public_key_der());
+        let mut params = rcgen::CertificateParams::default();
+        let mut name = rcgen::DistinguishedName::new();
+        name.push(rcgen::DnType::CommonName, format!("{line} {id}"));
+        params.distinguished_name = name;
+        params.serial_number = Some(rcgen::SerialNumber::from_slice(&serial));
+        params.not_before = rcgen_time(now.minus(BACKDATE)).ok_or_else(|| not_made(&"bad clock"))?;
+        params.not_after = rcgen_time(now.plus(duration)).ok_or_else(|| not_made(&"too long a life"))?;
+        // Path length 0: what it signs can never be a CA.
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
+        params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
+        params.key_identifier_method = rcgen::KeyIdMethod::PreSpecified(key_identifier(key.public_key_der()));
+        let certificate = params.self_signed(&RcgenKey { key, rng }).map_err(|error| not_made(&error))?;
+        Self::from_der(certificate.der())
+    }
+
+    /// Reads one CA certificate.
+    ///
+    /// # Errors
+    /// [`AuthorityError`] when it is not a self-signed CA certificate with nothing left over.
+    pub fn from_der(der: &[u8]) -> Result<Self, AuthorityError> {
+        let (rest, parsed) = X509Certificate::from_der(der).map_err(|_| AuthorityError::Unreadable)?;
+        if !rest.is_empty() {
+            return Err(AuthorityError::Unreadable);
+        }
+        let name = parsed.subject().to_string();
+        let signs = matches!(parsed.key_usage(), Ok(Some(usage)) if usage.value.key_cert_sign());
+        if !parsed.is_ca() || !signs {
+            return Err(AuthorityError::NotACa(name));
+        }
+        if parsed.verify_signature(None).is_err() {
+            return Err(AuthorityError::NotSelfSigned(name));
+        }
+        let certificate = CertificateDer::from(der.to_vec());
+        let anchor = webpki::anchor_from_trusted_cert(&certificate).map_err(|_| AuthorityError::Unreadable)?;
+        let anchor = anchor.to_owned();
+        let public_key_der = parsed.public_key().raw.to_vec();
+        Ok(Self {
+            id: authority_id(&public_key_der),
+            subject_der: parsed.subject().as_raw().to_vec(),
+            key_id: subject_key_id(&parsed).unwrap_or_else(|| key_identifier(&public_key_der)),
+            not_before: Timestamp::from_unix(parsed.validity().not_before.timestamp()),
+            not_after: Timestamp::from_unix(parsed.validity().not_after.timestamp()),
+            name,
+            anchor,
+            public_key_der,
+            certificate,
+        })
+    }
+
+    /// 16 hexadecimal digits of the SHA-256 of its public key.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+    /// Its subject, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Its certificate.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+    /// The anchor that verifiers use.
+    pub fn anchor(&self) -> &TrustAnchor<'static> {
+        &self.anchor
+    }
+    /// Its subject in DER: the issuer of its leaves.
+    pub fn subject_der(&self) -> &[u8] {
+        &self.subject_der
+    }
+    /// Its SubjectPublicKeyInfo.
+    pub fn public_key_der(&self) -> &[u8] {
+        &self.public_key_der
+    }
+    /// Its subject key identifier.
+    pub fn key_id(&self) -> &[u8] {
+        &self.key_id
+    }
+    /// First second of its life.
+    pub fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+    /// Last second of its life.
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+    /// Its certificate as one PEM block with a final newline.
+    pub fn pem(&self) -> String {
+        crate::encoding::pem::encode("CERTIFICATE", &self.certificate)
+    }
+}
+
+fn subject_key_id(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
+    certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+        x509_parser::extensions::ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+        _ => None,
+    })
+}
+
+/// RFC 7093 section 2, method 1, over the whole SubjectPublicKeyInfo (its method 4 allows any hash input that is
+/// unique): the leftmost 160 bits of a SHA-256.
+pub(crate) fn key_identifier(public_key_der: &[u8]) -> Vec<u8> {
+    digest::digest(&digest::SHA256, public_key_der).as_ref().iter().copied().take(20).collect()
+}
+
+fn authority_id(public_key_der: &[u8]) -> String {
+    data_encoding::HEXLOWER
+        .encode(&digest::digest(&digest::SHA256, public_key_der).as_ref().iter().copied().take(8).collect::<Vec<_>>())
+}
+
+fn rcgen_time(at: Timestamp) -> Option<time::OffsetDateTime> {
+    time::OffsetDateTime::from_unix_timestamp(at.unix()).ok()
+}

@@ -1,0 +1,128 @@
+//! A set of trust anchors: never empty, no duplicates, the same digest however it is ordered.
+
+use std::time::Duration;
+
+use ring::digest;
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{EndEntityCert, KeyUsage};
+
+use crate::ca::authority::{Authority, AuthorityError};
+use crate::timestamp::Timestamp;
+
+/// The signature algorithms that our own chains use: EC and Ed25519 CAs only.
+pub(crate) const ALGORITHMS: &[&dyn rustls_pki_types::SignatureVerificationAlgorithm] =
+    &[webpki::ring::ECDSA_P256_SHA256, webpki::ring::ECDSA_P384_SHA384, webpki::ring::ED25519];
+
+/// Why there is no bundle, or why a certificate does not chain to one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    /// No certificate at all: nobody could be trusted (invariant I11).
+    #[error("the bundle holds no CA certificate")]
+    Empty,
+    /// Something other than certificates.
+    #[error("the bundle must hold PEM blocks CERTIFICATE and nothing else")]
+    NotCertificates,
+    /// One of the certificates is not a CA of ours.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// A leaf that no anchor vouches for at that time and for that use.
+    #[error("the certificate does not verify: {0}")]
+    NotVerified(String),
+}
+
+/// What a certificate is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// TLS client authentication.
+    Client,
+    /// TLS server authentication.
+    Server,
+}
+
+/// One or more anchors, sorted by their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bundle {
+    authorities: Vec<Authority>,
+    anchors: Vec<TrustAnchor<'static>>,
+}
+
+impl Bundle {
+    /// Sorts the authorities and removes duplicates.
+    ///
+    /// # Errors
+    /// [`BundleError::Empty`].
+    pub fn new(mut authorities: Vec<Authority>) -> Result<Self, BundleError> {
+        authorities.sort_by(|a, b| a.certificate().as_ref().cmp(b.certificate().as_ref()));
+        authorities.dedup();
+        if authorities.is_empty() {
+            return Err(BundleError::Empty);
+        }
+        let anchors = authorities.iter().map(|authority| authority.anchor().clone()).collect();
+        Ok(Self { authorities, anchors })
+    }
+
+    /// Reads PEM blocks.
+    ///
+    /// # Errors
+    /// [`BundleError`] when there is none, or anything but CA certificates.
+    pub fn from_pem(text: &[u8]) -> Result<Self, BundleError> {
+        if text.trim_ascii().is_empty() {
+            return Err(BundleError::Empty);
+        }
+        let certificates = crate::encoding::pem::certificates(text).ok_or(BundleError::NotCertificates)?;
+        let read = certificates.iter().map(|der| Authority::from_der(der)).collect::<Result<Vec<_>, _>>()?;
+        Self::new(read)
+    }
+
+    /// The anchors, sorted.
+    pub fn anchors(&self) -> &[TrustAnchor<'static>] {
+        &self.anchors
+    }
+
+    /// The authorities whose anchors these are, in the same order.
+    pub fn authorities(&self) -> &[Authority] {
+        &self.authorities
+    }
+
+    /// PEM blocks in the order of the digest.
+    pub fn pem(&self) -> String {
+        self.authorities.iter().map(Authority::pem).collect()
+    }
+
+    /// SHA-256 over the certificates in order, in hexadecimal: the ETag of `GET /v1/bundle`.
+    pub fn digest(&self) -> String {
+        let mut context = digest::Context::new(&digest::SHA256);
+        for authority in &self.authorities {
+            context.update(authority.certificate());
+        }
+        data_encoding::HEXLOWER.encode(context.finish().as_ref())
+    }
+
+    /// Whether every anchor of `other` is one of this bundle.
+    pub fn contains(&self, other: &Self) -> bool {
+        other.authorities.iter().all(|authority| self.authorities.contains(authority))
+    }
+
+    /// Which authority vouches for `leaf` at `now`: signature, times and purpose, without intermediates.
+    ///
+    /// # Errors
+    /// [`BundleError::NotVerified`] with webpki's reason.
+    pub fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        purpose: Purpose,
+        now: Timestamp,
+    ) -> Result<&Authority, BundleError> {
+        let refused = |error: webpki::Error| BundleError::NotVerified(error.to_string());
+        let certificate = EndEntityCert::try_from(leaf).map_err(refused)?;
+        let usage = match purpose {
+            Purpose::Client => KeyUsage::client_auth(),
+            Purpose::Server => KeyUsage::server_auth(),
+        };
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.unix()).unwrap_or(0)));
+        let path =
+            certificate.verify_for_usage(ALGORITHMS, &self.anchors, &[], time, usage, None, None).map_err(refused)?;
+        let used = self.anchors.iter().position(|anchor| anchor == path.anchor());
+        used.and_then(|index| self.authorities.get(index)).ok_or_else(|| refused(webpki::Error::UnknownIssuer))
+    }
+}

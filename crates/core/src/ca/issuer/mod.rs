@@ -1,0 +1,276 @@
+//! Issuing: [`Issuer::prepare`] fixes every byte that will be signed, [`Issuer::sign`] consumes it, and the result is
+//! parsed back, compared with what was intended, and verified with another library against the published bundle.
+
+use der::Decode;
+use der::Encode;
+use der::asn1::{AnyRef, BitStringRef};
+use ring::rand::SecureRandom;
+use rustls_pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use crate::ca::authority::{Authority, BACKDATE};
+use crate::ca::bundle::{Bundle, BundleError, Purpose};
+use crate::ca::serial::Serial;
+use crate::ca::tbs::{self, Frame};
+use crate::encoding::asn1;
+use crate::keys::private::{KeyError, PrivateKey};
+use crate::policy::{Approved, MIN_LIFETIME, Profile};
+use crate::timestamp::Timestamp;
+
+/// Why no certificate was made, or why the one that was made is not given away.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IssueError {
+    /// Key and certificate do not belong together.
+    #[error("the private key is not the key of the CA certificate {0:?}")]
+    WrongKey(String),
+    /// The CA is not valid yet, or ends within the shortest life of a leaf (invariant I4).
+    #[error("the CA {id} is valid from {not_before} to {not_after}, too little for a new certificate")]
+    OutsideValidity {
+        /// The CA.
+        id: String,
+        /// Its first second.
+        not_before: Timestamp,
+        /// Its last second.
+        not_after: Timestamp,
+    },
+    /// The certificate could not be encoded.
+    #[error("the certificate could not be encoded: {0}")]
+    Encoding(String),
+    /// The signature could not be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// What was signed is not what was intended: a defect, or a broken key.
+    #[error("the signed certificate differs from what was intended in its {0}")]
+    NotAsIntended(&'static str),
+    /// Nobody who trusts the published bundle would accept it.
+    #[error("the signed certificate is not accepted by the published bundle: {0}")]
+    NotAccepted(#[from] BundleError),
+}
+
+/// What is wrong with a record of a request that is not of it, as in "holds a certificate that cannot be read".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// Of a serial number.
+    #[error("a serial number that cannot be read")]
+    Serial,
+    /// Of a certificate.
+    #[error("a certificate that cannot be read")]
+    Unreadable,
+    /// Another holder's.
+    #[error("a certificate whose subject is not the request's")]
+    OtherSubject,
+    /// Another key's.
+    #[error("a certificate whose public key is not the request's")]
+    OtherKey,
+    /// Another certificate.
+    #[error("a certificate whose serial number is not the one that was decided on")]
+    OtherSerial,
+}
+
+impl From<der::Error> for IssueError {
+    fn from(error: der::Error) -> Self {
+        Self::Encoding(error.to_string())
+    }
+}
+
+/// An authority with its key.
+#[derive(Debug)]
+pub struct Issuer {
+    authority: Authority,
+    key: PrivateKey,
+}
+
+/// Everything that will be signed, decided. Only [`Issuer::prepare`] makes one; signing consumes it (invariant I2).
+#[derive(Debug)]
+pub struct Prepared {
+    tbs: Vec<u8>,
+    approved: Approved,
+    issuer: String,
+    serial: Serial,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+impl Prepared {
+    /// The last second of the certificate that will be signed.
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+    /// What the certificate that will be signed is for.
+    pub fn profile(&self) -> &Profile {
+        self.approved.profile()
+    }
+    /// The serial number of the certificate that will be signed.
+    pub fn serial(&self) -> Serial {
+        self.serial
+    }
+    /// The id of the authority that will sign.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+    /// The first second of the certificate that will be signed.
+    pub fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+    /// SHA-256 over the bytes that will be signed, in hexadecimal: who prepares the same again gets the same.
+    pub fn digest(&self) -> String {
+        data_encoding::HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, &self.tbs).as_ref())
+    }
+}
+
+/// A certificate that is what was intended and that the published bundle accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+    /// Its serial number.
+    pub serial: Serial,
+    /// The id of the authority that signed it.
+    pub issuer: String,
+    /// Its first second.
+    pub not_before: Timestamp,
+    /// Its last second.
+    pub not_after: Timestamp,
+}
+
+impl Issued {
+    /// A certificate that was signed before for the same request, read back from a record. Whoever uses it verifies it against the
+    /// published bundle first.
+    ///
+    /// # Errors
+    /// [`RecordFault`] when it is not of this request's key and subject, or not of that serial number.
+    pub fn recorded(der: Vec<u8>, issuer: &str, serial: Serial, approved: &Approved) -> Result<Self, RecordFault> {
+        let (rest, leaf) = X509Certificate::from_der(&der).map_err(|_| RecordFault::Unreadable)?;
+        let checks = [
+            (rest.is_empty(), RecordFault::Unreadable),
+            (leaf.subject().as_raw() == approved.subject_der(), RecordFault::OtherSubject),
+            (leaf.public_key().raw == approved.public_key_der(), RecordFault::OtherKey),
+            (Serial::of_leaf(&leaf) == Some(serial), RecordFault::OtherSerial),
+        ];
+        if let Some((_, fault)) = checks.into_iter().find(|(holds, _)| !holds) {
+            return Err(fault);
+        }
+        let not_before = Timestamp::from_unix(leaf.validity().not_before.timestamp());
+        let not_after = Timestamp::from_unix(leaf.validity().not_after.timestamp());
+        Ok(Self { certificate: CertificateDer::from(der), serial, issuer: issuer.to_owned(), not_before, not_after })
+    }
+
+    /// One PEM block with a final newline: what `status.certificate` holds.
+    pub fn pem(&self) -> String {
+        crate::encoding::pem::encode("CERTIFICATE", &self.certificate)
+    }
+}
+
+impl Issuer {
+    /// Joins an authority and its key.
+    ///
+    /// # Errors
+    /// [`IssueError::WrongKey`].
+    pub fn new(authority: Authority, key: PrivateKey) -> Result<Self, IssueError> {
+        if authority.public_key_der() == key.public_key_der() {
+            Ok(Self { authority, key })
+        } else {
+            Err(IssueError::WrongKey(authority.name().to_owned()))
+        }
+    }
+
+    /// The authority.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Fixes serial, times and every byte to be signed: backdated by 5 minutes, never outside the CA's own life, and never to
+    /// before a revocation, which the gateway would take for a certificate of then. (When that has not come yet, nothing can be
+    /// signed: [`Self::sign`] refuses what is not valid at the time.)
+    ///
+    /// # Errors
+    /// [`IssueError::OutsideValidity`] when less than the shortest life is left; [`IssueError::Encoding`].
+    pub fn prepare(&self, approved: Approved, serial: Serial, now: Timestamp) -> Result<Prepared, IssueError> {
+        let (first, last) = (self.authority.not_before(), self.authority.not_after());
+        if now < first || now.until(last) < MIN_LIFETIME {
+            return Err(IssueError::OutsideValidity {
+                id: self.authority.id().to_owned(),
+                not_before: first,
+                not_after: last,
+            });
+        }
+        let backdated = now.minus(BACKDATE).max(first);
+        let not_before = approved.revoked_before().map_or(backdated, |revoked_before| backdated.max(revoked_before));
+        let not_after = now.plus(approved.lifetime()).min(last);
+        let frame = Frame {
+            serial: serial.as_bytes(),
+            not_before,
+            not_after,
+            issuer: &self.authority,
+            algorithm: self.key.algorithm(),
+        };
+        let tbs = tbs::encode(&approved, &frame)?;
+        let issuer = self.authority.id().to_owned();
+        Ok(Prepared { tbs, approved, issuer, serial, not_before, not_after })
+    }
+
+    /// Signs, reads the result back, compares it with the intent and verifies it against the bundle that is published.
+    ///
+    /// # Errors
+    /// [`IssueError`]; the signature is then dropped and reaches nobody.
+    pub fn sign(
+        &self,
+        prepared: Prepared,
+        published: &Bundle,
+        now: Timestamp,
+        rng: &dyn SecureRandom,
+    ) -> Result<Issued, IssueError> {
+        let signature = self.key.sign(&prepared.tbs, rng)?;
+        let der = asn1::Signed {
+            content: AnyRef::from_der(&prepared.tbs)?,
+            algorithm: self.key.algorithm(),
+            signature: BitStringRef::from_bytes(&signature)?,
+        }
+        .to_der()?;
+        compare(&der, &prepared, &self.authority)?;
+        let certificate = CertificateDer::from(der);
+        let purpose = match prepared.approved.profile() {
+            Profile::Client { .. } => Purpose::Client,
+            Profile::Serving { .. } => Purpose::Server,
+        };
+        published.verify(&certificate, purpose, now)?;
+        let Prepared { serial, issuer, not_before, not_after, .. } = prepared;
+        Ok(Issued { certificate, serial, issuer, not_before, not_after })
+    }
+}
+
+/// Reads the certificate with a library that did not write it.
+fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), IssueError> {
+    let differs = IssueError::NotAsIntended;
+    let (rest, leaf) = X509Certificate::from_der(der).map_err(|_| differs("encoding"))?;
+    let checks = [
+        (rest.is_empty(), "length"),
+        (leaf.issuer().as_raw() == issuer.subject_der(), "issuer"),
+        (leaf.subject().as_raw() == intent.approved.subject_der(), "subject"),
+        (leaf.public_key().raw == intent.approved.public_key_der(), "public key"),
+        (Serial::of_leaf(&leaf) == Some(intent.serial), "serial number"),
+        (leaf.validity().not_before.timestamp() == intent.not_before.unix(), "start"),
+        (leaf.validity().not_after.timestamp() == intent.not_after.unix(), "end"),
+        (leaf.validity().not_after.timestamp() <= issuer.not_after().unix(), "end, which is after its CA's"),
+        (!leaf.is_ca(), "CA flag"),
+        (purposes_match(&leaf, intent.approved.profile()), "purpose"),
+    ];
+    match checks.into_iter().find(|(holds, _)| !holds) {
+        Some((_, what)) => Err(differs(what)),
+        None => Ok(()),
+    }
+}
+
+fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {
+    let Ok(Some(usage)) = leaf.extended_key_usage() else { return false };
+    let (client, server) = (usage.value.client_auth, usage.value.server_auth);
+    let others = usage.value.any || !usage.value.other.is_empty();
+    match profile {
+        Profile::Client { .. } => client && !server && !others,
+        Profile::Serving { .. } => server && !client && !others,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+use ring::rand::SystemRandom;
+
+use super::*;
+use crate::keys::private::PrivateKey;
+use crate::keys::public::KeyKind;
+
+const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn mk_authority() -> Authority {
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    Authority::self_signed("test", &key, NOW, YEAR, &rng).unwrap()
+}
+
+fn mk_evidence(now: Timestamp) -> Evidence<'static> {
+    Evidence { now, requested: None, renew_before: 90 * DAY, next_is_trusted: Err("gateways".to_owned()) }
+}
+
+fn mk_line() -> Line {
+    Line::default().begin(mk_authority(), NOW)
+}
+
+fn states(line: &Line) -> Vec<State> {
+    line.members().iter().map(|member| member.state).collect()
+}
+
+#[test]
+fn an_empty_line_begins_and_then_rests() {
+    assert_eq!(Line::default().next_step(&mk_evidence(NOW)), Step::Begin);
+    assert_eq!(mk_line().next_step(&mk_evidence(NOW)), Step::Rest);
+    assert_eq!(Line::default().bundle(), Err(BundleError::Empty));
+}
+
+#[test]
+fn a_request_is_handled_once() {
+    let asked = Evidence { requested: Some("r1"), ..mk_evidence(NOW) };
+    let line = mk_line();
+    assert_eq!(line.next_step(&asked), Step::Prepare);
+    let line = line.prepare(mk_authority(), Some("r1"), NOW);
+    assert_eq!(states(&line), [State::Next, State::Active]);
+    let line = line.activate(NOW);
+    assert_eq!(states(&line), [State::Active, State::Old]);
+    let id = line.members()[1].authority.id().to_owned();
+    assert_eq!(line.next_step(&asked), Step::Finish(id.clone()));
+    let line = line.finish(&id);
+    assert_eq!(line.next_step(&asked), Step::Rest);
+    let again = Evidence { requested: Some("r2"), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&again), Step::Prepare);
+}
+
+#[test]
+fn next_does_not_sign_before_its_anchor_is_trusted() {
+    let line = mk_line().prepare(mk_authority(), None, NOW);
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait("gateways".to_owned()));
+    assert_eq!(line.bundle().unwrap().authorities().len(), 2, "published while it waits");
+    let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&trusted), Step::Activate);
+}
+
+#[test]
+fn an_old_anchor_stays_until_its_last_leaf_has_expired() {
+    let end = NOW.plus(DAY);
+    let line = mk_line().reserve(end).unwrap();
+    let line = line.prepare(mk_authority(), None, NOW).activate(NOW);
+    assert!(matches!(line.next_step(&mk_evidence(NOW)), Step::Wait(_)));
+    assert!(matches!(line.next_step(&mk_evidence(end)), Step::Wait(_)), "the last second still counts");
+    let after = end.plus(Duration::from_secs(1));
+    assert_eq!(line.next_step(&mk_evidence(after)), Step::Finish(line.members()[1].authority.id().to_owned()));
+}
+
+#[test]
+fn an_ageing_authority_is_replaced_without_being_asked() {
+    let line = mk_line();
+    let due = line.active().unwrap().authority.not_after().minus(90 * DAY);
+    assert_eq!(line.next_step(&mk_evidence(due.minus(DAY))), Step::Rest);
+    assert_eq!(line.next_step(&mk_evidence(due)), Step::Prepare);
+}
+
+#[test]
+fn the_number_of_authorities_is_bounded() {
+    let mut line = mk_line();
+    for round in 0..3_u32 {
+        line = line.reserve(NOW.plus(DAY * (round + 1))).unwrap();
+        line = line.prepare(mk_authority(), None, NOW.plus(Duration::from_secs(u64::from(round)))).activate(NOW);
+    }
+    assert_eq!(line.members().len(), MAX_AUTHORITIES);
+    let asked = Evidence { requested: Some("more"), ..mk_evidence(NOW) };
+    assert!(matches!(line.next_step(&asked), Step::Wait(_)));
+}
+
+#[test]
+fn finish_never_drops_what_is_not_old() {
+    let line = mk_line().prepare(mk_authority(), None, NOW);
+    for member in line.members() {
+        assert_eq!(line.clone().finish(member.authority.id()), line);
+    }
+}
+
+#[test]
+fn reserving_is_needed_only_beyond_what_is_reserved() {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    assert_eq!(line.reserve(NOW.plus(DAY)), None);
+    assert!(line.reserve(NOW.plus(2 * DAY)).is_some());
+    assert_eq!(Line::default().reserve(NOW), None);
+}
+
+#[test]
+fn contradictory_stores_are_refused() {
+    let member = |state| Member::new(mk_authority(), state, NOW);
+    let restore = |members| Line::restore(members, None);
+    assert_eq!(restore(vec![member(State::Old)]), Err(LineError::NoActive));
+    assert_eq!(restore(vec![member(State::Active), member(State::Active)]), Err(LineError::TooMany(2, State::Active)));
+    let twice = Member { state: State::Old, ..member(State::Active) };
+    let active = Member { state: State::Active, ..twice.clone() };
+    assert!(matches!(restore(vec![twice, active]), Err(LineError::Duplicate(_))));
+    let line = mk_line().prepare(mk_authority(), Some("r"), NOW);
+    assert_eq!(Line::restore(line.members().to_vec(), Some("r".to_owned())), Ok(line));
+}

@@ -1,0 +1,126 @@
+//! Writes PKCS#10 requests: the agent's and the gateway's.
+
+use std::net::IpAddr;
+
+use der::asn1::{AnyRef, BitStringRef, OctetStringRef, SetOfVec, Utf8StringRef};
+use der::{Decode, Encode};
+use ring::rand::SecureRandom;
+
+use super::CsrError;
+use crate::encoding::asn1::{self, Extension, NameAttribute};
+use crate::encoding::general_names;
+use crate::keys::private::{KeyError, PrivateKey};
+
+/// Why a request could not be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// A name that cannot be encoded.
+    #[error("the request could not be encoded: {0}")]
+    Encoding(String),
+    /// The key could not sign.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// What was written is not what we read.
+    #[error("the request that was written is refused by our own reader: {0}")]
+    NotReadable(#[from] CsrError),
+}
+
+impl From<der::Error> for BuildError {
+    fn from(error: der::Error) -> Self {
+        Self::Encoding(error.to_string())
+    }
+}
+
+/// What to ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// CN.
+    pub common_name: String,
+    /// O, each in an RDN of its own.
+    pub organizations: Vec<String>,
+    /// DNS names of the SAN.
+    pub dns_names: Vec<String>,
+    /// Addresses of the SAN.
+    pub ip_addresses: Vec<IpAddr>,
+}
+
+impl Wish {
+    /// Signs the request with `key`, reads it back, and returns PEM.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn sign(&self, key: &PrivateKey, rng: &dyn SecureRandom) -> Result<String, BuildError> {
+        let info = self.info(key)?;
+        let signature = key.sign(&info, rng)?;
+        let der = asn1::Signed {
+            content: AnyRef::from_der(&info)?,
+            algorithm: key.algorithm(),
+            signature: BitStringRef::from_bytes(&signature)?,
+        }
+        .to_der()?;
+        super::CertificateRequest::from_der(&der)?;
+        Ok(crate::encoding::pem::encode("CERTIFICATE REQUEST", &der))
+    }
+
+    fn info(&self, key: &PrivateKey) -> Result<Vec<u8>, BuildError> {
+        let subject = self.subject()?;
+        let request = self.extensions()?;
+        let mut attributes = SetOfVec::new();
+        if let Some(extensions) = &request {
+            let values = SetOfVec::try_from(vec![AnyRef::from_der(extensions)?])?;
+            attributes.insert(asn1::RequestAttribute { oid: asn1::EXTENSION_REQUEST, values })?;
+        }
+        let info = asn1::RequestInfo {
+            version: 0,
+            subject: AnyRef::from_der(&subject)?,
+            public_key: AnyRef::from_der(key.public_key_der())?,
+            attributes,
+        };
+        Ok(info.to_der()?)
+    }
+
+    fn subject(&self) -> Result<Vec<u8>, BuildError> {
+        let organizations = self.organizations.iter().map(|group| (asn1::ORGANIZATION, group));
+        let all = organizations.chain([(asn1::COMMON_NAME, &self.common_name)]);
+        let mut name: asn1::Name<'_> = Vec::new();
+        for (oid, text) in all {
+            let value = AnyRef::from(Utf8StringRef::new(text)?);
+            name.push(SetOfVec::try_from(vec![NameAttribute { oid, value }])?);
+        }
+        Ok(name.to_der()?)
+    }
+
+    fn extensions(&self) -> Result<Option<Vec<u8>>, BuildError> {
+        let Some(names) = general_names::encode(&self.dns_names, &self.ip_addresses)? else { return Ok(None) };
+        let value = OctetStringRef::new(&names)?;
+        Ok(Some(vec![Extension { oid: asn1::SUBJECT_ALT_NAME, critical: false, value }].to_der()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csr::CertificateRequest;
+    use crate::keys::public::KeyKind;
+    use ring::rand::SystemRandom;
+
+    #[test]
+    fn what_is_written_is_what_was_wished() {
+        let rng = SystemRandom::new();
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        let wish = Wish {
+            common_name: "system:x:y".to_owned(),
+            organizations: vec!["g1".to_owned(), "g2".to_owned()],
+            dns_names: vec!["a.example".to_owned()],
+            ip_addresses: vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
+        };
+        let request = CertificateRequest::from_pem(wish.sign(&key, &rng).unwrap().as_bytes()).unwrap();
+        assert_eq!(request.subject().common_names, ["system:x:y"]);
+        assert_eq!(request.subject().organizations, ["g1", "g2"]);
+        assert_eq!(request.extensions().dns_names, ["a.example"]);
+        assert_eq!(request.extensions().ip_addresses, wish.ip_addresses);
+        assert_eq!(request.public_key_der(), key.public_key_der());
+        let bare = Wish { common_name: "x".to_owned(), ..Wish::default() };
+        assert!(bare.sign(&key, &rng).is_ok());
+    }
+}

@@ -1,0 +1,91 @@
+//! What a request says once it is read. `tests/it/requests` runs the corpus of bad ones.
+
+use super::*;
+use proptest::prelude::*;
+
+const OCM_REQUEST: &[u8] = include_bytes!("../../../../certs/requests/good/ocm-agent-v1.3.pem");
+
+fn read(pem: &[u8]) -> CertificateRequest {
+    CertificateRequest::from_pem(pem).unwrap()
+}
+
+fn der() -> Vec<u8> {
+    single_block(OCM_REQUEST).unwrap().to_vec()
+}
+
+#[test]
+fn every_part_of_the_real_agents_request_is_read() {
+    let request = read(OCM_REQUEST);
+    let expected = Subject {
+        common_names: vec!["system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry".to_owned()],
+        organizations: vec![
+            "system:open-cluster-management:addon:telemetry".to_owned(),
+            "system:open-cluster-management:cluster:spoke1:addon:telemetry".to_owned(),
+        ],
+        ..Subject::default()
+    };
+    assert_eq!(*request.subject(), expected);
+    let extensions = RequestedExtensions {
+        dns_names: vec!["telemetry.addon.open-cluster-management.io".to_owned()],
+        ..RequestedExtensions::default()
+    };
+    assert_eq!(*request.extensions(), extensions);
+    assert_eq!(request.key_kind(), KeyKind::EcdsaP256);
+}
+
+#[test]
+fn subject_and_key_are_kept_byte_for_byte() {
+    let (request, der) = (read(OCM_REQUEST), der());
+    for part in [request.subject_der(), request.public_key_der()] {
+        assert!(der.windows(part.len()).any(|window| window == part));
+    }
+    assert_eq!(request, CertificateRequest::from_der(&der).unwrap());
+}
+
+#[test]
+fn every_single_bit_counts() {
+    let der = der();
+    for index in 0..der.len() {
+        for bit in 0..8 {
+            let mut changed = der.clone();
+            changed[index] ^= 1 << bit;
+            assert!(CertificateRequest::from_der(&changed).is_err(), "bit {bit} of byte {index}");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_ends_early_is_refused_wherever_it_ends() {
+    let der = der();
+    for end in 0..der.len() {
+        assert!(matches!(CertificateRequest::from_der(&der[..end]), Err(CsrError::Malformed(_))), "{end}");
+    }
+}
+
+#[test]
+fn only_text_types_with_their_alphabets_are_text() {
+    let read = |bytes: &[u8]| read_text(&AnyRef::from_der(bytes).unwrap()).map(str::to_owned);
+    assert_eq!(read(b"\x0c\x03a_\n"), Some("a_\n".to_owned()));
+    assert_eq!(read(b"\x13\x03a:b"), Some("a:b".to_owned()));
+    for other in [b"\x13\x03a_b", b"\x0c\x03a\xffb", b"\x14\x03a:b", b"\x16\x03a:b", b"\x8c\x03a:b", b"\x4c\x03a:b"] {
+        assert_eq!(read(other), None, "{other:x?}");
+    }
+}
+
+#[test]
+fn key_usages_are_named_in_the_order_of_their_bits() {
+    let names = |der: &[u8]| key_usages(&BitStringRef::from_der(der).unwrap());
+    assert_eq!(names(&[3, 2, 5, 0xa0]), ["digital signature", "key encipherment"]);
+    assert_eq!(names(&[3, 2, 1, 6]), ["cert sign", "crl sign"]);
+    assert_eq!(names(&[3, 3, 7, 0, 0x80]), ["decipher only"]);
+    assert_eq!(names(&[3, 3, 6, 0, 0x40]), ["unknown"]);
+    assert_eq!(names(&[3, 1, 0]), [""; 0]);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_a_request_by_chance(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        prop_assert!(CertificateRequest::from_pem(&bytes).is_err());
+        prop_assert!(CertificateRequest::from_der(&bytes).is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! Encodings: the ASN.1 of requests and certificates, their names, PEM.
+
+pub(crate) mod asn1;
+pub(crate) mod general_names;
+pub mod pem;

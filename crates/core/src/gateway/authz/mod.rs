@@ -1,0 +1,204 @@
+//! Who a client certificate says its holder is. Pure: the fuzzers feed it any bytes.
+//!
+//! A certificate is an identity only of an addon whose own signer's CA signed it (invariant I14): the signers are asked one
+//! by one, each with its own anchors, and exactly one must vouch. What it certifies is then read by that signer's convention
+//! alone.
+
+use std::sync::Arc;
+
+use rustls_pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use crate::ca::bundle::Purpose;
+use crate::identity::{AddOnName, IdentityError, PeerIdentity};
+use crate::timestamp::Timestamp;
+use crate::trust::{SignerTrust, Trust};
+
+/// OCM up to v1.2 asks for this group too; it may be in a certificate, and it grants nothing at the gateway.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// Why a certificate is nobody's identity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAnIdentity {
+    /// Not one certificate in DER, or a part of it that cannot be read.
+    #[error("the certificate cannot be read")]
+    Unreadable,
+    /// Past its end.
+    #[error("the certificate expired at {0}")]
+    Expired(Timestamp),
+    /// Before its start.
+    #[error("the certificate is not valid before {0}")]
+    NotYetValid(Timestamp),
+    /// Basic constraints say CA.
+    #[error("the certificate is a CA's")]
+    Authority,
+    /// No extended key usage for TLS clients, a server's certificate for instance.
+    #[error("the certificate is not for TLS clients")]
+    NotForClients,
+    /// No signer's anchors vouch for it.
+    #[error("no signer's CA vouches for the certificate")]
+    Untrusted,
+    /// Two signers share an anchor: whose identity it is cannot be told.
+    #[error("the CAs of the signers {0} and {1} both vouch for the certificate")]
+    Ambiguous(String, String),
+    /// Not exactly one common name.
+    #[error("the certificate has {0} common names; it must have one")]
+    CommonNames(usize),
+    /// The common name is not of the signer's convention.
+    #[error("the common name is not an identity: {0}")]
+    CommonName(#[from] IdentityError),
+    /// The CA that signed it does not own that addon's signer (invariant I14).
+    #[error("the CA of the signer {signer} does not certify the addon {addon}")]
+    AddOnNotOfSigner {
+        /// The addon that the certificate names.
+        addon: AddOnName,
+        /// The signer whose CA signed it.
+        signer: String,
+    },
+    /// An organization outside the convention.
+    #[error("the organization {0:?} is not one of the convention's groups")]
+    Organization(String),
+}
+
+impl NotAnIdentity {
+    /// CamelCase name for the audit log.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreadable => "CertificateUnreadable",
+            Self::Expired(_) => "CertificateExpired",
+            Self::NotYetValid(_) => "CertificateNotYetValid",
+            Self::Authority => "CertificateOfAuthority",
+            Self::NotForClients => "CertificateNotForClients",
+            Self::Untrusted => "UnknownIssuer",
+            Self::Ambiguous(..) => "SignerAmbiguous",
+            Self::CommonNames(_) => "CommonNameNotSingle",
+            Self::CommonName(_) => "CommonNameNotConvention",
+            Self::AddOnNotOfSigner { .. } => "AddOnNotOfSigner",
+            Self::Organization(_) => "OrganizationNotAllowed",
+        }
+    }
+}
+
+/// The holder of a client certificate, and what the gateway tells of it to upstreams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Cluster, addon and agent.
+    pub identity: PeerIdentity,
+    /// The common name.
+    pub user: String,
+    /// The organizations, without `system:authenticated`.
+    pub groups: Vec<String>,
+    /// The one signer whose CA vouches.
+    pub signer: Arc<SignerTrust>,
+    /// The id of the authority that signed.
+    pub issuer: String,
+    /// The serial number as [`Serial`](crate::ca::serial::Serial) writes it.
+    pub serial: String,
+    /// The first second of the certificate.
+    pub not_before: Timestamp,
+    /// The last second of the certificate.
+    pub not_after: Timestamp,
+    /// The certificate as the value of the header `Client-Cert` (RFC 9440 section 2.1): base64 between colons.
+    pub client_cert: String,
+}
+
+/// Whose identity `leaf` is at `now`.
+///
+/// # Errors
+/// [`NotAnIdentity`]: the first rule that is broken.
+pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Result<Peer, NotAnIdentity> {
+    let (rest, parsed) = X509Certificate::from_der(leaf).map_err(|_| NotAnIdentity::Unreadable)?;
+    if !rest.is_empty() {
+        return Err(NotAnIdentity::Unreadable);
+    }
+    let (not_before, not_after) = check_form(&parsed, now)?;
+    let (signer, issuer) = vouching_signer(trust, leaf, now)?;
+    let user = common_name(&parsed)?;
+    let identity = signer.convention.identify(user)?;
+    if !signer.addons.contains(&identity.addon) {
+        return Err(NotAnIdentity::AddOnNotOfSigner { addon: identity.addon, signer: signer.name.clone() });
+    }
+    Ok(Peer {
+        groups: groups(&parsed, signer, &identity)?,
+        user: user.to_owned(),
+        identity,
+        signer: Arc::clone(signer),
+        issuer,
+        serial: serial(&parsed),
+        not_before,
+        not_after,
+        client_cert: format!(":{}:", data_encoding::BASE64.encode(leaf)),
+    })
+}
+
+/// What webpki checks as well, for every signer: here each broken rule has a name. Returns the first and the last second.
+fn check_form(leaf: &X509Certificate<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), NotAnIdentity> {
+    let validity = leaf.validity();
+    let (first, last) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    if now.unix() > last {
+        return Err(NotAnIdentity::Expired(Timestamp::from_unix(last)));
+    }
+    if now.unix() < first {
+        return Err(NotAnIdentity::NotYetValid(Timestamp::from_unix(first)));
+    }
+    if leaf.is_ca() {
+        return Err(NotAnIdentity::Authority);
+    }
+    match leaf.extended_key_usage() {
+        Ok(Some(usage)) if usage.value.client_auth => Ok((Timestamp::from_unix(first), Timestamp::from_unix(last))),
+        Ok(_) => Err(NotAnIdentity::NotForClients),
+        Err(_) => Err(NotAnIdentity::Unreadable),
+    }
+}
+
+fn vouching_signer<'t>(
+    trust: &'t Trust,
+    leaf: &CertificateDer<'_>,
+    now: Timestamp,
+) -> Result<(&'t Arc<SignerTrust>, String), NotAnIdentity> {
+    let vouches = |signer: &'t Arc<SignerTrust>| {
+        let authority = signer.client_anchors.verify(leaf, Purpose::Client, now);
+        // The reason of each signer that does not vouch says nothing: all but one always have one.
+        authority.ok().map(|authority| (signer, authority.id().to_owned()))
+    };
+    let mut vouching = trust.signers.iter().filter_map(vouches);
+    match (vouching.next(), vouching.next()) {
+        (None, _) => Err(NotAnIdentity::Untrusted),
+        (Some(only), None) => Ok(only),
+        (Some((one, _)), Some((other, _))) => Err(NotAnIdentity::Ambiguous(one.name.clone(), other.name.clone())),
+    }
+}
+
+fn common_name<'l>(leaf: &'l X509Certificate<'_>) -> Result<&'l str, NotAnIdentity> {
+    let names: Vec<_> = leaf.subject().iter_common_name().collect();
+    let [name] = names.as_slice() else { return Err(NotAnIdentity::CommonNames(names.len())) };
+    name.as_str().map_err(|_| NotAnIdentity::Unreadable)
+}
+
+fn groups(
+    leaf: &X509Certificate<'_>,
+    signer: &SignerTrust,
+    identity: &PeerIdentity,
+) -> Result<Vec<String>, NotAnIdentity> {
+    let allowed = signer.convention.groups(&identity.cluster, &identity.addon);
+    let mut groups = Vec::new();
+    for organization in leaf.subject().iter_organization() {
+        let group = organization.as_str().map_err(|_| NotAnIdentity::Unreadable)?;
+        if allowed.iter().any(|allowed| allowed == group) {
+            groups.push(group.to_owned());
+        } else if group != AUTHENTICATED {
+            return Err(NotAnIdentity::Organization(group.to_owned()));
+        }
+    }
+    Ok(groups)
+}
+
+/// DER drops leading zeros and adds one before a high bit; ours always have 16 bytes.
+fn serial(leaf: &X509Certificate<'_>) -> String {
+    let bytes: Vec<u8> = leaf.raw_serial().iter().copied().skip_while(|byte| *byte == 0).collect();
+    format!("{:0>32}", data_encoding::HEXLOWER.encode(&bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! What of a request's and a response's headers crosses the gateway. Pure.
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+
+use super::authz::Peer;
+
+/// RFC 9110 section 7.6.1: for this connection only.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-authenticate"),
+    HeaderName::from_static("proxy-authorization"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Names by which upstreams are told who asks: only the gateway says that. With `_` read as `-`, because CGI and WSGI make
+/// the same variable of both.
+const IDENTITY: [&str; 5] = ["client-cert", "client-cert-chain", "x-forwarded-client-cert", "forwarded", "x-real-ip"];
+const IDENTITY_PREFIXES: [&str; 3] = ["x-remote-", "x-addon-signer-", "x-forwarded-"];
+
+/// Removes what is for this connection only, the headers that `Connection` lists included.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let listed = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let listed: Vec<HeaderName> =
+        listed.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    for name in listed.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Makes a client's headers the upstream's: nothing of the client's connection, nothing that claims an identity. The body's
+/// length is for hyper to say anew, and `Host` is the upstream's.
+pub fn strip_request(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    let claims: Vec<HeaderName> = headers.keys().filter(|name| claims_identity(name)).cloned().collect();
+    for name in claims.iter().chain([&HOST, &CONTENT_LENGTH, &EXPECT, &FORWARDED]) {
+        headers.remove(name);
+    }
+}
+
+fn claims_identity(name: &HeaderName) -> bool {
+    let name = name.as_str().replace('_', "-");
+    IDENTITY.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Says who asks: the aggregation layer's headers, RFC 9440's, and our own.
+///
+/// # Errors
+/// A name that no header can hold; conventions are printable ASCII, so there is none.
+pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidHeaderValue> {
+    headers.insert("x-remote-user", HeaderValue::from_str(&peer.user)?);
+    for group in &peer.groups {
+        headers.append("x-remote-group", HeaderValue::from_str(group)?);
+    }
+    headers.insert("client-cert", HeaderValue::from_str(&peer.client_cert)?);
+    headers.insert("x-addon-signer-cluster", HeaderValue::from_str(peer.identity.cluster.as_str())?);
+    headers.insert("x-addon-signer-addon", HeaderValue::from_str(peer.identity.addon.as_str())?);
+    headers.insert("x-addon-signer-agent", HeaderValue::from_str(peer.identity.agent.as_str())?);
+    Ok(())
+}
+
+/// Says where the request came from.
+///
+/// # Errors
+/// As [`set_identity`]: none in practice.
+pub fn set_forwarded(
+    headers: &mut HeaderMap,
+    client: IpAddr,
+    host: Option<HeaderValue>,
+) -> Result<(), InvalidHeaderValue> {
+    headers.insert("x-forwarded-for", HeaderValue::from_str(&client.to_string())?);
+    headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+    if let Some(host) = host {
+        headers.insert("x-forwarded-host", host);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_claim_an_identity_are_stripped_in_any_spelling() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "X-Remote-User",
+            "x_remote_user",
+            "X-Remote_Group",
+            "X-Remote-Extra-Scopes",
+            "x-remote-uid",
+            "Client-Cert",
+            "client_cert",
+            "Client-Cert-Chain",
+            "X-Addon-Signer-Cluster",
+            "x_addon_signer_agent",
+            "X-Forwarded-Client-Cert",
+            "x_forwarded_client_cert",
+            "X-Forwarded-For",
+            "Forwarded",
+            "X-Real-IP",
+            "Host",
+            "Content-Length",
+            "Expect",
+        ] {
+            headers.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("x"));
+        }
+        headers.insert("x-request-id", HeaderValue::from_static("kept"));
+        headers.insert("authorization", HeaderValue::from_static("kept"));
+        strip_request(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["authorization", "x-request-id"]);
+    }
+
+    #[test]
+    fn hop_by_hop_headers_are_stripped_with_those_that_connection_lists() {
+        let mut headers = HeaderMap::new();
+        headers.append(CONNECTION, HeaderValue::from_static("keep-alive, X-Secret"));
+        headers.append(CONNECTION, HeaderValue::from_static("x-other"));
+        for name in ["x-secret", "x-other", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"] {
+            headers.insert(name, HeaderValue::from_static("x"));
+        }
+        headers.insert("content-type", HeaderValue::from_static("kept"));
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["content-type"]);
+    }
+}

@@ -1,0 +1,192 @@
+//! Request paths, read so that no two parties can understand them differently. Pure.
+//!
+//! Routes are matched on decoded segments and the path is passed on as it came, so what could decode to something else on
+//! the way is refused: dot segments in any spelling, encoded separators, empty segments, control characters.
+
+use crate::trust::Route;
+
+/// Why a path is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// It does not start with `/`.
+    #[error("the path does not start with /")]
+    NotAbsolute,
+    /// Two slashes with nothing between them.
+    #[error("the path has an empty segment (//)")]
+    EmptySegment,
+    /// `.` or `..` in any spelling, encoded once or twice.
+    #[error("the path has a . or .. segment")]
+    DotSegment,
+    /// `%` without two hexadecimal digits.
+    #[error("the path has a percent sign without two hexadecimal digits")]
+    Encoding,
+    /// `/` or `\\` encoded, a backslash, a control character.
+    #[error("the path has an encoded separator, a backslash or a control character")]
+    Separator,
+}
+
+/// A path whose segments mean the same to everybody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SafePath<'p> {
+    raw: Vec<&'p str>,
+    decoded: Vec<Vec<u8>>,
+}
+
+impl<'p> SafePath<'p> {
+    /// Reads an absolute path. A trailing slash is an empty last segment, and the only empty one allowed.
+    pub fn parse(path: &'p str) -> Result<Self, PathError> {
+        let raw: Vec<&str> = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?.split('/').collect();
+        if raw.iter().rev().skip(1).any(|segment| segment.is_empty()) {
+            return Err(PathError::EmptySegment);
+        }
+        let decoded = raw.iter().map(|segment| decode_segment(segment)).collect::<Result<_, _>>()?;
+        Ok(Self { raw, decoded })
+    }
+
+    /// The first segments, decoded where that gives text.
+    pub fn segments(&self) -> Vec<&str> {
+        self.decoded.iter().map(|segment| std::str::from_utf8(segment).unwrap_or_default()).collect()
+    }
+
+    /// The route with the longest prefix of whole segments after the first `skip`, and the path after these, as it came: the
+    /// route's own path is part of it, because the upstream knows itself by that path.
+    pub fn route<'r>(&self, skip: usize, routes: &'r [Route]) -> Option<(&'r Route, String)> {
+        let below = self.decoded.get(skip..).unwrap_or_default();
+        let matching = routes.iter().filter_map(|route| {
+            let prefix: Vec<&[u8]> = route_segments(route).collect();
+            let starts = below.len() >= prefix.len() && below.iter().zip(&prefix).all(|(a, b)| a == b);
+            starts.then_some((prefix.len(), route))
+        });
+        let (_, route) = matching.max_by_key(|(length, _)| *length)?;
+        let rest = self.raw.get(skip..).unwrap_or_default();
+        let rest = rest.iter().fold(String::new(), |path, segment| path + "/" + segment);
+        Some((route, rest))
+    }
+}
+
+fn route_segments(route: &Route) -> impl Iterator<Item = &[u8]> {
+    route.path.split('/').filter(|segment| !segment.is_empty()).map(str::as_bytes)
+}
+
+/// Decodes once, and refuses what is ambiguous now or for somebody who decodes again.
+fn decode_segment(segment: &str) -> Result<Vec<u8>, PathError> {
+    let once = decode(segment.as_bytes()).ok_or(PathError::Encoding)?;
+    check(&once)?;
+    if let Some(twice) = decode(&once) {
+        check(&twice)?;
+    }
+    Ok(once)
+}
+
+fn check(segment: &[u8]) -> Result<(), PathError> {
+    // Some servers drop ";parameters" before they look at dots (RFC 3986 section 3.3 allows them).
+    let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
+    if name == b"." || name == b".." {
+        return Err(PathError::DotSegment);
+    }
+    let ambiguous = |byte: &u8| matches!(byte, b'/' | b'\\') || byte.is_ascii_control();
+    if segment.iter().any(ambiguous) { Err(PathError::Separator) } else { Ok(()) }
+}
+
+/// RFC 3986 section 2.1; `None` for a percent sign without two digits.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                decoded.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
+                after
+            }
+            (b'%', _) => return None,
+            (byte, after) => {
+                decoded.push(*byte);
+                after
+            }
+        };
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn mk_route(path: &str) -> Route {
+        Route {
+            path: path.to_owned(),
+            upstream: "http://u".to_owned(),
+            methods: ["GET".to_owned()].into(),
+            max_body: 1,
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    fn routed(path: &str, routes: &[Route]) -> Option<(String, String)> {
+        let path = SafePath::parse(path).unwrap();
+        path.route(2, routes).map(|(route, rest)| (route.path.clone(), rest))
+    }
+
+    #[test]
+    fn the_longest_whole_segment_prefix_wins() {
+        let routes = [mk_route("/api"), mk_route("/api/v1"), mk_route("/api/v1/receive")];
+        let found = |path: &str| routed(path, &routes);
+        let expect = |route: &str, rest: &str| Some((route.to_owned(), rest.to_owned()));
+        assert_eq!(found("/addons/a/api/v1/receive"), expect("/api/v1/receive", "/api/v1/receive"));
+        assert_eq!(found("/addons/a/api/v1/receive/"), expect("/api/v1/receive", "/api/v1/receive/"));
+        assert_eq!(found("/addons/a/api/v1/received"), expect("/api/v1", "/api/v1/received"));
+        assert_eq!(found("/addons/a/api/v10/x"), expect("/api", "/api/v10/x"));
+        assert_eq!(found("/addons/a/%61pi/%76%31/caf%C3%A9"), expect("/api/v1", "/%61pi/%76%31/caf%C3%A9"));
+        assert_eq!(found("/addons/a/apis"), None);
+        assert_eq!(found("/addons/a"), None);
+        assert_eq!(routed("/addons/a/x/y", &[mk_route("/")]), expect("/", "/x/y"));
+        assert_eq!(routed("/addons/a", &[mk_route("/")]), expect("/", ""));
+    }
+
+    #[test]
+    fn ambiguous_paths_are_refused() {
+        for (path, error) in [
+            ("", PathError::NotAbsolute),
+            ("*", PathError::NotAbsolute),
+            ("/a//b", PathError::EmptySegment),
+            ("//a", PathError::EmptySegment),
+            ("/a/../b", PathError::DotSegment),
+            ("/a/..", PathError::DotSegment),
+            ("/a/./b", PathError::DotSegment),
+            ("/a/%2e%2E/b", PathError::DotSegment),
+            ("/a/.%2e/b", PathError::DotSegment),
+            ("/a/..;x=1/b", PathError::DotSegment),
+            ("/a/%252e%252e/b", PathError::DotSegment),
+            ("/a/b%2fc", PathError::Separator),
+            ("/a/..%2f..", PathError::Separator),
+            ("/a/b%5Cc", PathError::Separator),
+            ("/a/b\\c", PathError::Separator),
+            ("/a/%252F", PathError::Separator),
+            ("/a/%00", PathError::Separator),
+            ("/a/%0d%0a", PathError::Separator),
+            ("/a/%", PathError::Encoding),
+            ("/a/%g0", PathError::Encoding),
+        ] {
+            assert_eq!(SafePath::parse(path), Err(error), "{path:?}");
+        }
+        for path in ["/", "/a/", "/a/...", "/a/..b", "/a/100%25", "/a/x.tar.gz", "/a/b;v=1", "/a/%2Ehidden"] {
+            assert!(SafePath::parse(path).is_ok(), "{path:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_passed_on_never_leaves_the_prefix(path in "/addons/a/api[/a-z.%2eEfF5cC;]{0,24}") {
+            if let Ok(safe) = SafePath::parse(&path)
+                && let Some((_, rest)) = safe.route(2, &[mk_route("/api")])
+            {
+                prop_assert!(path.ends_with(&rest));
+                let decoded = String::from_utf8_lossy(&decode(rest.as_bytes()).unwrap()).into_owned();
+                prop_assert!(decoded.split(['/', '\\']).all(|segment| segment != ".." && segment != "."));
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A private key in memory: it signs, it does not print, and it is wiped when dropped (invariant I9).
+
+use std::fmt;
+
+use ring::rand::SecureRandom;
+use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+use zeroize::Zeroizing;
+
+use crate::encoding::asn1;
+use crate::keys::public::{self, KeyKind};
+
+/// Why there is no key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// ring makes and signs with EC and Ed25519 keys here.
+    #[error("a key of the kind {0} is not supported: use ECDSA-P256, ECDSA-P384 or Ed25519")]
+    Kind(KeyKind),
+    /// Not PKCS#8 of a supported kind, or inconsistent.
+    #[error("the private key is not a PKCS#8 key of the kind ECDSA-P256, ECDSA-P384 or Ed25519")]
+    Unreadable,
+    /// The operating system gave no random bytes, or the operation failed inside ring.
+    #[error("the key could not be made or used: no random bytes")]
+    Random,
+}
+
+enum Pair {
+    Ecdsa(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+/// Holds a ring key and overwrites its bytes on drop: ring 0.17 leaves the scalar in freed memory.
+struct WipedPair(Box<Pair>);
+
+impl Drop for WipedPair {
+    fn drop(&mut self) {
+        const { assert!(!std::mem::needs_drop::<Pair>(), "a wiped pair is never dropped") };
+        let pair: *mut Pair = &raw mut *self.0;
+        // SAFETY: the pair is uniquely borrowed and never read again, because the box's own drop glue has nothing to
+        // do for its content: ring's key pairs are arrays of integers and references to statics, without Drop, so
+        // that any bit pattern may be deallocated. `zeroize_flat_type` asks for exactly that.
+        #[expect(unsafe_code, reason = "ring offers no way to wipe a key; wiped_keys_leave_no_copy tests this one")]
+        unsafe {
+            zeroize::zeroize_flat_type(pair);
+        }
+    }
+}
+
+/// How much stack an operation of ring may have left key bytes on: three times what was found to be enough.
+const STACK_BYTES: usize = 16 * 1024;
+
+/// Overwrites the stack that `operation` has used and left: ring keeps scalars, nonces and digest states there and wipes
+/// none of them. `operation` must return nothing secret by value.
+fn on_wiped_stack<T>(operation: impl FnOnce() -> T) -> T {
+    let result = call(operation);
+    wipe_stack();
+    result
+}
+
+/// A frame of its own, below the caller's, so that the next call's frame covers it.
+#[inline(never)]
+fn call<T>(operation: impl FnOnce() -> T) -> T {
+    operation()
+}
+
+#[inline(never)]
+fn wipe_stack() {
+    let zeros = [0_u8; STACK_BYTES];
+    std::hint::black_box(&zeros);
+}
+
+/// A private key, ready to sign: of a CA, of the gateway, of an agent.
+pub struct PrivateKey {
+    kind: KeyKind,
+    pair: WipedPair,
+    raw_public: Vec<u8>,
+    public_key_der: Vec<u8>,
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, pair: _, raw_public: _, public_key_der: _ } = self;
+        write!(f, "PrivateKey({kind}, private)")
+    }
+}
+
+impl PrivateKey {
+    /// Makes a new key; the PKCS#8 bytes are for the store, and are wiped when dropped.
+    ///
+    /// # Errors
+    /// [`KeyError::Kind`] for RSA, [`KeyError::Random`] when the system has no random bytes.
+    pub fn generate(kind: KeyKind, rng: &dyn SecureRandom) -> Result<(Self, Zeroizing<Vec<u8>>), KeyError> {
+        let pkcs8 = on_wiped_stack(|| Self::generate_pkcs8(kind, rng))?;
+        Ok((Self::from_pkcs8(&pkcs8, rng)?, pkcs8))
+    }
+
+    fn generate_pkcs8(kind: KeyKind, rng: &dyn SecureRandom) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+        let document = match kind {
+            KeyKind::EcdsaP256 => EcdsaKeyPair::generate_pkcs8(&signature::ECDSA_P256_SHA256_ASN1_SIGNING, rng),
+            KeyKind::EcdsaP384 => EcdsaKeyPair::generate_pkcs8(&signature::ECDSA_P384_SHA384_ASN1_SIGNING, rng),
+            KeyKind::Ed25519 => Ed25519KeyPair::generate_pkcs8(rng),
+            KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => return Err(KeyError::Kind(kind)),
+        };
+        Ok(Zeroizing::new(document.map_err(|_| KeyError::Random)?.as_ref().to_vec()))
+    }
+
+    /// Reads a PKCS#8 key; its kind is found by trying.
+    ///
+    /// # Errors
+    /// [`KeyError::Unreadable`] without any of the bytes.
+    pub fn from_pkcs8(pkcs8: &[u8], rng: &dyn SecureRandom) -> Result<Self, KeyError> {
+        on_wiped_stack(|| Self::read_pkcs8(pkcs8, rng))
+    }
+
+    fn read_pkcs8(pkcs8: &[u8], rng: &dyn SecureRandom) -> Result<Self, KeyError> {
+        let p256 = &signature::ECDSA_P256_SHA256_ASN1_SIGNING;
+        let p384 = &signature::ECDSA_P384_SHA384_ASN1_SIGNING;
+        let (kind, pair) = if let Ok(pair) = EcdsaKeyPair::from_pkcs8(p256, pkcs8, rng) {
+            (KeyKind::EcdsaP256, Pair::Ecdsa(pair))
+        } else if let Ok(pair) = EcdsaKeyPair::from_pkcs8(p384, pkcs8, rng) {
+            (KeyKind::EcdsaP384, Pair::Ecdsa(pair))
+        } else if let Ok(pair) = Ed25519KeyPair::from_pkcs8(pkcs8) {
+            (KeyKind::Ed25519, Pair::Ed25519(pair))
+        } else {
+            return Err(KeyError::Unreadable);
+        };
+        let raw_public = match &pair {
+            Pair::Ecdsa(pair) => pair.public_key().as_ref().to_vec(),
+            Pair::Ed25519(pair) => pair.public_key().as_ref().to_vec(),
+        };
+        let public_key_der = public::encode_public_key(kind, &raw_public).map_err(|_| KeyError::Unreadable)?;
+        Ok(Self { kind, pair: WipedPair(Box::new(pair)), raw_public, public_key_der })
+    }
+
+    /// The kind of the key.
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// SubjectPublicKeyInfo.
+    pub fn public_key_der(&self) -> &[u8] {
+        &self.public_key_der
+    }
+
+    /// Signs `message` by the one algorithm that its kind has here.
+    ///
+    /// # Errors
+    /// [`KeyError::Random`] when ring could not sign.
+    pub fn sign(&self, message: &[u8], rng: &dyn SecureRandom) -> Result<Vec<u8>, KeyError> {
+        on_wiped_stack(|| match self.pair.0.as_ref() {
+            Pair::Ecdsa(pair) => {
+                pair.sign(rng, message).map(|signature| signature.as_ref().to_vec()).map_err(|_| KeyError::Random)
+            }
+            Pair::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
+        })
+    }
+
+    /// The signature algorithm: RFC 5758 for ECDSA, RFC 8410 for Ed25519, both without parameters.
+    pub(crate) fn algorithm(&self) -> asn1::Algorithm<'static> {
+        let oid = match self.kind {
+            KeyKind::EcdsaP384 => asn1::ECDSA_SHA384,
+            KeyKind::Ed25519 => asn1::ED25519,
+            KeyKind::EcdsaP256 | KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => asn1::ECDSA_SHA256,
+        };
+        asn1::Algorithm { oid, parameters: None }
+    }
+}
+
+/// A key and the random numbers it needs, as rcgen wants to see them for a self-signed certificate.
+pub(crate) struct RcgenKey<'k> {
+    pub(crate) key: &'k PrivateKey,
+    pub(crate) rng: &'k dyn SecureRandom,
+}
+
+impl rcgen::PublicKeyData for RcgenKey<'_> {
+    fn der_bytes(&self) -> &[u8] {
+        &self.key.raw_public
+    }
+    fn algorithm(&self) -> &'static rcgen::SignatureAlgorithm {
+        match self.key.kind {
+            KeyKind::EcdsaP384 => &rcgen::PKCS_ECDSA_P384_SHA384,
+            KeyKind::Ed25519 => &rcgen::PKCS_ED25519,
+            KeyKind::EcdsaP256 | KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => {
+                &rcgen::PKCS_ECDSA_P256_SHA256
+            }
+        }
+    }
+}
+
+impl rcgen::SigningKey for RcgenKey<'_> {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        self.key.sign(message, self.rng).map_err(|_| rcgen::Error::RemoteKeyError)
+    }
+}
+
+#[cfg(test)]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod memory_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::rand::SystemRandom;
+
+    #[test]
+    fn debug_of_a_key_shows_no_key() {
+        let rng = SystemRandom::new();
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        assert_eq!(format!("{key:?}"), "PrivateKey(ECDSA-P256, private)");
+    }
+
+    #[test]
+    fn every_kind_survives_its_pkcs8() {
+        let rng = SystemRandom::new();
+        for kind in [KeyKind::EcdsaP256, KeyKind::EcdsaP384, KeyKind::Ed25519] {
+            let (key, pkcs8) = PrivateKey::generate(kind, &rng).unwrap();
+            let again = PrivateKey::from_pkcs8(&pkcs8, &rng).unwrap();
+            assert_eq!((again.kind(), again.public_key_der()), (kind, key.public_key_der()));
+        }
+        assert_eq!(PrivateKey::generate(KeyKind::Rsa2048, &rng).unwrap_err(), KeyError::Kind(KeyKind::Rsa2048));
+        assert_eq!(PrivateKey::from_pkcs8(b"hello", &rng).unwrap_err(), KeyError::Unreadable);
+    }
+}

@@ -1,0 +1,37 @@
+//! What addon-signer decides, as functions from values to values.
+//!
+//! Nothing here reads the clock, a file, a socket or random numbers: these are arguments. `Cargo.toml` and `clippy.toml` of
+//! this crate enforce that. The fuzz targets build this crate alone.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`identity`] | names of clusters, addons and agents; the convention that writes and reads them as one user |
+//! | [`csr`] | PKCS#10 requests: read strictly, possession proven; [`csr::build`] writes one |
+//! | [`policy`] | the rules; makes a [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
+//! | [`ca`] | one authority, a bundle of anchors, the issuer, a line of authorities and its next step |
+//! | [`registry`] | which addon of which cluster is registered, and which of its certificates are revoked |
+//! | [`trust`] | what the hub tells the gateway: whom to trust for what, and where requests go |
+//! | [`gateway`] | whose identity a certificate is, which route a path takes, which headers cross |
+//! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed heads, the check of all three |
+//! | [`rate`], [`throttle`] | how many certificates one identity may get; how many like events are written one by one |
+//! | [`sighting`] | which certificate was last used when, from where |
+//! | [`keys`] | private keys that sign, print nothing and are wiped; kinds of public keys |
+//! | [`names`] | labels, annotations and conditions that programs and people outside rely on |
+//! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
+#![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
+
+pub mod ca;
+pub mod csr;
+pub mod encoding;
+pub mod gateway;
+pub mod identity;
+pub mod journal;
+pub mod keys;
+pub mod names;
+pub mod policy;
+pub mod rate;
+pub mod registry;
+pub mod sighting;
+pub mod throttle;
+pub mod timestamp;
+pub mod trust;

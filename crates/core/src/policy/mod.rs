@@ -1,0 +1,329 @@
+//! When a certificate is issued: one pure function per kind of certificate, one [`Refusal`] per broken rule.
+//!
+//! Names are compared as parsed parts with `==`; there are no prefix tests. Only this module makes an
+//! [`Approved`] (invariant I1), and what reaches a certificate from a request is in it: the key and the
+//! validated subject, nothing else (invariant I3).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::csr::{CertificateRequest, Subject};
+use crate::identity::{AddOnName, ClusterName, Convention, PeerIdentity};
+use crate::keys::public::KeyKind;
+use crate::registry::Registry;
+use crate::timestamp::Timestamp;
+
+mod refusal;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use refusal::Refusal;
+
+/// The shortest life that may be asked for: the API server's own minimum for `expirationSeconds`.
+pub const MIN_LIFETIME: Duration = Duration::from_secs(600);
+/// The signer name of the gateway's own serving certificate.
+pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
+/// The common name of the gateway's own serving certificate.
+pub const GATEWAY_COMMON_NAME: &str = "addon-signer-gateway";
+
+const CLUSTER_USER: [&str; 2] = ["system", "open-cluster-management"];
+/// OCM up to v1.2 asks for this group too (addon-framework#359 removed it); it grants nothing at the gateway.
+pub const AUTHENTICATED: &str = "system:authenticated";
+
+/// What one AddOnSigner allows; made from its `spec` by `api::rules`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignerRules {
+    /// `spec.signerName`.
+    pub signer_name: String,
+    /// `spec.addOns`.
+    pub addons: BTreeSet<AddOnName>,
+    /// `spec.identity`.
+    pub convention: Convention,
+    /// `spec.identity.organizationalUnits`.
+    pub organizational_units: BTreeSet<String>,
+    /// `spec.certificate.keys`.
+    pub keys: BTreeSet<KeyKind>,
+    /// `spec.certificate.duration`: the life of a certificate that asks for none.
+    pub duration: Duration,
+    /// `spec.certificate.maxDuration`: longer wishes are cut to it, as Kubernetes' own signers do.
+    pub max_duration: Duration,
+    /// The only account whose annotation `open-cluster-management.io/csr-user` stands in for the username.
+    pub grpc_proxy: Option<String>,
+}
+
+/// What the gateway's own serving certificate must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServingRules {
+    /// The gateway's account: the only requester.
+    pub account: String,
+    /// Exactly these DNS names.
+    pub dns_names: BTreeSet<String>,
+    /// Exactly these addresses.
+    pub ip_addresses: BTreeSet<IpAddr>,
+    /// The life of the certificate.
+    pub duration: Duration,
+}
+
+/// What the API server says of one CertificateSigningRequest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Submission {
+    /// `spec.username`, set by the API server.
+    pub username: String,
+    /// `spec.groups`, set by the API server.
+    pub groups: Vec<String>,
+    /// The annotation `open-cluster-management.io/csr-user`.
+    pub csr_user: Option<String>,
+    /// The label `open-cluster-management.io/cluster-name`: a hint that anybody can set.
+    pub cluster_label: Option<String>,
+    /// The label `open-cluster-management.io/addon-name`: a hint that anybody can set.
+    pub addon_label: Option<String>,
+    /// `spec.usages`.
+    pub usages: Vec<String>,
+    /// `spec.expirationSeconds`.
+    pub expiration_seconds: Option<i32>,
+    /// `spec.request`: PEM.
+    pub request: Vec<u8>,
+}
+
+/// What a certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Profile {
+    /// An addon agent's client certificate.
+    Client {
+        /// Its holder.
+        identity: PeerIdentity,
+        /// The convention's DNS names for it.
+        dns_names: Vec<String>,
+    },
+    /// The gateway's serving certificate.
+    Serving {
+        /// DNS names.
+        dns_names: Vec<String>,
+        /// Addresses.
+        ip_addresses: Vec<IpAddr>,
+    },
+}
+
+/// Evidence that policy allows one certificate. Only this module makes one (invariant I1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approved {
+    profile: Profile,
+    subject_der: Vec<u8>,
+    public_key_der: Vec<u8>,
+    key_kind: KeyKind,
+    lifetime: Duration,
+    revoked_before: Option<Timestamp>,
+}
+
+impl Approved {
+    /// What the certificate is for.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+    /// The validated subject, as the requester encoded it.
+    pub fn subject_der(&self) -> &[u8] {
+        &self.subject_der
+    }
+    /// The key whose possession was proven.
+    pub fn public_key_der(&self) -> &[u8] {
+        &self.public_key_der
+    }
+    /// The kind of that key.
+    pub fn key_kind(&self) -> KeyKind {
+        self.key_kind
+    }
+    /// How long the certificate may live from now on.
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+    /// The certificate must not begin before this time, because those that do are revoked. In the future, there is none to be
+    /// made yet.
+    pub fn revoked_before(&self) -> Option<Timestamp> {
+        self.revoked_before
+    }
+}
+
+/// Decides on a request for an addon agent's client certificate: design rules 1 to 6, in that order.
+///
+/// # Errors
+/// The first rule that is broken. [`Refusal::is_final`] is false when the answer may change by waiting.
+pub fn evaluate(rules: &SignerRules, submission: &Submission, registry: &Registry) -> Result<Approved, Refusal> {
+    let cluster = requester(rules, submission)?;
+    let request = CertificateRequest::from_pem(&submission.request)?;
+    let identity = subject_identity(rules, &cluster, request.subject())?;
+    let dns_names = rules.convention.dns_names(&identity.cluster, &identity.addon);
+    check_names(&request, &dns_names, &[])?;
+    check_request_usages(&request, "1.3.6.1.5.5.7.3.2")?;
+    if !rules.keys.contains(&request.key_kind()) {
+        return Err(Refusal::KeyNotAllowed(request.key_kind()));
+    }
+    registry.check(&identity.cluster, &identity.addon)?;
+    check_labels(submission, &identity)?;
+    check_usages(submission, "client auth")?;
+    let lifetime = lifetime(submission, rules.duration, rules.max_duration)?;
+    let revoked_before = registry.revoked_before(&identity.cluster, &identity.addon);
+    Ok(approve(Profile::Client { identity, dns_names }, &request, lifetime, revoked_before))
+}
+
+/// Decides on a request for the gateway's own serving certificate.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn evaluate_serving(rules: &ServingRules, submission: &Submission) -> Result<Approved, Refusal> {
+    if submission.username != rules.account {
+        return Err(Refusal::NotTheGateway(submission.username.clone()));
+    }
+    let request = CertificateRequest::from_pem(&submission.request)?;
+    let expected = Subject { common_names: vec![GATEWAY_COMMON_NAME.to_owned()], ..Subject::default() };
+    if *request.subject() != expected {
+        return Err(Refusal::GatewaySubject);
+    }
+    let dns_names: Vec<String> = rules.dns_names.iter().cloned().collect();
+    let ip_addresses: Vec<IpAddr> = rules.ip_addresses.iter().copied().collect();
+    check_names(&request, &dns_names, &ip_addresses)?;
+    let asked: BTreeSet<String> = request.extensions().dns_names.iter().cloned().collect();
+    let asked_ips: BTreeSet<IpAddr> = request.extensions().ip_addresses.iter().copied().collect();
+    if asked != rules.dns_names || asked_ips != rules.ip_addresses {
+        return Err(Refusal::GatewayNamesMissing);
+    }
+    check_request_usages(&request, "1.3.6.1.5.5.7.3.1")?;
+    check_usages(submission, "server auth")?;
+    let lifetime = lifetime(submission, rules.duration, rules.duration)?;
+    Ok(approve(Profile::Serving { dns_names, ip_addresses }, &request, lifetime, None))
+}
+
+/// Whom a request says it is from, by rules 1 and 2 alone: for looking up its registration, never for a decision.
+pub fn claimed_identity(rules: &SignerRules, submission: &Submission) -> Option<PeerIdentity> {
+    let cluster = requester(rules, submission).ok()?;
+    let request = CertificateRequest::from_pem(&submission.request).ok()?;
+    subject_identity(rules, &cluster, request.subject()).ok()
+}
+
+fn approve(
+    profile: Profile,
+    request: &CertificateRequest,
+    lifetime: Duration,
+    revoked_before: Option<Timestamp>,
+) -> Approved {
+    Approved {
+        profile,
+        subject_der: request.subject_der().to_vec(),
+        public_key_der: request.public_key_der().to_vec(),
+        key_kind: request.key_kind(),
+        lifetime,
+        revoked_before,
+    }
+}
+
+/// Rule 1: exactly `system:open-cluster-management:<cluster>:<agent-id>`, in the cluster's group (OCM
+/// `pkg/registration/hub/user/identity.go`). A proxied user comes without its groups.
+fn requester(rules: &SignerRules, submission: &Submission) -> Result<ClusterName, Refusal> {
+    let proxied = rules.grpc_proxy.as_ref().is_some_and(|account| *account == submission.username);
+    let username = match (&submission.csr_user, proxied) {
+        (Some(user), true) => user,
+        (None, true) => return Err(Refusal::ProxiedUserMissing),
+        (_, false) => &submission.username,
+    };
+    let foreign = || Refusal::Requester(username.clone());
+    let parts: Vec<&str> = username.split(':').collect();
+    let cluster: ClusterName = match parts.as_slice() {
+        [a, b, cluster, agent] if [*a, *b] == CLUSTER_USER && !agent.is_empty() => {
+            cluster.parse().map_err(|_| foreign())?
+        }
+        _ => return Err(foreign()),
+    };
+    let group = format!("system:open-cluster-management:{cluster}");
+    if proxied || submission.groups.contains(&group) { Ok(cluster) } else { Err(Refusal::RequesterGroup(group)) }
+}
+
+/// Rule 2: the subject is the convention's for the requester's cluster and one of the signer's addons.
+fn subject_identity(rules: &SignerRules, cluster: &ClusterName, subject: &Subject) -> Result<PeerIdentity, Refusal> {
+    let [common_name] = subject.common_names.as_slice() else {
+        return Err(Refusal::CommonNames(subject.common_names.len()));
+    };
+    let identity = rules.convention.identify(common_name).map_err(Refusal::CommonName)?;
+    if identity.cluster != *cluster {
+        return Err(Refusal::AnotherCluster { subject: identity.cluster, requester: cluster.clone() });
+    }
+    if !rules.addons.contains(&identity.addon) {
+        return Err(Refusal::AddOnNotOfSigner(identity.addon));
+    }
+    let groups = rules.convention.groups(&identity.cluster, &identity.addon);
+    let foreign = |group: &&String| !groups.contains(group) && *group != AUTHENTICATED;
+    if let Some(group) = subject.organizations.iter().find(foreign) {
+        return Err(Refusal::Organization(group.clone()));
+    }
+    let unnamed = |unit: &&String| !rules.organizational_units.contains(*unit);
+    if let Some(unit) = subject.organizational_units.iter().find(unnamed) {
+        return Err(Refusal::OrganizationalUnit(unit.clone()));
+    }
+    match subject.others.first() {
+        Some(oid) => Err(Refusal::SubjectAttribute(oid.clone())),
+        None => Ok(identity),
+    }
+}
+
+/// Rule 3, names: a subset of what is allowed, and of no other kind.
+fn check_names(request: &CertificateRequest, dns_names: &[String], addresses: &[IpAddr]) -> Result<(), Refusal> {
+    let asked = request.extensions();
+    if let Some(name) = asked.dns_names.iter().find(|name| !dns_names.contains(name)) {
+        return Err(Refusal::DnsName(name.clone()));
+    }
+    if let Some(address) = asked.ip_addresses.iter().find(|address| !addresses.contains(address)) {
+        return Err(Refusal::IpAddress(*address));
+    }
+    match asked.other_names.first() {
+        Some(kind) => Err(Refusal::OtherName(kind)),
+        None => Ok(()),
+    }
+}
+
+/// Rule 3, extensions inside the request: `purpose` is the object identifier of the one extended usage.
+fn check_request_usages(request: &CertificateRequest, purpose: &str) -> Result<(), Refusal> {
+    let asked = request.extensions();
+    if asked.ca {
+        return Err(Refusal::CaRequested);
+    }
+    let allowed = ["digital signature", "key encipherment"];
+    if let Some(usage) = asked.key_usages.iter().find(|usage| !allowed.contains(usage)) {
+        return Err(Refusal::KeyUsage(usage));
+    }
+    if let Some(oid) = asked.extended_key_usages.iter().find(|oid| *oid != purpose) {
+        return Err(Refusal::ExtendedKeyUsage(oid.clone()));
+    }
+    match asked.unknown.first() {
+        Some(oid) => Err(Refusal::UnknownExtension(oid.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Rule 5, hints: a label that contradicts the proven identity is a lie or a mistake, and neither is signed.
+fn check_labels(submission: &Submission, identity: &PeerIdentity) -> Result<(), Refusal> {
+    let lies = |label: &Option<String>, truth: &str| label.as_ref().is_some_and(|label| label != truth);
+    if lies(&submission.cluster_label, identity.cluster.as_str()) {
+        return Err(Refusal::ClusterLabel(submission.cluster_label.clone().unwrap_or_default()));
+    }
+    if lies(&submission.addon_label, identity.addon.as_str()) {
+        return Err(Refusal::AddOnLabel(submission.addon_label.clone().unwrap_or_default()));
+    }
+    Ok(())
+}
+
+/// Rules 3 and 6, `spec.usages`: the two of TLS and `purpose`, which must be there.
+fn check_usages(submission: &Submission, purpose: &'static str) -> Result<(), Refusal> {
+    let allowed = ["digital signature", "key encipherment", purpose];
+    if let Some(usage) = submission.usages.iter().find(|usage| !allowed.contains(&usage.as_str())) {
+        return Err(Refusal::Usage(usage.clone()));
+    }
+    if submission.usages.iter().any(|usage| usage == purpose) { Ok(()) } else { Err(Refusal::UsageMissing(purpose)) }
+}
+
+/// Rule 6: what is asked for, at least [`MIN_LIFETIME`], cut to `longest`; `usual` where nothing is asked.
+fn lifetime(submission: &Submission, usual: Duration, longest: Duration) -> Result<Duration, Refusal> {
+    let Some(seconds) = submission.expiration_seconds else {
+        return Ok(usual.min(longest));
+    };
+    let asked = u64::try_from(seconds).map(Duration::from_secs).unwrap_or_default();
+    if asked < MIN_LIFETIME { Err(Refusal::ExpirationTooShort(seconds)) } else { Ok(asked.min(longest)) }
+}

@@ -1,0 +1,212 @@
+//! Why policy refuses: one variant per broken rule, each with its CamelCase reason and its sentence.
+
+use std::net::IpAddr;
+
+use crate::csr::CsrError;
+use crate::identity::{AddOnName, ClusterName, IdentityError};
+use crate::keys::public::KeyKind;
+use crate::registry::NotRegistered;
+
+/// A broken rule, with the facts that break it. The text is a lower-case sentence without a period.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Rule 1: the requester is not a cluster's registration agent.
+    #[error("the requester {0:?} is not system:open-cluster-management:<cluster>:<agent-id>")]
+    Requester(String),
+    /// Rule 1: the requester is not in its cluster's group.
+    #[error("the requester is not in the group {0:?}")]
+    RequesterGroup(String),
+    /// Rule 1: the gRPC proxy did not say for whom it asks.
+    #[error("the gRPC proxy's request has no annotation open-cluster-management.io/csr-user")]
+    ProxiedUserMissing,
+    /// Rule 1, serving: somebody else asks for the gateway's certificate.
+    #[error("the requester {0:?} is not the gateway's account")]
+    NotTheGateway(String),
+    /// Rule 2: not one common name.
+    #[error("the subject has {0} common names; it must have one")]
+    CommonNames(usize),
+    /// Rule 2: the common name is not the convention's.
+    #[error("the subject's common name is refused: {0}")]
+    CommonName(#[source] IdentityError),
+    /// Rule 2: a certificate for somebody else's cluster.
+    #[error("the subject names the cluster {subject}, the requester belongs to {requester}")]
+    AnotherCluster {
+        /// The cluster in the common name.
+        subject: ClusterName,
+        /// The requester's.
+        requester: ClusterName,
+    },
+    /// Rule 2: an addon that this signer does not serve.
+    #[error("the addon {0} is not one of this signer's addOns")]
+    AddOnNotOfSigner(AddOnName),
+    /// Rule 2: a group outside the convention.
+    #[error("the subject's organization {0:?} is not one of the convention's groups")]
+    Organization(String),
+    /// Rule 2: an organizational unit that the configuration does not name.
+    #[error("the subject's organizational unit {0:?} is not configured")]
+    OrganizationalUnit(String),
+    /// Rule 2: an attribute other than CN, O and OU.
+    #[error("the subject has the attribute {0}; only CN, O and OU are allowed")]
+    SubjectAttribute(String),
+    /// Rule 2, serving: not the gateway's subject.
+    #[error("the subject must be CN=addon-signer-gateway and nothing else")]
+    GatewaySubject,
+    /// Rule 3: a DNS name outside the convention.
+    #[error("the DNS name {0:?} is not one of the allowed names")]
+    DnsName(String),
+    /// Rule 3: an address that is not configured.
+    #[error("the IP address {0} is not one of the allowed addresses")]
+    IpAddress(IpAddr),
+    /// Rule 3: a SAN of another kind.
+    #[error("a subject alternative name of the kind {0} is not allowed")]
+    OtherName(&'static str),
+    /// Rule 3, serving: a configured name is missing.
+    #[error("the request must name every DNS name and address of the gateway")]
+    GatewayNamesMissing,
+    /// Rule 3: a CA certificate.
+    #[error("the request asks for a CA certificate")]
+    CaRequested,
+    /// Rule 3: a key usage inside the request.
+    #[error("the request asks for the key usage {0:?}; only digital signature and key encipherment are allowed")]
+    KeyUsage(&'static str),
+    /// Rule 3: an extended key usage inside the request.
+    #[error("the request asks for the extended key usage {0}, which is not this signer's purpose")]
+    ExtendedKeyUsage(String),
+    /// Rule 3: an extension that nobody understands.
+    #[error("the request asks for the extension {0}; only names, usages and CA:FALSE are understood")]
+    UnknownExtension(String),
+    /// Rules 3 and 4: not a request that can be read, or no proof of possession, or a bad key.
+    #[error(transparent)]
+    Request(#[from] CsrError),
+    /// Rule 4: a kind of key that the configuration does not allow.
+    #[error("keys of the kind {0} are not allowed by this signer (certificate.keys)")]
+    KeyNotAllowed(KeyKind),
+    /// Rule 5: the addon has no standing on that cluster.
+    #[error(transparent)]
+    Registration(#[from] NotRegistered),
+    /// Rule 5: the label contradicts the proven cluster.
+    #[error("the label open-cluster-management.io/cluster-name says {0:?}, which is not the requester's cluster")]
+    ClusterLabel(String),
+    /// Rule 5: the label contradicts the proven addon.
+    #[error("the label open-cluster-management.io/addon-name says {0:?}, which is not the subject's addon")]
+    AddOnLabel(String),
+    /// Rule 6: a usage in `spec.usages`.
+    #[error("the usage {0:?} is not allowed")]
+    Usage(String),
+    /// Rule 6: the signer's purpose is missing from `spec.usages`.
+    #[error("spec.usages must include {0:?}")]
+    UsageMissing(&'static str),
+    /// Rule 6: too short.
+    #[error("expirationSeconds is {0}; the least is 600")]
+    ExpirationTooShort(i32),
+}
+
+impl Refusal {
+    /// The number of the broken rule (design section 4).
+    pub fn rule(&self) -> u8 {
+        match self {
+            Self::Requester(_) | Self::RequesterGroup(_) | Self::ProxiedUserMissing | Self::NotTheGateway(_) => 1,
+            Self::CommonNames(_)
+            | Self::CommonName(_)
+            | Self::AnotherCluster { .. }
+            | Self::AddOnNotOfSigner(_)
+            | Self::Organization(_)
+            | Self::OrganizationalUnit(_)
+            | Self::SubjectAttribute(_)
+            | Self::GatewaySubject => 2,
+            Self::DnsName(_)
+            | Self::IpAddress(_)
+            | Self::OtherName(_)
+            | Self::GatewayNamesMissing
+            | Self::CaRequested
+            | Self::KeyUsage(_)
+            | Self::ExtendedKeyUsage(_)
+            | Self::UnknownExtension(_) => 3,
+            Self::Request(error) => request_rule(error),
+            Self::KeyNotAllowed(_) => 4,
+            Self::Registration(_) | Self::ClusterLabel(_) | Self::AddOnLabel(_) => 5,
+            Self::Usage(_) | Self::UsageMissing(_) | Self::ExpirationTooShort(_) => 6,
+        }
+    }
+
+    /// The CamelCase reason of the condition on the request.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Requester(_) => "RequesterNotACluster",
+            Self::RequesterGroup(_) => "RequesterNotInClusterGroup",
+            Self::ProxiedUserMissing => "ProxiedUserMissing",
+            Self::NotTheGateway(_) => "RequesterNotTheGateway",
+            Self::CommonNames(_) => "CommonNameNotSingle",
+            Self::CommonName(_) => "CommonNameNotConvention",
+            Self::AnotherCluster { .. } => "SubjectOfAnotherCluster",
+            Self::AddOnNotOfSigner(_) => "AddOnNotOfSigner",
+            Self::Organization(_) => "OrganizationNotAllowed",
+            Self::OrganizationalUnit(_) => "OrganizationalUnitNotAllowed",
+            Self::SubjectAttribute(_) => "SubjectAttributeNotAllowed",
+            Self::GatewaySubject => "SubjectNotTheGateway",
+            Self::DnsName(_) => "DNSNameNotAllowed",
+            Self::IpAddress(_) => "IPAddressNotAllowed",
+            Self::OtherName(_) => "AlternativeNameNotAllowed",
+            Self::GatewayNamesMissing => "GatewayNamesMissing",
+            Self::CaRequested => "CARequested",
+            Self::KeyUsage(_) => "KeyUsageNotAllowed",
+            Self::ExtendedKeyUsage(_) => "ExtendedKeyUsageNotAllowed",
+            Self::UnknownExtension(_) => "ExtensionNotAllowed",
+            Self::Request(error) => request_reason(error),
+            Self::KeyNotAllowed(_) => "KeyKindNotAllowed",
+            Self::Registration(error) => error.reason(),
+            Self::ClusterLabel(_) => "ClusterLabelContradicts",
+            Self::AddOnLabel(_) => "AddOnLabelContradicts",
+            Self::Usage(_) => "UsageNotAllowed",
+            Self::UsageMissing(_) => "UsageMissing",
+            Self::ExpirationTooShort(_) => "ExpirationTooShort",
+        }
+    }
+
+    /// Whether the answer stays the same however long one waits.
+    pub fn is_final(&self) -> bool {
+        *self != Self::Registration(NotRegistered::NotReady)
+    }
+
+    /// One plain sentence for people: the text with a capital and a period.
+    pub fn sentence(&self) -> String {
+        let text = self.to_string();
+        let mut chars = text.chars();
+        let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+        format!("{first}{}.", chars.as_str())
+    }
+}
+
+fn request_rule(error: &CsrError) -> u8 {
+    match error {
+        CsrError::SubjectText(_) => 2,
+        CsrError::UnknownAttribute(_)
+        | CsrError::DuplicateExtensionRequest
+        | CsrError::DuplicateExtension(_)
+        | CsrError::MalformedExtension(_) => 3,
+        CsrError::TooLarge(_)
+        | CsrError::NotOnePemBlock
+        | CsrError::Malformed(_)
+        | CsrError::Version(_)
+        | CsrError::PublicKey(_)
+        | CsrError::SignatureAlgorithm(_)
+        | CsrError::Possession => 4,
+    }
+}
+
+fn request_reason(error: &CsrError) -> &'static str {
+    match error {
+        CsrError::TooLarge(_) => "RequestTooLarge",
+        CsrError::NotOnePemBlock => "RequestNotOnePEMBlock",
+        CsrError::Malformed(_) => "RequestMalformed",
+        CsrError::Version(_) => "RequestVersion",
+        CsrError::PublicKey(_) => "PublicKeyNotAllowed",
+        CsrError::SignatureAlgorithm(_) => "SignatureAlgorithmNotAllowed",
+        CsrError::Possession => "PossessionNotProven",
+        CsrError::SubjectText(_) => "SubjectNotText",
+        CsrError::UnknownAttribute(_) => "AttributeNotAllowed",
+        CsrError::DuplicateExtensionRequest => "DuplicateExtensionRequest",
+        CsrError::DuplicateExtension(_) => "DuplicateExtension",
+        CsrError::MalformedExtension(_) => "ExtensionMalformed",
+    }
+}

@@ -1,0 +1,193 @@
+//! The rules on OCM's own request: one thing is varied per test. `tests/it/requests/` runs the whole corpus.
+
+use super::*;
+use crate::registry::{AddOnFacts, ClusterFacts, NotRegistered};
+use std::collections::HashMap;
+
+const OCM_REQUEST: &[u8] = include_bytes!("../../../../certs/requests/good/ocm-agent-v1.3.pem");
+
+pub(crate) fn mk_rules() -> SignerRules {
+    SignerRules {
+        signer_name: "example.com/telemetry".to_owned(),
+        addons: BTreeSet::from(["telemetry".parse().unwrap()]),
+        convention: Convention::default(),
+        organizational_units: BTreeSet::new(),
+        keys: KeyKind::ALL.into_iter().collect(),
+        duration: Duration::from_secs(86_400),
+        max_duration: Duration::from_secs(604_800),
+        grpc_proxy: None,
+    }
+}
+
+fn mk_submission() -> Submission {
+    let groups = ["system:open-cluster-management:spoke1", "system:open-cluster-management:managed-clusters"];
+    let usages = ["digital signature", "key encipherment", "client auth"];
+    Submission {
+        username: "system:open-cluster-management:spoke1:a1".to_owned(),
+        groups: groups.map(str::to_owned).to_vec(),
+        cluster_label: Some("spoke1".to_owned()),
+        addon_label: Some("telemetry".to_owned()),
+        usages: usages.map(str::to_owned).to_vec(),
+        request: OCM_REQUEST.to_vec(),
+        ..Submission::default()
+    }
+}
+
+fn mk_registry() -> Registry {
+    let mut registry = Registry::default();
+    registry.replace_clusters(HashMap::new());
+    registry.replace_addons(HashMap::new());
+    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+    registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
+    registry
+}
+
+fn refusal(change: impl FnOnce(&mut SignerRules, &mut Submission, &mut Registry)) -> Refusal {
+    let (mut rules, mut submission, mut registry) = (mk_rules(), mk_submission(), mk_registry());
+    change(&mut rules, &mut submission, &mut registry);
+    evaluate(&rules, &submission, &registry).unwrap_err()
+}
+
+#[test]
+fn the_real_agents_request_is_approved() {
+    let approved = evaluate(&mk_rules(), &mk_submission(), &mk_registry()).unwrap();
+    let Profile::Client { identity, dns_names } = approved.profile() else { panic!("a client certificate") };
+    assert_eq!(identity.to_string(), "spoke1/telemetry/telemetry");
+    assert_eq!(*dns_names, ["telemetry.addon.open-cluster-management.io"]);
+    assert_eq!(approved.key_kind(), KeyKind::EcdsaP256);
+    assert_eq!(approved.lifetime(), Duration::from_secs(86_400));
+}
+
+#[test]
+fn a_requester_that_is_not_a_cluster_is_refused() {
+    for user in [
+        "",
+        "admin",
+        "system:open-cluster-management:spoke1",
+        "system:open-cluster-management:spoke1:",
+        "system:open-cluster-management:spoke1:a:b",
+        "xsystem:open-cluster-management:spoke1:a",
+        "system:open-cluster-management:SPOKE1:a",
+    ] {
+        let refused = refusal(|_, submission, _| submission.username = user.to_owned());
+        assert_eq!(refused, Refusal::Requester(user.to_owned()));
+        assert_eq!(refused.rule(), 1);
+    }
+}
+
+#[test]
+fn a_cluster_whose_name_is_a_prefix_is_another_cluster() {
+    for cluster in ["spoke", "spoke12", "poke1"] {
+        let refused = refusal(|_, submission, _| {
+            submission.username = format!("system:open-cluster-management:{cluster}:a1");
+            submission.groups = vec![format!("system:open-cluster-management:{cluster}")];
+        });
+        let expected =
+            Refusal::AnotherCluster { subject: "spoke1".parse().unwrap(), requester: cluster.parse().unwrap() };
+        assert_eq!(refused, expected);
+    }
+}
+
+#[test]
+fn a_requester_outside_its_clusters_group_is_refused() {
+    let refused = refusal(|_, submission, _| submission.groups = vec!["system:open-cluster-management:spoke".into()]);
+    assert_eq!(refused, Refusal::RequesterGroup("system:open-cluster-management:spoke1".to_owned()));
+}
+
+#[test]
+fn only_the_configured_proxy_may_name_another_user() {
+    let proxy = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
+    let mut submission = Submission {
+        username: proxy.to_owned(),
+        groups: vec![],
+        csr_user: Some("system:open-cluster-management:spoke1:a1".to_owned()),
+        ..mk_submission()
+    };
+    let refused = evaluate(&mk_rules(), &submission, &mk_registry()).unwrap_err();
+    assert_eq!(refused, Refusal::Requester(proxy.to_owned()));
+    let rules = SignerRules { grpc_proxy: Some(proxy.to_owned()), ..mk_rules() };
+    assert!(evaluate(&rules, &submission, &mk_registry()).is_ok());
+    submission.csr_user = None;
+    assert_eq!(evaluate(&rules, &submission, &mk_registry()).unwrap_err(), Refusal::ProxiedUserMissing);
+    // The annotation means nothing on anybody else's request.
+    let liar = Submission { csr_user: Some("system:open-cluster-management:other:a".into()), ..mk_submission() };
+    assert!(evaluate(&rules, &liar, &mk_registry()).is_ok());
+}
+
+#[test]
+fn an_addon_of_another_signer_is_refused() {
+    let refused = refusal(|rules, _, _| rules.addons = BTreeSet::from(["other".parse().unwrap()]));
+    assert_eq!(refused, Refusal::AddOnNotOfSigner("telemetry".parse().unwrap()));
+}
+
+#[test]
+fn names_outside_the_configured_convention_are_refused() {
+    let refused = refusal(|rules, _, _| {
+        rules.convention = Convention::new(crate::identity::DEFAULT_USER, &["x"], &["{addon}.example"]).unwrap();
+    });
+    assert!(matches!(refused, Refusal::Organization(_)), "{refused}");
+    let refused = refusal(|rules, _, _| {
+        let groups = crate::identity::DEFAULT_GROUPS.map(str::to_owned);
+        let dns_names = ["{addon}.example".to_owned()];
+        rules.convention = Convention::new(crate::identity::DEFAULT_USER, &groups[..], &dns_names[..]).unwrap();
+    });
+    assert_eq!(refused, Refusal::DnsName("telemetry.addon.open-cluster-management.io".to_owned()));
+}
+
+#[test]
+fn a_kind_of_key_outside_the_configuration_is_refused() {
+    let refused = refusal(|rules, _, _| rules.keys = BTreeSet::from([KeyKind::Ed25519]));
+    assert_eq!(refused, Refusal::KeyNotAllowed(KeyKind::EcdsaP256));
+}
+
+#[test]
+fn labels_that_lie_are_refused() {
+    let refused = refusal(|_, submission, _| submission.cluster_label = Some("spoke2".to_owned()));
+    assert_eq!(refused, Refusal::ClusterLabel("spoke2".to_owned()));
+    let refused = refusal(|_, submission, _| submission.addon_label = Some("other".to_owned()));
+    assert_eq!(refused, Refusal::AddOnLabel("other".to_owned()));
+    let unlabelled = Submission { cluster_label: None, addon_label: None, ..mk_submission() };
+    assert!(evaluate(&mk_rules(), &unlabelled, &mk_registry()).is_ok());
+}
+
+#[test]
+fn registrations_without_standing_are_refused() {
+    let refused = refusal(|_, _, registry| drop(registry.set_cluster("spoke1".parse().unwrap(), None)));
+    assert_eq!(refused, Refusal::Registration(NotRegistered::ClusterUnknown));
+    let refused = refusal(|_, _, registry| *registry = Registry::default());
+    assert_eq!(refused, Refusal::Registration(NotRegistered::NotReady));
+    assert!(!refused.is_final());
+}
+
+#[test]
+fn usages_beyond_the_purpose_are_refused() {
+    let refused = refusal(|_, submission, _| submission.usages.push("server auth".to_owned()));
+    assert_eq!(refused, Refusal::Usage("server auth".to_owned()));
+    let refused = refusal(|_, submission, _| submission.usages.retain(|usage| usage != "client auth"));
+    assert_eq!(refused, Refusal::UsageMissing("client auth"));
+}
+
+#[test]
+fn lifetime_is_honoured_within_its_bounds() {
+    for seconds in [0, -1, i32::MIN, 599] {
+        let refused = refusal(|_, submission, _| submission.expiration_seconds = Some(seconds));
+        assert_eq!(refused, Refusal::ExpirationTooShort(seconds));
+    }
+    for (asked, granted) in [(600, 600), (3_600, 3_600), (604_801, 604_800), (i32::MAX, 604_800)] {
+        let submission = Submission { expiration_seconds: Some(asked), ..mk_submission() };
+        let approved = evaluate(&mk_rules(), &submission, &mk_registry()).unwrap();
+        assert_eq!(approved.lifetime(), Duration::from_secs(granted));
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_read_are_refused() {
+    let refused = refusal(|_, submission, _| submission.request = vec![b'-'; 1024 * 1024]);
+    assert_eq!(refused.reason(), "RequestTooLarge");
+    let refused = refusal(|_, submission, _| submission.request = b"hello".to_vec());
+    assert_eq!(refused.reason(), "RequestNotOnePEMBlock");
+    let refused = refusal(|_, submission, _| submission.request = [OCM_REQUEST, OCM_REQUEST].concat());
+    assert_eq!(refused.reason(), "RequestNotOnePEMBlock");
+    assert!(refused.sentence().starts_with("The request must be exactly one PEM block"));
+    assert!(refused.sentence().ends_with('.'));
+}

@@ -1,0 +1,29 @@
+//! The one HTTP client for all upstreams.
+
+use std::time::Duration;
+
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::Limits;
+use super::body::Upload;
+
+/// Upstream connections, pooled by host.
+pub(super) type UpstreamClient = Client<HttpConnector, Upload>;
+
+const POOL_IDLE: Duration = Duration::from_secs(30);
+const POOL_PER_HOST: usize = 128;
+
+/// The one client for all upstreams.
+pub(super) fn upstream_client(limits: &Limits) -> UpstreamClient {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(limits.connect_timeout));
+    Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_max_idle_per_host(POOL_PER_HOST)
+        .build(connector)
+}
