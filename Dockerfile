@@ -1,17 +1,29 @@
-# A static binary in an empty image, not root. This repository's tests have no container engine and do not build it;
-# they check the manifests that run it (tests/it/deploy.rs).
+# Static programs in empty images, not root. This repository's tests have no container engine and do not build them;
+# they check the manifests that run them (tests/it/deploy.rs).
 #
-#   docker build -t addon-signer:0.1.0 .
+#   docker build --target addon-signer -t addon-signer:0.1.0 .
+#   docker build --target addon-signer-agent -t addon-signer-agent:0.1.0 .
 FROM rust:1.95-alpine AS build
-# ring compiles C and assembly; musl makes the binary static.
+# ring compiles C and assembly; musl makes the programs static.
 RUN apk add --no-cache gcc musl-dev
 WORKDIR /src
 COPY . .
-RUN cargo build --profile image --locked --no-default-features --bin addon-signer
 
-FROM scratch
-COPY --from=build /src/target/image/addon-signer /addon-signer
-# Group and user of deploy/hub.yaml and deploy/agent/agent.yaml.
+FROM build AS build-agent
+RUN cargo build --profile image --locked --package addon-signer-agent
+
+FROM build AS build-hub
+RUN cargo build --profile image --locked --no-default-features --package addon-signer
+
+# Group and user of deploy/agent/agent.yaml.
+FROM scratch AS addon-signer-agent
+COPY --from=build-agent /src/target/image/addon-signer-agent /addon-signer-agent
+USER 65532:65532
+ENTRYPOINT ["/addon-signer-agent"]
+
+# Group and user of deploy/hub.yaml.
+FROM scratch AS addon-signer
+COPY --from=build-hub /src/target/image/addon-signer /addon-signer
 USER 65532:65532
 EXPOSE 8443 9090
 ENTRYPOINT ["/addon-signer"]

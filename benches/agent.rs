@@ -1,8 +1,8 @@
-//! How much memory `addon-signer agent` has resident, and what it consists of. docs/figures.md has the figures.
+//! How much memory `addon-signer-agent` has resident, and what it consists of. docs/figures.md has the figures.
 //!
 //! ```console
-//! $ cargo build --profile image && cp target/image/addon-signer program
-//! $ cargo bench --profile dev --bench agent -- --program ./program
+//! $ cargo build --profile image -p addon-signer-agent
+//! $ cargo bench --profile dev --bench agent -- --program target/image/addon-signer-agent
 //! ```
 //!
 //! The agent is a child process against a hub and a gateway in this one, on the stand-in, or on a real API server
@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use addon_signer::app::{HubOptions, HubProcess};
-use addon_signer::clock::Clock;
 use addon_signer::hub::lease::DEFAULT_DURATION;
 use addon_signer_core::rate::Rate;
+use addon_signer_platform::clock::Clock;
 use clap::Parser;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Secret;
@@ -63,7 +63,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5)]
     pause: u64,
     /// The program to measure.
-    #[arg(long, default_value = env!("CARGO_BIN_EXE_addon-signer"))]
+    #[arg(long)]
     program: PathBuf,
     /// What cargo passes.
     #[arg(long = "bench", hide = true)]
@@ -72,7 +72,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() {
-    addon_signer::cli::install_crypto_provider();
+    addon_signer_platform::crypto::install_provider();
     let arguments = Arguments::parse();
     let (world, pause) =
         (World::start(fs::canonicalize(arguments.program).unwrap()).await, Duration::from_secs(arguments.pause));
@@ -170,7 +170,6 @@ impl World {
         let groups = [cluster, support::crds::MANAGED_CLUSTERS];
         let kubeconfig = self.kubeconfig("hub", &format!("{cluster}:a1"), &groups);
         let mut flags = vec![
-            "agent".to_owned(),
             "--cluster=cluster1".to_owned(),
             "--addon=telemetry".to_owned(),
             "--signer=example.com/telemetry".to_owned(),

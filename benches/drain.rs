@@ -21,8 +21,8 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use addon_signer::clock::Clock;
 use addon_signer::hub::registry;
+use addon_signer_platform::clock::Clock;
 use clap::Parser;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::ByteString;
@@ -100,7 +100,7 @@ impl Figure {
 
 #[tokio::main]
 async fn main() {
-    addon_signer::cli::install_crypto_provider();
+    addon_signer_platform::crypto::install_provider();
     let arguments = Arguments::parse();
     if real::assets().is_none() {
         println!("skipped: KUBEBUILDER_ASSETS names no real API server (tests/real/build.sh)");

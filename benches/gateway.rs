@@ -107,7 +107,7 @@ impl Figure {
 }
 
 fn main() {
-    addon_signer::cli::install_crypto_provider();
+    addon_signer_platform::crypto::install_provider();
     let length = Duration::from_secs(Arguments::parse().seconds);
     let (backend, gateway, client) = (Runtime::new().unwrap(), Runtime::new().unwrap(), Runtime::new().unwrap());
     let upstream = backend.block_on(start_upstream());

@@ -24,7 +24,6 @@ use tracing::info;
 
 use crate::api::AddOnSigner;
 use crate::audit::Audit;
-use crate::clock::Clock;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
 use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
@@ -37,6 +36,7 @@ use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 
 /// The life of the gateway's own certificate: short, because it renews itself.
 const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);

@@ -12,18 +12,16 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::clock::Clock;
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
+use addon_signer_core::names::AUDIT_TARGET;
 use addon_signer_core::policy::Refusal;
 use addon_signer_core::registry::StandingChange;
 use addon_signer_core::throttle::{Quota, Suppressed, Taken, Throttle};
+use addon_signer_platform::clock::Clock;
 
 mod lines;
 
 pub use lines::{Lines, lines};
-
-/// The tracing target of all decisions.
-pub const TARGET: &str = "audit";
 
 /// A handful shows what is going on; the sum says how much. Without a certificate one can bring about some 14 causes: less than
 /// 100 kB in a minute.
@@ -109,7 +107,7 @@ impl Audit {
         let [cluster, addon, agent] = names(grant.identity);
         let (time, csr, requester) = (self.now(), bounded(grant.csr), bounded(requester));
         info!(
-            target: TARGET,
+            target: AUDIT_TARGET,
             time, event = "granted", signer, csr, requester, cluster, addon, agent, issuer, serial, not_after
         );
     }
@@ -120,13 +118,13 @@ impl Audit {
         if self.admit(Cause::Refused("refused", cause)) {
             let (time, csr, requester) = (self.now(), bounded(csr), bounded(requester));
             let (rule, detail) = (refusal.rule(), bounded(&refusal.to_string()));
-            info!(target: TARGET, time, event = "refused", signer, csr, requester, rule, cause, detail);
+            info!(target: AUDIT_TARGET, time, event = "refused", signer, csr, requester, rule, cause, detail);
         }
     }
 
     /// An authority was created, prepared, activated or retired.
     pub fn authority(&self, line: &str, id: &str, step: &'static str) {
-        info!(target: TARGET, time = self.now(), event = "authority", line, authority = id, step);
+        info!(target: AUDIT_TARGET, time = self.now(), event = "authority", line, authority = id, step);
     }
 
     /// An addon on a cluster gained or lost standing, or certificates.
@@ -137,7 +135,7 @@ impl Audit {
         let revoke_before = revocation.map(|revocation| revocation.before.to_string()).unwrap_or_default();
         let asked_by = bounded(revocation.map_or("", |revocation| &revocation.by));
         let change = change.change.word();
-        info!(target: TARGET, time, event = "standing", cluster, addon, change, cause, revoke_before, asked_by);
+        info!(target: AUDIT_TARGET, time, event = "standing", cluster, addon, change, cause, revoke_before, asked_by);
     }
 
     /// A connection was let in.
@@ -146,7 +144,7 @@ impl Audit {
             let Caller { signer, issuer, serial, .. } = *caller;
             let [cluster, addon, agent] = names(Some(identity));
             let (time, remote) = (self.now(), caller.remote.to_string());
-            info!(target: TARGET, time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial);
+            info!(target: AUDIT_TARGET, time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial);
         }
     }
 
@@ -166,7 +164,7 @@ impl Audit {
             let [cluster, addon, agent] = names(caller.identity);
             let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
             info!(
-                target: TARGET,
+                target: AUDIT_TARGET,
                 time, event, remote, cluster, addon, agent, signer, issuer, serial, cause, detail
             );
         }
@@ -187,7 +185,7 @@ impl Audit {
             let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
             let (method, path) = (bounded(method), bounded(path));
             info!(
-                target: TARGET,
+                target: AUDIT_TARGET,
                 time, event, remote, cluster, addon, agent, signer, issuer, serial, method, path, cause, detail
             );
         }
@@ -197,7 +195,7 @@ impl Audit {
     /// Not throttled: only users with the right to read come so far.
     pub(crate) fn inventory(&self, user: &str, request: &str, status: u16) {
         let (time, user, request) = (self.now(), bounded(user), bounded(request));
-        info!(target: TARGET, time, event = "inventory", user, request, status);
+        info!(target: AUDIT_TARGET, time, event = "inventory", user, request, status);
     }
 
     /// Writes the sums that are due, once a second until `stop`.
@@ -232,7 +230,7 @@ impl Audit {
             Cause::Admitted(cluster, addon) => ("admitted", "", cluster.as_str(), addon.as_str()),
         };
         let (time, since, count) = (self.now(), sum.since.to_string(), sum.count);
-        info!(target: TARGET, time, event = "suppressed", of, cause, cluster, addon, since, count);
+        info!(target: AUDIT_TARGET, time, event = "suppressed", of, cause, cluster, addon, since, count);
     }
 
     fn now(&self) -> String {

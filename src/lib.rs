@@ -25,12 +25,10 @@
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
 //! `SECURITY.md` has the invariants, each with the tests that fail when it is broken.
 
-pub mod agent;
 pub mod api;
 pub mod app;
 pub mod audit;
 pub mod cli;
-pub mod clock;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod gateway;

@@ -17,7 +17,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
+use addon_signer_platform::clock::Clock;
 
 /// After an accept that failed, because out of file descriptors for instance: retrying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -73,7 +73,7 @@ fn report(ended: Result<(), JoinError>) {
 
 /// ring, the only provider that is linked.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    addon_signer_platform::crypto::provider()
 }
 
 /// TLS 1.3 only; every client goes through `verifier`; no resumption, no early data.

@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    addon_signer::cli::install_crypto_provider();
+    addon_signer_platform::crypto::install_provider();
     addon_signer::cli::main()
 }

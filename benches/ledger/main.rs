@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use addon_signer::clock::Clock;
 use addon_signer::ledger::{Health, Ledger, Location, Writer, WriterOptions};
+use addon_signer_platform::clock::Clock;
 use clap::{Parser, ValueEnum};
 use tokio::task::JoinHandle;
 

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer::ledger::{Intended, Ledger};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
@@ -16,6 +15,7 @@ use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{Approved, evaluate};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use ring::rand::SystemRandom;
 
 use super::support::rules::{mk_registry, mk_rules, mk_submission};

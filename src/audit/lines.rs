@@ -12,7 +12,7 @@ use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::TARGET;
+use addon_signer_core::names::AUDIT_TARGET;
 
 /// Writes decisions, and takes nothing else: the filter of the log for people has no say here.
 pub fn lines<S>(writer: impl Write + Send + 'static) -> impl Layer<S> + Send + Sync
@@ -20,7 +20,7 @@ where
     S: Subscriber + for<'s> LookupSpan<'s>,
 {
     // Without the hint tracing would ask about every trace event of every library.
-    let ours = FilterFn::new(|metadata| metadata.target() == TARGET).with_max_level_hint(LevelFilter::INFO);
+    let ours = FilterFn::new(|metadata| metadata.target() == AUDIT_TARGET).with_max_level_hint(LevelFilter::INFO);
     let sink = Sink { writer: Box::new(writer), torn: false, lost: 0 };
     Lines { sink: Mutex::new(sink) }.with_filter(ours)
 }

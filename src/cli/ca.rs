@@ -14,12 +14,13 @@ use serde_json::json;
 use super::caller::Caller;
 use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
-use crate::clock::Clock;
 use crate::hub::serving_report::ServingReport;
 use crate::hub::store::{SERVING_CONFIG_MAP, STATUS_KEY};
 use crate::output::{self, Format, print, print_json, table};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubernetes;
 
 /// How often `--watch` looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -155,7 +156,7 @@ struct Ca {
 
 impl Ca {
     async fn connect(connection: &Connection) -> anyhow::Result<Self> {
-        let client: Client = super::client(connection.kubeconfig.as_ref()).await?;
+        let client: Client = kubernetes::client(connection.kubeconfig.as_deref()).await?;
         Ok(Self {
             signers: Api::all(client.clone()),
             config_maps: Api::namespaced(client.clone(), &connection.namespace),

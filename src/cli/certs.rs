@@ -15,11 +15,11 @@ use kube::Client;
 
 use super::inventory;
 use crate::api::units::parse_duration;
-use crate::clock::Clock;
 use crate::ledger::query::Query;
 use crate::ledger::view::{Certificate, Details, Page};
 use crate::ledger::{Location, Reader, answer};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 
 /// Look at every certificate that was issued, revoke those of an addon, check the ledger, move what is over out of it.
 #[derive(Debug, Clone, Subcommand)]
@@ -72,7 +72,7 @@ impl Source {
         match args.ledger {
             Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),
             None => {
-                let client = inventory::connect(args.kubeconfig.as_ref()).await;
+                let client = inventory::connect(args.kubeconfig.as_deref()).await;
                 Ok(Self::Hub(client.context("without --ledger the hub is asked, and it cannot be reached")?))
             }
         }

@@ -12,9 +12,10 @@ use tracing::info;
 
 use crate::api::units::{UnitError, parse_duration};
 use crate::app::{HubOptions, HubProcess, InventoryOptions};
-use crate::clock::Clock;
 use crate::ledger::Location;
 use addon_signer_core::rate::Rate;
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubernetes;
 
 /// Run the signer and the gateway on the hub.
 #[derive(Debug, Clone, Args)]
@@ -83,7 +84,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// What cannot work, or which task ended and why.
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
-    let client = super::client(args.kubeconfig.as_ref()).await?;
+    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
     let options = HubOptions {
         namespace: args.namespace,

@@ -1,7 +1,8 @@
 //! The inventory as the hub serves it through the Kubernetes API: with the caller's kubeconfig, and nothing else.
 
-use std::path::PathBuf;
+use std::path::Path;
 
+use addon_signer_platform::kubernetes;
 use anyhow::Context;
 use kube::Client;
 use kube::core::Status;
@@ -43,9 +44,9 @@ pub enum InventoryError {
 /// A client that says at once that the inventory is not served: the usual one would ask for minutes, as a controller should.
 ///
 /// # Errors
-/// One sentence on the kubeconfig, as [`super::client`].
-pub async fn connect(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
-    let mut config = super::config(kubeconfig).await?;
+/// [`KubeconfigError`](kubernetes::KubeconfigError)
+pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+    let mut config = kubernetes::config(kubeconfig).await?;
     config.default_retry = false;
     Client::try_from(config).context("the kubeconfig cannot be used")
 }

@@ -2,7 +2,6 @@
 //!
 //! Exit 0 done, 1 failed, 2 usage, 3 refused because somebody would break.
 
-pub mod agent;
 pub mod ca;
 mod caller;
 pub mod certs;
@@ -10,25 +9,21 @@ pub mod hub;
 pub mod inventory;
 
 use std::fs::OpenOptions;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::audit::TARGET;
 #[cfg(feature = "demo")]
 use crate::demo;
 use crate::output;
+use addon_signer_platform::errors::explain;
+use addon_signer_platform::logs::{self, LogFormat};
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 #[derive(Debug, Parser)]
@@ -42,12 +37,6 @@ struct Cli {
     audit_log: Option<AuditLog>,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
 }
 
 /// Apart from the log for people: nobody's text in that one can be taken for a decision.
@@ -92,8 +81,6 @@ impl AuditLog {
 enum Command {
     /// Run the signer and the gateway on the hub.
     Hub(hub::HubArgs),
-    /// Keep an addon's client certificate valid on a managed cluster.
-    Agent(agent::AgentArgs),
     /// Look at certificate authorities and rotate them.
     #[command(subcommand)]
     Ca(ca::CaCommand),
@@ -112,59 +99,24 @@ enum Command {
     },
 }
 
-/// One TLS and crypto implementation for everything in the process: ring.
-pub fn install_crypto_provider() {
-    // Fails only if a provider is installed already, which is then this one: no other is linked.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
 /// Parses the command line, runs the command, and says what went wrong.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let quiet = !matches!(cli.command, Command::Hub(_) | Command::Agent(_));
+    let quiet = !matches!(cli.command, Command::Hub(_));
     let usual = if matches!(cli.command, Command::Hub(_)) { AuditLog::Stdout } else { AuditLog::Off };
     let audit = cli.audit_log.unwrap_or(usual);
     match init_logs(cli.log_format, quiet, &audit).and_then(|()| run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("addon-signer: {}", explain(&error));
+            eprintln!("addon-signer: {}", explain(error.as_ref()));
             ExitCode::from(1)
         }
     }
 }
 
-/// The error and its causes, each said once. Of what the API server refuses only its sentence: kube prints the whole object.
-fn explain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let refusal = match cause.downcast_ref::<kube::Error>() {
-            Some(kube::Error::Api(status)) => Some(status.message.clone()),
-            _ => None,
-        };
-        let words = refusal.clone().unwrap_or_else(|| cause.to_string());
-        if !text.contains(&words) {
-            let separator = if text.is_empty() { "" } else { ": " };
-            text.push_str(&format!("{separator}{words}"));
-        }
-        if refusal.is_some() {
-            break; // below it is the same sentence again
-        }
-    }
-    text
-}
-
 /// Commands for people are quiet unless RUST_LOG says otherwise: their output is what they print.
 fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result<()> {
-    // rustls warns of alerts that any stranger can send, as often as they like.
-    let usual = if quiet { "off" } else { "info,rustls=error" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let colours = std::io::stderr().is_terminal();
-    let filter = filter.and(filter_fn(|metadata| metadata.target() != TARGET).with_max_level_hint(LevelFilter::TRACE));
-    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
-    let people = match format {
-        LogFormat::Text => lines.with_filter(filter).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
-    };
+    let people = logs::layer(format, if quiet { "off" } else { logs::INFO });
     let decisions = audit.open()?.map(crate::audit::lines);
     tracing_subscriber::registry().with(people).with(decisions).init();
     Ok(())
@@ -173,7 +125,6 @@ fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Hub(args) => runtime()?.block_on(hub::run(args)),
-        Command::Agent(args) => agent::main(args),
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
         #[cfg(feature = "demo")]
@@ -193,25 +144,6 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the asynchronous runtime does not start")
 }
 
-/// The cluster's kubeconfig: a file, else `KUBECONFIG`, else the usual file, else the pod's own account.
-///
-/// # Errors
-/// One sentence on the file that is missing or cannot be used.
-pub async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
-    Client::try_from(config(kubeconfig).await?).context("the kubeconfig cannot be used")
-}
-
-async fn config(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Config> {
-    Ok(match kubeconfig {
-        Some(path) => {
-            let cannot = || format!("the kubeconfig {} cannot be used", path.display());
-            let read = Kubeconfig::read_from(path).with_context(cannot)?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(cannot)?
-        }
-        None => Config::infer().await.context("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a pod")?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,17 +151,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_cause_is_said_once_and_without_the_status_object() {
-        let status =
-            kube::core::Status { code: 403, message: "User \"x\" cannot list".to_owned(), ..Default::default() };
-        let refused = anyhow::Error::new(kube::Error::Api(Box::new(status))).context("AddOnSigners cannot be listed");
-        assert_eq!(explain(&refused), "AddOnSigners cannot be listed: User \"x\" cannot list");
-        let missing = std::io::Error::other("no such file");
-        let twice = anyhow::Error::new(missing).context("it cannot be read: no such file");
-        assert_eq!(explain(&twice), "it cannot be read: no such file");
     }
 
     #[test]

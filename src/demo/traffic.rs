@@ -21,10 +21,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::gateway::client_config;
-use crate::agent::plan::{Usable, Wanted, examine};
-use crate::agent::store::Store;
-use crate::clock::Clock;
+use addon_signer_agent::gateway::client_config;
+use addon_signer_agent::plan::{Usable, Wanted, examine};
+use addon_signer_agent::store::Store;
+use addon_signer_platform::clock::Clock;
 
 /// Requests on one connection, so that new certificates and anchors are picked up soon.
 const PER_CONNECTION: u64 = 25;

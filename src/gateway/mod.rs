@@ -25,10 +25,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
-use crate::clock::Clock;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 
 mod accept;
 mod body;

@@ -25,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::clock::Clock;
 use addon_signer_core::ca::bundle::{BundleError, Purpose};
 use addon_signer_core::csr::build::{BuildError, Wish};
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
@@ -33,6 +32,7 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{GATEWAY_COMMON_NAME, GATEWAY_SERVING_SIGNER};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 
 /// How long one request is waited for. A new one is made then: the old may have been deleted, or never be approved.
 const PATIENCE: Duration = Duration::from_secs(300);

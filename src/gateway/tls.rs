@@ -7,9 +7,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 
-use crate::clock::Clock;
 use crate::listener;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 
 /// ALPN names (RFC 7301), the preferred one first.
 pub(super) const H2: &[u8] = b"h2";

@@ -18,7 +18,6 @@ use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::api::words;
-use crate::clock::Clock;
 use crate::hub::lease::Leading;
 use crate::ledger::{Health, Ledger, LedgerError, Location};
 use addon_signer_core::journal::entry::Tip;
@@ -26,6 +25,7 @@ use addon_signer_core::journal::head::{Head, HeadError};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_platform::clock::Clock;
 
 /// Secret and ConfigMap of the ledger.
 pub(crate) const LEDGER_OBJECT: &str = "addon-signer-ledger";

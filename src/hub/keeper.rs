@@ -13,7 +13,6 @@ mod steps;
 use crate::api::rules::AuthorityPlan;
 use crate::api::words;
 use crate::audit::Audit;
-use crate::clock::Clock;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::board::Board;
 use crate::hub::chronicle::LineRecord;
@@ -27,6 +26,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Evidence, Line, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 
 /// How often a line is looked at when nothing happens: time passes, and evidence with it.
 const ROUND: Duration = Duration::from_secs(15);

@@ -32,7 +32,6 @@ use tokio::task::JoinSet;
 
 use crate::api::rules::AuthorityPlan;
 use crate::audit::Audit;
-use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError, Writer};
 use crate::telemetry::Metrics;
 use addon_signer_core::keys::public::KeyKind;
@@ -41,6 +40,7 @@ use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 use chronicle::Notes;
 use heads::Heads;
 use lease::{Leading, Loss};

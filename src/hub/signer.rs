@@ -24,7 +24,6 @@ pub use held::{Held, Unusable};
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::audit::Audit;
-use crate::clock::Clock;
 use crate::hub::answers::{Answers, Verdict};
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::keeper::{LineState, Reserve};
@@ -43,6 +42,7 @@ use addon_signer_core::rate::RateLimiter;
 use addon_signer_core::registry::{Registry, SharedRegistry};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 
 /// Requests in work at once per signer: what keeps one API server busy without queueing in it, while as many wait for the ledger.
 const CONCURRENCY: u16 = 32;

@@ -11,13 +11,13 @@ use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use crate::api::words;
-use crate::clock::Clock;
 use crate::hub::lease::Leading;
 use crate::hub::plan::{has_condition, is_issued};
 use crate::ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::journal::record::Record;
+use addon_signer_platform::clock::Clock;
 
 /// How often the open rows are looked at.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -23,9 +23,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
-use crate::clock::Clock;
 use crate::ledger::Reader;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 
 mod ca_bundle;
 mod front_proxy;

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{GROUP, Problem, VERSION};
-use crate::clock::Clock;
 use crate::ledger::Reader;
 use crate::ledger::answer::{self, AnswerError};
 use crate::ledger::view::{Certificate, Page};
+use addon_signer_platform::clock::Clock;
 
 type Answer = Result<Json<Value>, Problem>;
 type Parameters = Query<Vec<(String, String)>>;

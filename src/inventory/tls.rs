@@ -7,9 +7,9 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
 use super::front_proxy::{FrontProxy, FrontProxyError};
-use crate::clock::Clock;
 use crate::listener;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_platform::clock::Clock;
 
 /// What a configuration is made of.
 pub(super) struct Sources {

@@ -20,10 +20,10 @@ use super::error::classify;
 use super::handle::Ledger;
 use super::lock::{self, FileLock};
 use super::{LedgerError, Location, schema};
-use crate::clock::Clock;
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 
 /// Commands in one transaction at most.
 const BATCH: usize = 256;

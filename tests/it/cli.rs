@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
+use addon_signer_platform::clock::Clock;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -169,7 +169,6 @@ async fn wrong_usage_exits_with_two() {
         &["hub", "--gateway-name", "x", "--lease-duration", "0s"],
         &["ca", "rotate"],
         &["ca", "rotate", "telemetry", "--serving"],
-        &["agent", "--cluster", "Bad_Name"],
     ] {
         let refused = run(home.path(), arguments).await;
         assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{arguments:?}: {}", refused.stderr);

@@ -22,3 +22,5 @@ pub const LABEL_LINE: &str = "addon-signer.io/line";
 pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
 /// Condition type of a ManagedClusterAddOn: false while the hub leaves its registrations to a program that keeps changing them.
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
+/// The tracing target of decisions: the audit log has these events and no others.
+pub const AUDIT_TARGET: &str = "audit";

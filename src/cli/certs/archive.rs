@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{ProgressLine, past};
-use crate::clock::Clock;
 use crate::ledger::Location;
 use crate::ledger::archive::{Archive, Archived, archive};
 use crate::output::print;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 
 /// What `certs archive` is told.
 #[derive(Debug, Clone, Args)]

@@ -7,11 +7,11 @@ use serde::Serialize as _;
 
 use super::{Source, SourceArgs, past};
 use crate::api::units::{UnitError, parse_duration};
-use crate::clock::Clock;
 use crate::ledger::query::{Filter, PAGE_MAX, Query, QueryError, Standing};
 use crate::ledger::view::Certificate;
 use crate::output::{print, render, table};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 
 /// The widest column of names in a table; the serial number is never cut.
 const NAME_WIDTH: usize = 16;

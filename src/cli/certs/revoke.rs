@@ -16,13 +16,14 @@ use serde_json::json;
 
 use crate::api::ocm;
 use crate::cli::caller::Caller;
-use crate::clock::Clock;
 use crate::hub::registry::discover;
 use crate::output::{Format, print, print_json};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::names::{ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED};
 use addon_signer_core::registry::Revocation;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubernetes;
 
 /// How often the object may change under our hands before we give up.
 const TRIES: u32 = 5;
@@ -64,7 +65,7 @@ struct Revoked<'r> {
 }
 
 pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
-    let client: Client = super::super::client(args.kubeconfig.as_ref()).await?;
+    let client: Client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let caller = Caller::ask(&client).await;
     let now = caller.now.unwrap_or_else(|| Clock::default().now());
     let before = moment(args.before, now)?;
@@ -88,7 +89,7 @@ pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
 fn words(cluster: &ClusterName, addon: &AddOnName, before: Timestamp) -> String {
     format!(
         "Certificates of {addon} on {cluster} from before {before} are dead. A hub that runs ends their connections within 2 s.\n\
-         addon-signer agent notices at the gateway, within some minutes, and enrols anew. With OCM's agent, delete the addon's \
+         addon-signer-agent notices at the gateway, within some minutes, and enrols anew. With OCM's agent, delete the addon's \
          client certificate Secret on {cluster}; it then asks for another.\n"
     )
 }

@@ -3,10 +3,10 @@
 use clap::Args;
 
 use super::{Source, SourceArgs, text};
-use crate::clock::Clock;
 use crate::ledger::view::{Details, Written};
 use crate::output::{Format, print, print_json};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 
 /// What `certs show` is told.
 #[derive(Debug, Clone, Args)]

@@ -9,12 +9,12 @@ use tracing::debug;
 
 use crate::api::AddOnSigner;
 use crate::api::manager::last_manager;
-use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError, Seen as Use};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::registry::{Registry, Revocation, SharedRegistry, Standing, StandingChange};
 use addon_signer_core::sighting::Seen;
+use addon_signer_platform::clock::Clock;
 
 /// How soon what could not be recorded is tried again.
 const RETRY: Duration = Duration::from_secs(2);

@@ -14,9 +14,9 @@ use tracing::{debug, info, warn};
 
 use super::{Action, Announcer, LEASE_NAME, Leadership, Leading, Ours, Record, Seen, channel, step};
 use crate::api::words;
-use crate::clock::Clock;
 use crate::ledger::Location;
 use addon_signer_core::keys::private::KeyError;
+use addon_signer_platform::clock::Clock;
 
 /// How soon what somebody else changed in between is read again.
 const AGAIN: Duration = Duration::from_millis(50);

@@ -22,11 +22,11 @@ use super::work::{self, Done, Failure, Patch, Seen, Target};
 use crate::api::addon_template::template_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{is_left, say_left};
-use crate::clock::Clock;
 use crate::hub::backoff::doubled;
 use crate::hub::lease::Leading;
 use crate::telemetry::Metrics;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_platform::clock::Clock;
 
 /// How many addons are in work at once.
 const SIDE_BY_SIDE: usize = 16;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
 
-use addon_signer::agent::store::Store;
-use addon_signer::agent::{Agent, Outcome};
+use addon_signer_agent::store::Store;
+use addon_signer_agent::{Agent, Outcome};
 use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;

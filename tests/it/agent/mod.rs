@@ -2,5 +2,6 @@
 
 mod keeping;
 mod parts;
+mod program;
 mod refusals;
 mod revocation;

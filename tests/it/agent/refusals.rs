@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use addon_signer::agent::enrol::EnrolError;
-use addon_signer::agent::gateway::GatewayError;
-use addon_signer::agent::store::{Store, StoreError};
-use addon_signer::agent::{AgentError, Outcome};
+use addon_signer_agent::enrol::EnrolError;
+use addon_signer_agent::gateway::GatewayError;
+use addon_signer_agent::store::{Store, StoreError};
+use addon_signer_agent::{AgentError, Outcome};
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 

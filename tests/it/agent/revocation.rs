@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::agent::{AgentError, Outcome};
+use addon_signer_agent::{AgentError, Outcome};
 
 use super::parts::{Mood, SOON, World};
 use crate::support::wait_until;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer::gateway::serving::{ServingNames, keep_serving_certificate};
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::audit::Audit;
-use addon_signer::clock::Clock;
 use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, GatewayStats, Inputs, Limits};
 use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::{Route, SignerTrust, Trust};
+use addon_signer_platform::clock::Clock;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;

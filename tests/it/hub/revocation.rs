@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer::ledger::{Location, Reader};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer::ledger::{Reader, WriterOptions};
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use addon_signer::app::{HubOptions, HubProcess, InventoryOptions};
-use addon_signer::clock::Clock;
 use addon_signer::inventory::{API_SERVICE, BASE};
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_platform::clock::Clock;
 use hyper::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;

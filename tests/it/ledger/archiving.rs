@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer::ledger::archive::{Archive, ArchiveError, Archived, archive};
 use addon_signer::ledger::verify::{Check, Report, VerifyError, verify};
 use addon_signer::ledger::{Existing, Intended, Location, Writer};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use tempfile::TempDir;
 use tokio::process::Command;
 

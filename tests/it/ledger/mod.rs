@@ -17,10 +17,10 @@ mod writing;
 
 use std::path::Path;
 
-use addon_signer::clock::Clock;
 use addon_signer::ledger::{Health, Ledger, LedgerError, Location, Writer, WriterOptions};
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use tokio::task::JoinHandle;
 
 /// An open ledger and its writer.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::audit::Audit;
-use addon_signer::clock::Clock;
 use addon_signer::hub::lease::{self, Leading};
 use addon_signer::hub::{HubError, HubLinks, HubSettings};
 use addon_signer::ledger::{Ledger, Location, Writer, WriterOptions};
@@ -15,6 +14,7 @@ use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};

@@ -1,6 +1,7 @@
 //! What the integration tests stand on: a hub, OCM's objects on it, OCM's own agent.
 
 pub(crate) mod accounts;
+pub(crate) mod agent_program;
 pub(crate) mod audit_log;
 pub(crate) mod crds;
 pub(crate) mod cut;

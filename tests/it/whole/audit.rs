@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::audit::QUOTA;
-use addon_signer::clock::Clock;
+use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use rustls::pki_types::ServerName;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};

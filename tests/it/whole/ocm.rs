@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};

@@ -1,4 +1,4 @@
-//! The loop with `addon-signer agent`.
+//! The loop with `addon-signer-agent`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use addon_signer::agent::store::Store;
-use addon_signer::agent::{Agent, Settings, Timing};
-use addon_signer::clock::Clock;
+use addon_signer_agent::store::Store;
+use addon_signer_agent::{Agent, Settings, Timing};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
+use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer::clock::Clock;
+use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncReadExt;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::app::{HubOptions, HubProcess};
-use addon_signer::clock::Clock;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};

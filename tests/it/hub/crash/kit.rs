@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use addon_signer::clock::Clock;
 use addon_signer::hub::lease::LEASE_NAME;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};

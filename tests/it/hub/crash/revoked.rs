@@ -1,6 +1,6 @@
 //! A hub that is killed in the middle of a request, and a revocation before the next one takes up what it left.
 
-use addon_signer::clock::Clock;
+use addon_signer_platform::clock::Clock;
 use kube::api::{Patch, PatchParams};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;

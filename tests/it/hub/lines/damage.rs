@@ -81,7 +81,7 @@ fn damages(good: &Data, id: &str) -> Vec<Damage> {
     let (crt, key) = (format!("{id}.crt"), format!("{id}.key"));
     let rng = SystemRandom::new();
     let (other_key, other_pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-    let now = addon_signer::clock::Clock::default().now();
+    let now = addon_signer_platform::clock::Clock::default().now();
     let other = Authority::self_signed("other", &other_key, now, Duration::from_secs(86_400), &rng).unwrap();
     let other_key_pem = pem_of_key(&other_pkcs8);
     let state = |change: &dyn Fn(&mut Value)| {

@@ -1,24 +1,29 @@
-//! `addon-signer agent`.
+//! The command line of `addon-signer-agent`. Exit 0 done, 1 failed, 2 usage.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Args;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::agent::gateway::Gateway;
-use crate::agent::store::Store;
-use crate::agent::{Agent, Outcome, Settings, Timing};
-use crate::clock::Clock;
+use crate::gateway::Gateway;
+use crate::store::Store;
+use crate::{Agent, Outcome, Settings, Timing};
 use addon_signer_core::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
+use addon_signer_platform::logs::{self, LogFormat};
+use addon_signer_platform::{crypto, kubernetes};
 
 /// Keep an addon's client certificate valid on a managed cluster.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Parser)]
+#[command(name = "addon-signer-agent", version)]
 #[command(group = clap::ArgGroup::new("store").required(true).args(["output_dir", "secret_namespace"]))]
-pub struct AgentArgs {
+struct AgentArgs {
     /// The managed cluster's name on the hub.
     #[arg(long, env = "ADDON_SIGNER_CLUSTER", value_name = "NAME")]
     cluster: ClusterName,
@@ -64,6 +69,9 @@ pub struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_EXPIRATION_SECONDS", value_name = "SECONDS",
           value_parser = clap::value_parser!(i32).range(600..))]
     expiration_seconds: Option<i32>,
+    /// Logs as lines of text or of JSON; what is logged is set by RUST_LOG (default: info).
+    #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
 }
 
 /// Kubernetes wants `domain/path` (`ValidateSignerName`); the hub checks the rest.
@@ -97,7 +105,8 @@ impl AgentArgs {
         match (&self.output_dir, &self.secret_namespace) {
             (Some(path), _) => Ok(Store::directory(path.clone())),
             (None, Some(namespace)) => {
-                let client = cluster_client(self.kubeconfig.as_ref()).await?;
+                let client =
+                    kubernetes::client(self.kubeconfig.as_deref()).await.context("the Secret cannot be kept")?;
                 Ok(Store::secret(client, namespace, &self.addon))
             }
             (None, None) => anyhow::bail!("one of --output-dir and --secret-namespace is needed"),
@@ -105,31 +114,27 @@ impl AgentArgs {
     }
 }
 
-async fn cluster_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let cannot = || format!("the kubeconfig {} cannot be used", path.display());
-            let read = Kubeconfig::read_from(path).with_context(cannot)?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(cannot)?
+/// Parses the command line, runs the agent, and says what went wrong.
+pub fn main() -> ExitCode {
+    crypto::install_provider();
+    let args = AgentArgs::parse();
+    tracing_subscriber::registry().with(logs::layer(args.log_format, logs::INFO)).init();
+    match run_here(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("addon-signer-agent: {}", explain(error.as_ref()));
+            ExitCode::from(1)
         }
-        None => Config::infer().await.context("no kubeconfig for the Secret: give --kubeconfig, or run in a pod")?,
-    };
-    Client::try_from(config).context("the kubeconfig for the Secret cannot be used")
+    }
 }
 
 /// Runs the agent on a runtime of one thread, which keeps it small.
-///
-/// # Errors
-/// See [`run`].
-pub fn main(args: AgentArgs) -> anyhow::Result<()> {
+fn run_here(args: AgentArgs) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(args))
 }
 
 /// Runs the agent until SIGTERM or SIGINT, or for one look with `--once`.
-///
-/// # Errors
-/// Settings that cannot work; with `--once`, why there is no valid certificate.
-pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
+async fn run(args: AgentArgs) -> anyhow::Result<()> {
     let mut agent = Agent::new(args.settings()?, args.store().await?, Clock::default());
     if args.once {
         match agent.once().await? {

@@ -1,7 +1,6 @@
 //! What an API server's refusal means to whoever runs the agent.
 
-use std::error::Error;
-use std::fmt::Write as _;
+use addon_signer_platform::errors::explain;
 
 /// Why a request to an API server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +58,7 @@ impl Attempt {
     pub(crate) fn failed(self, error: &kube::Error) -> ApiError {
         let Self { server, verb, resource } = self;
         let kube::Error::Api(status) = error else {
-            return self.no_answer(causes(error));
+            return self.no_answer(explain(error));
         };
         let message = status.message.clone();
         match status.code {
@@ -73,21 +72,6 @@ impl Attempt {
         let Self { server, verb, resource } = self;
         ApiError::NoAnswer { server, verb, resource, cause }
     }
-}
-
-/// The error and everything below it: clients say "connection error" on top and the cause at the bottom.
-pub(crate) fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let inner = cause.to_string();
-        if !text.contains(&inner) {
-            // Writing to a String cannot fail.
-            let _ = write!(text, ": {inner}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -4,17 +4,11 @@ use clap::Parser;
 
 use super::*;
 
-#[derive(Debug, Parser)]
-struct Program {
-    #[command(flatten)]
-    args: AgentArgs,
-}
-
-const GOOD: &str = "agent --cluster cluster1 --addon telemetry --signer example.com/telemetry \
+const GOOD: &str = "addon-signer-agent --cluster cluster1 --addon telemetry --signer example.com/telemetry \
                     --hub-kubeconfig hub.kubeconfig --gateway https://gateway.example:8443";
 
 fn parse(flags: &str) -> Result<AgentArgs, clap::Error> {
-    Program::try_parse_from(format!("{GOOD} {flags}").split_whitespace()).map(|program| program.args)
+    AgentArgs::try_parse_from(format!("{GOOD} {flags}").split_whitespace())
 }
 
 #[test]
@@ -39,7 +33,7 @@ fn bad_values_are_explained() {
         let flag = flags.split(' ').next().unwrap();
         let others: Vec<_> = GOOD.split(" --").filter(|part| !part.starts_with(&flag[2..])).collect();
         let line = format!("{} {flags} --output-dir d", others.join(" --"));
-        let error = Program::try_parse_from(line.split_whitespace()).unwrap_err();
+        let error = AgentArgs::try_parse_from(line.split_whitespace()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -54,4 +48,13 @@ fn defaults_are_ocms_convention() {
     let own = own.settings().unwrap();
     assert_eq!(own.convention.groups(&own.identity.cluster, &own.identity.addon), ["g:telemetry", "g2"]);
     assert!(own.convention.dns_names(&own.identity.cluster, &own.identity.addon).is_empty());
+}
+
+#[test]
+fn the_arguments_of_the_manifest_are_accepted() {
+    let manifest = include_str!("../../../../deploy/agent/agent.yaml");
+    let arguments: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")).collect();
+    assert!(arguments.len() >= 6, "{arguments:?}");
+    let line = arguments.iter().fold("addon-signer-agent".to_owned(), |line, argument| format!("{line} --{argument}"));
+    AgentArgs::try_parse_from(line.split_whitespace()).unwrap();
 }

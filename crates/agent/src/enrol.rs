@@ -1,28 +1,29 @@
 //! Gets one certificate by a CertificateSigningRequest, with the cluster's hub kubeconfig.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, ResourceExt};
 use ring::rand::SystemRandom;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::api_error::{ApiError, Attempt, causes};
 use super::credentials::Credentials;
 use super::order::{Answer, MAX_REQUESTS, Order};
 use super::plan::{Unusable, Usable, examine};
-use crate::clock::Clock;
+use crate::api_error::{ApiError, Attempt};
 use addon_signer_core::csr::build::BuildError;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
+use addon_signer_platform::kubernetes::{self, KubeconfigError};
 
 const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
@@ -32,14 +33,9 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
-    /// The file is missing, unreadable or no kubeconfig.
-    #[error("the hub kubeconfig {} cannot be used: {cause}", path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        cause: String,
-    },
+    /// The hub kubeconfig cannot be used.
+    #[error("the hub cannot be asked: {0}")]
+    Kubeconfig(#[from] KubeconfigError),
     /// The hub refused or did not answer.
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -107,7 +103,7 @@ impl Enroller {
         clock: &Clock,
     ) -> Result<(Credentials, Usable), EnrolError> {
         // Read anew each time: OCM's agent renews the certificate in it.
-        let requests: Api<CertificateSigningRequest> = Api::all(hub_client(&self.kubeconfig).await?);
+        let requests: Api<CertificateSigningRequest> = Api::all(kubernetes::client(Some(&self.kubeconfig)).await?);
         let pending = match self.pending.take() {
             Some(pending) => pending,
             None => self.request(&requests).await?,
@@ -193,8 +189,8 @@ async fn final_answer(
             },
             Ok(None) => return Err(EnrolError::Deleted(name.to_owned())),
             Err(error) => {
-                tracing::debug!(request = name, error = causes(&error), "Lost the watch on the request");
-                *trouble = Some(causes(&error));
+                tracing::debug!(request = name, error = explain(&error), "Lost the watch on the request");
+                *trouble = Some(explain(&error));
             }
         }
     }
@@ -206,13 +202,4 @@ async fn answered<T>(attempt: Attempt, request: impl Future<Output = kube::Resul
         Ok(result) => result.map_err(|error| attempt.failed(&error)),
         Err(_) => Err(attempt.no_answer(format!("no answer within {} s", ANSWER.as_secs()))),
     }
-}
-
-async fn hub_client(path: &Path) -> Result<Client, EnrolError> {
-    let unusable = |cause: String| EnrolError::Kubeconfig { path: path.to_owned(), cause };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(causes(&error)))?;
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let config = config.map_err(|error| unusable(causes(&error)))?;
-    Client::try_from(config).map_err(|error| unusable(causes(&error)))
 }

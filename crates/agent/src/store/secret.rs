@@ -13,8 +13,10 @@ use kube::{Api, Client};
 use zeroize::Zeroizing;
 
 use super::StoreError;
-use crate::agent::api_error::{Attempt, causes};
-use crate::agent::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
+use addon_signer_platform::errors::explain;
+
+use crate::api_error::Attempt;
+use crate::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
 use addon_signer_core::identity::AddOnName;
 
 const TYPE: &str = "kubernetes.io/tls";
@@ -100,7 +102,7 @@ impl SecretStore {
         let events = watch_object(api, &self.name).default_backoff();
         let changes = events.filter_map(|event| async {
             // The watch goes on by itself; until it does, looking in intervals finds what it misses.
-            event.inspect_err(|error| tracing::warn!(error = causes(error), "Lost the watch on the Secret")).ok()
+            event.inspect_err(|error| tracing::warn!(error = explain(error), "Lost the watch on the Secret")).ok()
         });
         changes.map(|_| ()).boxed()
     }

@@ -9,6 +9,7 @@
 //! when the answer is that, the certificate counts as unusable and is replaced like one that is missing, with the same pauses.
 
 pub mod api_error;
+pub mod cli;
 pub mod credentials;
 pub mod enrol;
 pub mod gateway;
@@ -26,9 +27,9 @@ use rustls_pki_types::CertificateDer;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use crate::clock::Clock;
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
 use credentials::Credentials;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};

@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::api_error::causes;
-use super::plan::Usable;
+use crate::plan::Usable;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::errors::explain;
 
 /// For connecting, asking and reading together.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -139,7 +139,7 @@ impl Gateway {
     async fn ask(&self, usable: &Usable, path: &str, known: Option<&str>) -> Result<Reply, GatewayError> {
         let not_asked = |cause| GatewayError::NotAsked(self.url.clone(), cause);
         match timeout(ANSWER, self.exchange(usable, path, known)).await {
-            Ok(reply) => reply.map_err(|error| not_asked(causes(error.as_ref()))),
+            Ok(reply) => reply.map_err(|error| not_asked(explain(error.as_ref()))),
             Err(_) => Err(not_asked(format!("no answer within {} s", ANSWER.as_secs()))),
         }
     }
@@ -185,9 +185,12 @@ impl Gateway {
 }
 
 /// TLS by the certificate and the anchors of `usable`, without resumption.
-pub(crate) fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
+///
+/// # Errors
+/// rustls's: the certificate is not of the key.
+pub fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
     let roots = RootCertStore { roots: usable.bundle.anchors().to_vec() };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = addon_signer_platform::crypto::provider();
     // rustls takes its own copy of the key and keeps it for as long as the connection lives.
     let key = PrivatePkcs8KeyDer::from(usable.pkcs8.to_vec());
     let mut config = ClientConfig::builder_with_provider(provider)

@@ -1,0 +1,7 @@
+//! What both programs need of the outside: the clock, Kubernetes clients, the crypto provider, logs.
+
+pub mod clock;
+pub mod crypto;
+pub mod errors;
+pub mod kubernetes;
+pub mod logs;

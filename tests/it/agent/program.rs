@@ -1,0 +1,76 @@
+//! `addon-signer-agent` as people and scripts use it.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use addon_signer_platform::clock::Clock;
+use tokio::process::Command;
+
+use crate::support::agent_program::agent_program;
+use crate::support::{TestHub, accept_cluster, install_addon};
+use crate::whole::{Whole, prepare};
+
+async fn run(home: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(agent_program());
+    command.env_clear().env("HOME", home).args(arguments).stdin(Stdio::null());
+    tokio::time::timeout(Duration::from_secs(90), command.output()).await.unwrap().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn the_program_enrols_once_then_finds_its_certificate_valid() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    accept_cluster(&admin, "cluster1").await;
+    install_addon(&admin, "cluster1", "telemetry").await;
+    crate::whole::serving_anchors(&admin).await;
+    let home = tempfile::tempdir().unwrap();
+    let group = "system:open-cluster-management:cluster1";
+    let kubeconfig =
+        hub.kubeconfig(&format!("{group}:a1"), &[group, "system:open-cluster-management:managed-clusters"]);
+    let file = home.path().join("hub.kubeconfig");
+    std::fs::write(&file, serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+    let output = home.path().join("certs");
+    let gateway = format!("https://{}", whole.gateway);
+    let arguments = [
+        "--cluster=cluster1",
+        "--addon=telemetry",
+        "--signer=example.com/telemetry",
+        "--once",
+        "--gateway",
+        &gateway,
+        "--hub-kubeconfig",
+        file.to_str().unwrap(),
+        "--output-dir",
+        output.to_str().unwrap(),
+    ];
+    for said in ["Enrolled", "The stored certificate is valid"] {
+        let once = run(home.path(), &arguments).await;
+        let log = text(&once.stderr);
+        assert!(once.status.success() && log.contains(said), "{log}");
+        assert_eq!(text(&once.stdout), "");
+        assert!(!log.contains("PRIVATE"), "{log}");
+    }
+    assert!(["tls.crt", "tls.key", "ca.crt"].iter().all(|name| output.join(name).exists()));
+}
+
+#[tokio::test]
+async fn the_program_says_in_one_sentence_what_cannot_work() {
+    let home = tempfile::tempdir().unwrap();
+    let wrong = run(home.path(), &["--cluster", "Bad_Name"]).await;
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+    let arguments = "--cluster=c1 --addon=telemetry --signer=example.com/telemetry --once --gateway=https://127.0.0.1:9 \
+                     --output-dir=certs --hub-kubeconfig=no/such/file";
+    let missing = run(home.path(), &arguments.split_whitespace().collect::<Vec<_>>()).await;
+    let said = text(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("addon-signer-agent: ") && said.contains("the kubeconfig no/such/file cannot be used"),
+        "{said}"
+    );
+}

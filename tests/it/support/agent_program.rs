@@ -1,0 +1,26 @@
+//! The agent's program, built by cargo: a test of another package cannot ask cargo for its path.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+    let hub = PathBuf::from(env!("CARGO_BIN_EXE_addon-signer"));
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    // With the tests, so that the features are those of `cargo test`, which has built it then.
+    let arguments = ["build", "--locked", "--offline", "--quiet", "--bins", "--tests", "--profile", profile];
+    let built = Command::new(env!("CARGO"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(arguments)
+        .arg("--target-dir")
+        .arg(hub.parent().and_then(|profile| profile.parent()).unwrap())
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    hub.with_file_name("addon-signer-agent")
+});
+
+/// Where it is.
+pub(crate) fn agent_program() -> PathBuf {
+    PROGRAM.clone()
+}
