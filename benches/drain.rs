@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use addon_signer::hub::registry;
+use addon_signer::hub::registrations::registry;
 use addon_signer_platform::clock::Clock;
 use clap::Parser;
 use futures::{StreamExt, TryStreamExt, stream};

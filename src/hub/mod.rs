@@ -1,27 +1,13 @@
 //! The hub: signers, authorities, registrations. One task per line of authorities, one per signer name, two watches for the
 //! registry; `supervisor` starts and stops them as AddOnSigners come and go. Of several hubs one leads, by a Lease.
 
-pub mod answers;
+pub mod authorities;
 mod backoff;
-pub mod board;
-mod chronicle;
-mod discovery;
-pub mod gate;
-mod heads;
-pub mod keeper;
 pub mod lease;
-pub mod permission;
-pub mod plan;
+mod recording;
 pub mod registrations;
-pub mod registry;
-pub mod serving_report;
-pub mod signer;
-pub mod status;
-pub mod store;
-mod supervisor;
-mod sweep;
-mod task;
-pub mod unconfirmed;
+pub mod requests;
+pub mod supervisor;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,31 +16,23 @@ use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::api::rules::AuthorityPlan;
 use crate::audit::Audit;
 use crate::ledger::{Ledger, LedgerError, Writer};
 use crate::telemetry::Metrics;
-use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
-use chronicle::Notes;
-use heads::Heads;
 use lease::{Leading, Loss};
+use recording::Notes;
+use recording::heads::Heads;
+use registrations::registry::{self, Recorded, RegistryError};
 use registrations::templates::Templates;
-use registry::{Recorded, RegistryError};
+use requests::sweep::Sweep;
 use supervisor::Supervisor;
-use sweep::Sweep;
 
-/// The gateway's serving CA lives this long and is replaced this long before its end.
-const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
-    key: KeyKind::EcdsaP256,
-    duration: Duration::from_secs(365 * 86_400),
-    renew_before: Duration::from_secs(90 * 86_400),
-};
 /// How many addons may wait to be looked at for their registrations, as large as a cluster makes them; when there are more, all are
 /// looked at again later.
 const REGISTRATIONS_WAITING: usize = 64;
@@ -185,7 +163,7 @@ fn record(
     let sweep = Sweep::new(&links.client, links.clock.clone(), links.ledger.clone(), links.leading.clone());
     tasks.spawn(until_the_writer_ends(sweep.keep()));
     let (ledger, seen, clock) = (links.ledger.clone(), links.seen.clone(), links.clock.clone());
-    tasks.spawn(until_the_writer_ends(chronicle::keep_seen(ledger, seen, clock)));
+    tasks.spawn(until_the_writer_ends(recording::keep_seen(ledger, seen, clock)));
 }
 
 /// What feeds the writer ends when that has ended, and may be seen to end before it: only the writer says why, so it says nothing.

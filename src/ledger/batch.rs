@@ -2,53 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::connection::{Connection, Value};
-use super::existing::{Existing, existing};
-use super::open::{Open, OpenRow};
+use super::command::{BatchError, Command, Existing, Outcome, Seen};
+use super::connection::{Connection, Value, tuples};
+use super::existing::existing;
+use super::open::Open;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
-
-/// A use of a certificate at the gateway.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// The certificate's serial number as [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
-    pub serial: String,
-    /// When.
-    pub at: Timestamp,
-    /// The address that it came from.
-    pub from: String,
-}
-
-/// One thing to write.
-#[derive(Debug, Clone)]
-pub(crate) enum Command {
-    /// Unless the request has an intent already.
-    Intend(Box<Intent>),
-    /// An entry, whatever was recorded before.
-    Append { record: Record, actor: String },
-    /// An entry, unless it says what is known already ([`Record::topic`]).
-    Change { record: Record, actor: String },
-    /// Certificates that were handed over.
-    Published { serials: Vec<String>, at: Timestamp },
-    /// Certificates that were used.
-    Seen(Vec<Seen>),
-    /// Nothing: what is known of a topic ([`Record::topic`]).
-    Latest { topic: &'static str },
-    /// Nothing: a page of the rows that have not come to an end.
-    Open { after: u64, before: Timestamp },
-    /// The end of such a row, unless it has gone on meanwhile.
-    Settle(Record),
-}
-
-/// What became of a command.
-#[derive(Debug, Clone)]
-pub(crate) enum Outcome {
-    Done,
-    Existing(Existing),
-    Latest(BTreeMap<String, String>),
-    Open(Vec<OpenRow>),
-}
 
 /// Who writes, and when.
 #[derive(Debug, Clone)]
@@ -56,17 +16,6 @@ pub(crate) struct Author {
     pub(crate) replica: String,
     pub(crate) epoch: u64,
     pub(crate) now: Timestamp,
-}
-
-/// Why nothing was written.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BatchError {
-    #[error(transparent)]
-    Store(#[from] sqlx::Error),
-    #[error("the epoch {theirs} of {replica} is later")]
-    Fenced { theirs: u64, replica: String },
-    #[error("{0}")]
-    Inconsistent(String),
 }
 
 /// Rows of one statement.
@@ -247,15 +196,6 @@ fn intent_row(seq: u64, intent: &Intent) -> [Value; INTENT_COLUMNS] {
         intent.not_after.unix().into(),
         "intent".into(),
     ]
-}
-
-/// `($1, $2), ($3, $4)` for `rows` rows of `columns`.
-pub(super) fn tuples(columns: usize, rows: usize) -> String {
-    let row = |row: usize| {
-        let names: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
-        format!("({})", names.join(", "))
-    };
-    (0..rows).map(row).collect::<Vec<_>>().join(", ")
 }
 
 async fn insert(

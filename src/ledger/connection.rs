@@ -237,15 +237,6 @@ impl Connection {
         }
     }
 
-    /// For whoever reads everything once: SQLite takes pages where the system has them and copies none. Not for the hub, because a
-    /// file that shrinks under a mapping ends the process.
-    pub(crate) async fn map_file(&mut self) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Sqlite(_) => self.command("PRAGMA mmap_size = 1099511627776").await,
-            Self::Postgres(_) => Ok(()),
-        }
-    }
-
     /// Folds SQLite's journal into the file, as far as nobody needs it. Commits go on beside it.
     pub(crate) async fn fold(&mut self) -> Result<(), sqlx::Error> {
         match self {
@@ -274,4 +265,13 @@ impl Connection {
 fn sqlite(path: &Path) -> SqliteConnectOptions {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(false).busy_timeout(BUSY);
     options.statement_cache_capacity(STATEMENTS).disable_statement_logging()
+}
+
+/// `($1, $2), ($3, $4)` for `rows` rows of `columns`.
+pub(super) fn tuples(columns: usize, rows: usize) -> String {
+    let row = |row: usize| {
+        let names: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        format!("({})", names.join(", "))
+    };
+    (0..rows).map(row).collect::<Vec<_>>().join(", ")
 }

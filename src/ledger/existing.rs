@@ -4,39 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use data_encoding::BASE64;
 
-use super::batch::{BatchError, Command, tuples};
-use super::connection::{Cells, Connection, Value};
+use super::command::{BatchError, Command, Existing};
+use super::connection::{Cells, Connection, Value, tuples};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
-
-/// What a request has come to before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Existing {
-    /// It was decided to sign, and not signed.
-    Intent {
-        /// The entry that says so.
-        row: u64,
-        /// The authority that was to sign.
-        issuer: String,
-        /// The serial number.
-        serial: String,
-        /// When it was decided.
-        prepared: Timestamp,
-        /// SHA-256 over the bytes to be signed, in hexadecimal.
-        tbs: String,
-    },
-    /// It has its certificate.
-    Signed {
-        /// The entry that holds it.
-        row: u64,
-        /// The authority that signed.
-        issuer: String,
-        /// The serial number.
-        serial: String,
-        /// DER.
-        certificate: Vec<u8>,
-    },
-}
 
 /// What the requests of these intents have come to before, by UID.
 pub(super) async fn existing(

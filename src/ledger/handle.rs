@@ -5,12 +5,35 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::LedgerError;
-use super::batch::{Command, Outcome, Seen};
-use super::existing::Existing;
-use super::open::{Claim, Claims, OpenRow};
-use super::writer::{Health, Job};
+use super::command::{Command, Existing, OpenRow, Outcome, Seen};
+use super::open::{Claim, Claims};
+use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
+
+/// Whether the ledger can be written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It is being opened.
+    Starting,
+    /// The last transaction is durable.
+    Up {
+        /// Which ledger it is.
+        ledger: String,
+        /// Its last entry.
+        tip: Tip,
+    },
+    /// The last attempt failed; what came before is kept.
+    Down(LedgerError),
+}
+
+/// One thing to write, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) command: Command,
+    /// `None` of a note that nobody waits for.
+    pub(crate) reply: Option<oneshot::Sender<Result<Outcome, LedgerError>>>,
+}
 
 /// What became of an intent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::batch::{BatchError, Command};
+use super::command::{BatchError, Command, OpenRow, OpenState};
 use super::connection::{Cells, Connection};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
@@ -11,30 +11,6 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// Rows of one answer.
 const PAGE: usize = 256;
-
-/// How far an open row has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenState {
-    /// It was decided to sign.
-    Intent,
-    /// It was signed.
-    Signed,
-}
-
-/// A row that has not come to an end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenRow {
-    /// The entry of its intent.
-    pub seq: u64,
-    /// The UID of the CSR.
-    pub uid: String,
-    /// The name of the CSR.
-    pub request: String,
-    /// As [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
-    pub serial: String,
-    /// How far it has come.
-    pub state: OpenState,
-}
 
 /// What a batch has to know of open rows.
 #[derive(Default)]

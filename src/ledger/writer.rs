@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
@@ -14,10 +14,11 @@ mod transaction;
 use folding::Folding;
 use transaction::{Commit, commit, new_id, read_id, read_tip};
 
-use super::batch::{self, Author, BatchError, Command, Outcome};
+use super::batch::{self, Author};
+use super::command::{BatchError, Command, Outcome};
 use super::connection::Connection;
 use super::error::classify;
-use super::handle::Ledger;
+use super::handle::{Health, Job, Ledger};
 use super::lock::{self, FileLock};
 use super::{LedgerError, Location, schema};
 use addon_signer_core::journal::entry::Tip;
@@ -38,22 +39,6 @@ const NOTES: Duration = Duration::from_millis(500);
 /// A clock that is this far behind the last entry is worth a warning.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
-/// Whether the ledger can be written to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Health {
-    /// It is being opened.
-    Starting,
-    /// The last transaction is durable.
-    Up {
-        /// Which ledger it is.
-        ledger: String,
-        /// Its last entry.
-        tip: Tip,
-    },
-    /// The last attempt failed; what came before is kept.
-    Down(LedgerError),
-}
-
 /// Who writes, and where.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
@@ -63,14 +48,6 @@ pub struct WriterOptions {
     pub replica: String,
     /// The time.
     pub clock: Clock,
-}
-
-/// One thing to write, and who waits for it.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) command: Command,
-    /// `None` of a note that nobody waits for.
-    pub(crate) reply: Option<oneshot::Sender<Result<Outcome, LedgerError>>>,
 }
 
 /// The writing task, before it runs.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::objects::{self, text};
 use super::status::ApiError;
 use super::store::{Key, Object, Store};
-use super::writes::{Stamp, Write, namespace_key};
+use super::write::{Stamp, Write, namespace_key};
 
 /// What a deletion did.
 #[derive(Debug)]

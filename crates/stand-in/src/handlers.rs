@@ -18,7 +18,8 @@ use super::resources::Resource;
 use super::state::Hub;
 use super::status::{ApiError, Cause};
 use super::target::Target;
-use super::writes::{self, Write};
+use super::write::Write;
+use super::writes;
 use super::{checks, discovery, events, objects, patch, protobuf, watch};
 
 /// `MaxRequestBodyBytes` of kube-apiserver.

@@ -47,6 +47,7 @@ mod store;
 mod table;
 mod target;
 mod watch;
+mod write;
 mod writes;
 
 use std::net::SocketAddr;

@@ -12,7 +12,7 @@ use super::state::Hub;
 use super::status::ApiError;
 use super::store::{Key, Store};
 use super::target::Target;
-use super::writes::Write;
+use super::write::Write;
 
 /// The selector of a request.
 pub(super) fn selector(target: &Target, query: &Query) -> Result<Selector, ApiError> {

@@ -14,7 +14,8 @@ use super::objects;
 use super::resources::Resource;
 use super::status::ApiError;
 use super::store::Store;
-use super::writes::{self, Stamp, Write};
+use super::write::{Stamp, Write};
+use super::writes;
 
 /// The alphabet of apimachinery's `rand.String`: no vowels, nothing that looks like another.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -1,44 +1,15 @@
-//! What create and update mean: metadata, conflicts, subresources. Pure: the time and the random parts come in a [`Stamp`].
+//! What create and update mean: metadata, conflicts, subresources. Pure: the time and the random parts come in a [`Stamp`](super::write::Stamp).
 
 use serde_json::{Value, json};
 
 use super::admission;
-use super::auth::User;
 use super::checks::{check_fields, check_metadata, check_type, tidy_metadata};
 use super::deletion;
 use super::objects::{self, keep, text};
 use super::resources::Resource;
 use super::status::{ApiError, Cause};
-use super::store::{Key, Store};
-
-/// What a write needs from the world outside.
-#[derive(Debug, Clone)]
-pub(super) struct Stamp {
-    /// RFC 3339.
-    pub(super) now: String,
-    /// For an object that is created.
-    pub(super) uid: String,
-    /// Appended to `generateName`.
-    pub(super) suffix: String,
-}
-
-/// Who writes what, where.
-#[derive(Debug)]
-pub(super) struct Write<'a> {
-    pub(super) resource: &'static Resource,
-    pub(super) subresource: Option<&'a str>,
-    /// Empty for cluster-scoped resources.
-    pub(super) namespace: &'a str,
-    pub(super) user: &'a User,
-    pub(super) stamp: Stamp,
-    pub(super) dry_run: bool,
-}
-
-impl Write<'_> {
-    pub(super) fn key(&self, name: &str) -> Key {
-        Key { plural: self.resource.plural, namespace: self.namespace.to_owned(), name: name.to_owned() }
-    }
-}
+use super::store::Store;
+use super::write::{Write, namespace_key};
 
 /// Creates an object and returns it as stored.
 pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Result<Value, ApiError> {
@@ -103,10 +74,6 @@ fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiEr
     Err(ApiError::Forbidden(format!(
         "{what} {name:?} is forbidden: unable to create new content in namespace {ns} because it is being terminated"
     )))
-}
-
-pub(super) fn namespace_key(name: &str) -> Key {
-    Key { plural: "namespaces", namespace: String::new(), name: name.to_owned() }
 }
 
 fn fill_metadata(w: &Write<'_>, object: &mut Value) {

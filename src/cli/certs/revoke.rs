@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::api::ocm;
 use crate::cli::caller::Caller;
-use crate::hub::registry::discover;
+use crate::hub::registrations::registry::discover;
 use crate::output::{Format, print, print_json};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::names::{ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED};

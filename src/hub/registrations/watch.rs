@@ -19,7 +19,7 @@ use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_name
 use crate::api::ocm::ADDON_GROUP;
 use crate::api::words;
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::discovery::{resource, served_version};
+use crate::hub::registrations::discovery::{resource, served_version};
 
 /// Both carry the same facts.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];

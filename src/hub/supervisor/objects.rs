@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::Supervisor;
 use crate::api::AddOnSigner;
-use crate::hub::status;
+use crate::hub::supervisor::status;
 
 impl Supervisor {
     /// Takes in what the watch of AddOnSigners shows, and brings what runs in line with it.

@@ -10,7 +10,7 @@ use tracing::warn;
 use super::Supervisor;
 use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::words;
-use crate::hub::status::Registered;
+use crate::hub::supervisor::status::Registered;
 use addon_signer_core::identity::AddOnKey;
 
 /// How many addons get an event of their own at once; the condition counts all.

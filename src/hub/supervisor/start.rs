@@ -6,17 +6,18 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::super::SERVING_PLAN;
 use super::{NOT_ASKED, Served, Supervisor};
 use crate::api::AddOnSigner;
 use crate::api::rules::SignerConfig;
-use crate::hub::chronicle::LineRecord;
-use crate::hub::gate::Gate;
-use crate::hub::keeper::{Keeper, LinePlan, LineState, Reserve};
-use crate::hub::signer::{self, Held, Kind, Signer};
-use crate::hub::store::LineNames;
-use crate::hub::task::until_stopped;
-use crate::hub::unconfirmed::Unconfirmed;
+use crate::hub::authorities::SERVING_PLAN;
+use crate::hub::authorities::gate::Gate;
+use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve};
+use crate::hub::authorities::state::LineState;
+use crate::hub::authorities::store::LineNames;
+use crate::hub::recording::chronicle::LineRecord;
+use crate::hub::requests::signer::{self, Held, Kind, Signer};
+use crate::hub::requests::unconfirmed::Unconfirmed;
+use crate::hub::supervisor::task::until_stopped;
 use addon_signer_core::policy::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::rate::RateLimiter;
 

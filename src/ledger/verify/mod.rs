@@ -1,34 +1,21 @@
 //! Checks a whole ledger without any hub: the chain, the published head, the archives, and the index of certificates.
 //!
-//! All connections see one moment of the ledger, while its hub may go on writing. Pages of rows are read and checked on several
-//! connections and joined in order; a page that is not as usual is looked at row by row.
+//! One transaction sees one moment of the ledger, while its hub may go on writing. Entries and rows of the index stream by in the
+//! order of their numbers; the first that is wrong is named.
 
-mod locate;
-mod page;
-mod read;
+mod index;
 mod rows;
-mod snapshot;
-mod tally;
 
-use std::hash::RandomState;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::stream::{self, StreamExt};
-
-use super::connection::Connection;
 use super::error::classify;
 use super::file::{self, FileError};
 use super::{LedgerError, Location};
 use addon_signer_core::journal::chain::{Chain, Fault};
 use addon_signer_core::journal::entry::{Entry, Tip};
 use addon_signer_core::journal::head::Head;
-use page::{Checked, Range};
-use snapshot::Snapshot;
-use tally::Tally;
-
-/// Rows of a page, which one connection checks at a time.
-const ROWS: u64 = 1024;
+use index::Index;
+use rows::{Page, Pages, Snapshot};
 
 /// What to check.
 #[derive(Debug, Clone)]
@@ -143,23 +130,58 @@ pub async fn verify(check: Check, progress: impl Fn(Progress)) -> Result<Report,
 
 async fn run(check: Check, progress: impl Fn(Progress)) -> Result<Report, VerifyError> {
     let Check { location, head, archives } = check;
-    let mut snapshot = Snapshot::take(&location).await?;
+    let snapshot = Snapshot::take(&location).await?;
     let mut notes = Notes::default();
-    let (mut chain, first) = begin(&snapshot, head.as_ref(), &archives, &mut notes)?;
-    let from = chain.tip().seq + 1;
-    let mut workers = Workers::new(std::mem::take(&mut snapshot.connections));
-    let (certificates, tally) = workers.walk(&mut chain, from, snapshot.last, &mut notes, progress).await?;
-    let tip = chain.end()?;
-    let connection = workers.one()?;
-    outside(connection, from, tip.seq).await?;
-    if !tally.agrees() {
-        locate::first_difference(connection, from, tip.seq).await?;
-        return Err(VerifyError::Unfinished("index and entries differ, and no row was found that does"));
+    let (chain, first) = begin(&snapshot, head.as_ref(), &archives, &mut notes)?;
+    let (from, last, recorded) = (chain.tip().seq + 1, snapshot.last, snapshot.ledger.clone());
+    let mut walk = Walk { chain, notes, index: Index::new(last) };
+    let mut pages = snapshot.read(from);
+    let found =
+        walk.follow(&mut pages, |seq| progress(Progress { done: seq + 1 - from, total: last + 1 - from })).await;
+    let mut connection = pages.end().await?;
+    if let Some(entry) = found? {
+        return Err(index::unclaimed(&mut connection, &entry).await?.into());
     }
-    let ledger = notes.ledger.clone().unwrap_or_else(|| snapshot.ledger.clone());
+    let tip = walk.chain.end()?;
+    walk.index.end()?;
+    index::check_unfinished(&mut connection).await?;
+    let Walk { notes, index, .. } = walk;
+    let ledger = notes.ledger.clone().unwrap_or(recorded);
     let unchecked = first - 1;
     let head = head.map(|head| judge_head(head, &ledger, &notes, unchecked)).transpose()?;
-    Ok(Report { ledger, first, tip, certificates, unchecked, head })
+    Ok(Report { ledger, first, tip, certificates: index.certificates, unchecked, head })
+}
+
+/// What is followed through the ledger.
+struct Walk {
+    chain: Chain,
+    notes: Notes,
+    index: Index,
+}
+
+impl Walk {
+    /// Goes through all pages. Returns the entry of which no row of the index says what it says, if there is one.
+    async fn follow(&mut self, pages: &mut Pages, progress: impl Fn(u64)) -> Result<Option<Entry>, Fault> {
+        while let Some(page) = pages.next().await {
+            if let Some(entry) = self.follow_page(page)? {
+                return Ok(Some(entry));
+            }
+            progress(self.chain.tip().seq);
+        }
+        Ok(None)
+    }
+
+    fn follow_page(&mut self, page: Page) -> Result<Option<Entry>, Fault> {
+        self.index.add(page.index);
+        for row in &page.entries {
+            let entry = self.chain.follow(row.count(0), row.str(1), row.bytes(2))?;
+            self.notes.take(&entry);
+            if !self.index.follow(&entry)? {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// The chain before the first row of the ledger, and the first row that is checked at all.
@@ -223,88 +245,4 @@ fn judge_head(head: Head, ledger: &str, notes: &Notes, unchecked: u64) -> Result
         ))),
         known => Ok(HeadReport { covers: head.seq > unchecked, key_is_recorded: known.is_some(), head }),
     }
-}
-
-/// No row of the index is of a time that the ledger does not have.
-async fn outside(connection: &mut Connection, first: u64, last: u64) -> Result<(), VerifyError> {
-    let sql = "SELECT seq, serial FROM certificates WHERE seq < $1 OR seq > $2 ORDER BY seq LIMIT 1";
-    if let Some(row) = connection.rows(sql.to_owned(), vec![first.into(), last.into()]).await?.first() {
-        return Err(rows::no_intent(row.count(0), row.str(1)));
-    }
-    let sql = "SELECT seq FROM unfinished WHERE NOT EXISTS \
-               (SELECT 1 FROM certificates WHERE certificates.seq = unfinished.seq) ORDER BY seq LIMIT 1";
-    match connection.rows(sql.to_owned(), Vec::new()).await?.first() {
-        Some(row) => Err(rows::fault(row.count(0), "it is one of the unfinished, and has no certificate".to_owned())),
-        None => Ok(()),
-    }
-}
-
-const NO_CONNECTION: VerifyError = VerifyError::Unfinished("it has no connection");
-
-/// Connections, and who checks on them.
-struct Workers {
-    idle: Arc<Mutex<Vec<Connection>>>,
-    count: usize,
-    /// For what is looked at row by row.
-    own: Option<Connection>,
-    key: RandomState,
-}
-
-impl Workers {
-    fn new(mut connections: Vec<Connection>) -> Self {
-        let own = connections.pop();
-        let count = connections.len();
-        Self { idle: Arc::new(Mutex::new(connections)), count, own, key: RandomState::new() }
-    }
-
-    fn one(&mut self) -> Result<&mut Connection, VerifyError> {
-        self.own.as_mut().ok_or(NO_CONNECTION)
-    }
-
-    async fn walk(
-        &mut self,
-        chain: &mut Chain,
-        from: u64,
-        last: u64,
-        notes: &mut Notes,
-        progress: impl Fn(Progress),
-    ) -> Result<(u64, Tally), VerifyError> {
-        let ranges = (from..=last).step_by(usize::try_from(ROWS).unwrap_or(usize::MAX));
-        let ranges = ranges.map(|first| Range { first, last: last.min(first + ROWS - 1) });
-        let (idle, key) = (Arc::clone(&self.idle), self.key.clone());
-        let check = move |range| {
-            let (idle, key) = (Arc::clone(&idle), key.clone());
-            async move { (range, tokio::spawn(check_on_one(idle, range, key)).await) }
-        };
-        let mut pages = stream::iter(ranges).map(check).buffered(self.count);
-        let (mut certificates, mut tally) = (0, Tally::default());
-        while let Some((range, checked)) = pages.next().await {
-            let checked = checked.map_err(|_| VerifyError::Unfinished("a page's check broke off"))??;
-            match checked.filter(|checked| chain.join(&checked.link)) {
-                Some(checked) => {
-                    certificates += checked.certificates;
-                    tally.add(checked.tally);
-                }
-                None => {
-                    let connection = self.own.as_mut().ok_or(NO_CONNECTION)?;
-                    certificates += rows::follow(connection, range, chain, notes, &self.key, &mut tally).await?;
-                }
-            }
-            progress(Progress { done: range.last + 1 - from, total: last + 1 - from });
-        }
-        Ok((certificates, tally))
-    }
-}
-
-/// At most as many of these run as there are connections. The check itself takes a millisecond of a core that does nothing else.
-async fn check_on_one(
-    idle: Arc<Mutex<Vec<Connection>>>,
-    range: Range,
-    key: RandomState,
-) -> Result<Option<Checked>, sqlx::Error> {
-    let connection = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let mut connection = connection.ok_or(sqlx::Error::PoolTimedOut)?;
-    let checked = page::check(&mut connection, range, &key).await;
-    idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-    checked
 }

@@ -1,106 +1,119 @@
-//! Row by row: what is wrong, and with which row.
+//! One moment of the ledger: its rows in their order, read ahead while others are checked.
 
-use std::collections::BTreeMap;
-use std::hash::RandomState;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use super::page::Range;
-use super::tally::{Fate, Tally};
-use super::{Notes, VerifyError};
+use super::VerifyError;
 use crate::ledger::connection::{Cells, Connection};
-use crate::ledger::view::State;
-use addon_signer_core::journal::chain::{Chain, Fault, Problem};
-use addon_signer_core::journal::entry::Entry;
+use crate::ledger::error::classify;
+use crate::ledger::{Location, schema};
+use addon_signer_core::journal::entry::{Hash, Tip};
 use addon_signer_core::timestamp::Timestamp;
 
-const COLUMNS: &str = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, \
-                       signed_seq, ended_seq, released, requested, \
-                       (SELECT COUNT(*) FROM unfinished WHERE unfinished.seq = certificates.seq)";
-/// Columns of texts and where they are.
-const TEXTS: [(usize, &str); 8] = [
-    (1, "uid"),
-    (2, "request"),
-    (3, "signer"),
-    (4, "cluster"),
-    (5, "addon"),
-    (6, "agent"),
-    (7, "issuer"),
-    (8, "serial"),
-];
+/// Entries of a page.
+const ENTRIES: u64 = 1024;
+/// Pages that are read ahead.
+const AHEAD: usize = 4;
 
-/// Follows the chain through a page. Returns how many certificates are in it.
-pub(super) async fn follow(
-    connection: &mut Connection,
-    range: Range,
-    chain: &mut Chain,
-    notes: &mut Notes,
-    key: &RandomState,
-    tally: &mut Tally,
-) -> Result<u64, VerifyError> {
-    let sql = "SELECT seq, entry, hash FROM entries WHERE seq BETWEEN $1 AND $2 ORDER BY seq";
-    let rows = connection.rows(sql.to_owned(), range.values()).await?;
-    let sql = format!("SELECT {COLUMNS} FROM certificates WHERE seq BETWEEN $1 AND $2");
-    let index = connection.rows(sql, range.values()).await?;
-    let mut index: BTreeMap<u64, Cells> = index.into_iter().map(|row| (row.count(0), row)).collect();
-    let mut certificates = 0;
-    for row in &rows {
-        let entry = chain.follow(row.count(0), row.str(1), row.bytes(2))?;
-        notes.take(&entry);
-        match entry.kind.as_str() {
-            "intent" => {
-                let row = index.remove(&entry.seq);
-                let row = row.ok_or_else(|| fault(entry.seq, "it has no row for it".to_owned()))?;
-                compare(&entry, &row, key, tally).map_err(|what| fault(entry.seq, what))?;
-                certificates += 1;
-            }
-            "signed" | "abandoned" | "unpublished" => {
-                tally.entry(key, &entry.kind, entry.seq, entry.detail("uid"), entry.detail("serial"));
-            }
-            _ => {}
-        }
+/// A connection whose transaction sees one moment, whatever its hub writes meanwhile.
+pub(super) struct Snapshot {
+    connection: Connection,
+    /// The last entry.
+    pub(super) last: u64,
+    /// The last entry of each archive, with its hash.
+    pub(super) archives: Vec<(u64, Hash)>,
+    /// Which ledger it is, by the table of latest values.
+    pub(super) ledger: String,
+}
+
+impl Snapshot {
+    /// Begins the transaction.
+    pub(super) async fn take(location: &Location) -> Result<Self, VerifyError> {
+        let connection = schema::open_to_read(location).await?;
+        Self::look(connection).await.map_err(|error| classify(location, &error).into())
     }
-    match index.first_key_value() {
-        Some((seq, row)) => Err(no_intent(*seq, row.str(8))),
-        None => Ok(certificates),
+
+    async fn look(mut connection: Connection) -> Result<Self, sqlx::Error> {
+        connection.begin_to_read().await?;
+        let rows = connection.rows("SELECT MAX(seq) FROM entries".to_owned(), Vec::new()).await?;
+        let last = rows.first().map_or(0, |row| row.count(0));
+        let sql = "SELECT through, hash FROM archives ORDER BY through".to_owned();
+        let archives = connection.rows(sql, Vec::new()).await?;
+        let archive = |row: &Cells| Some((row.count(0), Hash::from_bytes(row.bytes(1))?));
+        let archives = archives.iter().filter_map(archive).collect();
+        let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''".to_owned();
+        let rows = connection.rows(sql, Vec::new()).await?;
+        let ledger = rows.first().map(|row| row.text(0)).unwrap_or_default();
+        Ok(Self { connection, last, archives, ledger })
+    }
+
+    /// The last entry that is in an archive; 0 for none.
+    pub(super) fn through(&self) -> u64 {
+        self.archives.last().map_or(0, |archive| archive.0)
+    }
+
+    /// What an entry must follow that an archive ends before.
+    pub(super) fn tip_before(&self, seq: u64) -> Option<Tip> {
+        if seq == 1 {
+            return Some(Tip::EMPTY);
+        }
+        let (through, hash) = self.archives.iter().find(|archive| archive.0 + 1 == seq)?;
+        Some(Tip { seq: *through, hash: *hash, time: Timestamp::from_unix(0) })
+    }
+
+    /// Reads everything from the entry `from` on.
+    pub(super) fn read(self, from: u64) -> Pages {
+        let (sender, pages) = mpsc::channel(AHEAD);
+        Pages { pages, reader: tokio::spawn(read(self.connection, from, sender)) }
     }
 }
 
-/// What a row says otherwise than its intent.
-fn compare(intent: &Entry, row: &Cells, key: &RandomState, tally: &mut Tally) -> Result<(), String> {
-    let differs =
-        |name: &str, index: &str, entry: &str| format!("{name} is {index:?} there and {entry:?} in the entry");
-    for (at, name) in TEXTS {
-        if row.str(at) != intent.detail(name) {
-            return Err(differs(name, row.str(at), intent.detail(name)));
-        }
-    }
-    for (at, name) in [(9, "not-before"), (10, "not-after")] {
-        let index = Timestamp::from_unix(row.int(at).unwrap_or(i64::MAX));
-        if Timestamp::from_rfc3339(intent.detail(name)) != Some(index) {
-            return Err(differs(name, &index.to_string(), intent.detail(name)));
-        }
-    }
-    let requested = Timestamp::from_rfc3339(intent.detail("requested")).unwrap_or(Timestamp::from_unix(0));
-    if row.int(15) != Some(requested.unix()) {
-        let index = Timestamp::from_unix(row.int(15).unwrap_or(i64::MAX));
-        return Err(differs("requested", &index.to_string(), &requested.to_string()));
-    }
-    let state = row.str(11);
-    let contradiction = || format!("its state is {state:?}, which does not go with the entries that it names");
-    let known: State = state.parse().map_err(|()| contradiction())?;
-    if known.is_final() == (row.count(16) != 0) {
-        let is = if known.is_final() { "one of" } else { "none of" };
-        return Err(format!("its state is {state:?}, and it is {is} the unfinished"));
-    }
-    let (signed, ended, released) = (row.count(12), row.count(13), row.count(14));
-    let fate = Fate { uid: row.str(1), serial: row.str(8), state: known, signed, ended, released };
-    if tally.row(key, fate) { Ok(()) } else { Err(contradiction()) }
+/// Entries in their order, and the rows of the index up to the last of them.
+pub(super) struct Page {
+    /// `seq`, `entry`, `hash`.
+    pub(super) entries: Vec<Cells>,
+    /// [`super::index::COLUMNS`].
+    pub(super) index: Vec<Cells>,
 }
 
-pub(super) fn fault(row: u64, what: String) -> VerifyError {
-    Fault { row, problem: Problem::Index(what) }.into()
+/// Pages as they are read.
+pub(super) struct Pages {
+    pages: mpsc::Receiver<Page>,
+    reader: JoinHandle<Result<Connection, sqlx::Error>>,
 }
 
-/// A row that nothing in the chain explains.
-pub(super) fn no_intent(seq: u64, serial: &str) -> VerifyError {
-    fault(seq, format!("it has the certificate {serial}, which no entry decided on"))
+impl Pages {
+    /// The next page; `None` after the last, or when reading has failed.
+    pub(super) async fn next(&mut self) -> Option<Page> {
+        self.pages.recv().await
+    }
+
+    /// The connection, for single questions, or why reading has failed.
+    pub(super) async fn end(self) -> Result<Connection, VerifyError> {
+        drop(self.pages);
+        let read = self.reader.await.map_err(|_| VerifyError::Unfinished("its reader broke off"))?;
+        Ok(read?)
+    }
+}
+
+async fn read(mut connection: Connection, from: u64, pages: mpsc::Sender<Page>) -> Result<Connection, sqlx::Error> {
+    let columns = super::index::COLUMNS;
+    let (mut after, mut index_after) = (from - 1, -1);
+    loop {
+        let sql = format!("SELECT seq, entry, hash FROM entries WHERE seq > $1 ORDER BY seq LIMIT {ENTRIES}");
+        let entries = connection.rows(sql, vec![after.into()]).await?;
+        let is_last = (entries.len() as u64) < ENTRIES;
+        after = entries.last().map_or(after, |entry| entry.count(0));
+        let upto = if is_last { i64::MAX } else { i64::try_from(after).unwrap_or(i64::MAX) };
+        let sql = format!(
+            "SELECT {columns} FROM certificates LEFT JOIN unfinished ON unfinished.seq = certificates.seq \
+             WHERE certificates.seq > $1 AND certificates.seq <= $2 ORDER BY certificates.seq"
+        );
+        let index = connection.rows(sql, vec![index_after.into(), upto.into()]).await?;
+        index_after = upto;
+        // Nobody takes it after a fault was found.
+        if pages.send(Page { entries, index }).await.is_err() || is_last {
+            return Ok(connection);
+        }
+    }
 }

@@ -3,7 +3,8 @@
 use tokio::time::timeout;
 
 use super::PATIENCE;
-use crate::ledger::batch::{self, Author, BatchError, Command, Outcome};
+use crate::ledger::batch::{self, Author};
+use crate::ledger::command::{BatchError, Command, Outcome};
 use crate::ledger::connection::Connection;
 use crate::ledger::error::classify;
 use crate::ledger::{LedgerError, Location};

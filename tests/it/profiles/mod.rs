@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use addon_signer::hub::store::LineNames;
+use addon_signer::hub::authorities::store::LineNames;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::ca::issuer::Issuer;

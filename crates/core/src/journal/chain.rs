@@ -2,7 +2,6 @@
 
 use crate::journal::entry::{Entry, EntryError, Hash, Tip};
 use crate::journal::head::Head;
-use crate::journal::page::Link;
 use crate::timestamp::Timestamp;
 
 /// What is wrong, and with which row.
@@ -125,21 +124,6 @@ impl Chain {
         Ok(entry)
     }
 
-    /// Goes on by a whole page. `false`, and nothing changed, where the page does not follow, or has the row of the head: its rows
-    /// are then to be [followed](Self::follow) one by one.
-    pub fn join(&mut self, page: &Link) -> bool {
-        let follows = page.first == self.tip.seq + 1
-            && page.previous == self.tip.hash
-            && page.time >= self.tip.time
-            && page.epochs.0 >= self.epoch;
-        let has_the_head = self.head.as_ref().is_some_and(|head| (page.first..=page.tip.seq).contains(&head.seq));
-        if !follows || has_the_head {
-            return false;
-        }
-        (self.tip, self.epoch) = (page.tip, page.epochs.1);
-        true
-    }
-
     /// After the last row: the head must have been reached.
     ///
     /// # Errors
@@ -153,13 +137,13 @@ impl Chain {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    pub(crate) type Row = (u64, String, Vec<u8>);
+    type Row = (u64, String, Vec<u8>);
 
-    pub(crate) fn mk_rows(count: u64) -> Vec<Row> {
+    fn mk_rows(count: u64) -> Vec<Row> {
         let mut tip = Tip::EMPTY;
         let rows = (1..=count).map(|seq| {
             let entry = Entry {
@@ -179,7 +163,7 @@ pub(crate) mod tests {
         rows.collect()
     }
 
-    pub(crate) fn mk_head(rows: &[Row], seq: u64) -> Head {
+    fn mk_head(rows: &[Row], seq: u64) -> Head {
         let (_, text, _) = rows.iter().find(|row| row.0 == seq).unwrap();
         Head {
             ledger: "l".to_owned(),

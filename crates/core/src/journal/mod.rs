@@ -4,6 +4,4 @@
 pub mod chain;
 pub mod entry;
 pub mod head;
-pub mod page;
 pub mod record;
-pub mod scan;

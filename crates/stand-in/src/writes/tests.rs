@@ -1,7 +1,9 @@
 //! The meaning of writes, on the bare store.
 
 use super::*;
+use crate::auth::User;
 use crate::deletion::{Deleted, delete};
+use crate::write::Stamp;
 
 fn mk_user() -> User {
     User::new("bob", &["g"])

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::hub::store::{LineNames, Store, StoreError};
+use addon_signer::hub::authorities::store::{LineNames, Store, StoreError};
 use addon_signer_core::ca::bundle::Purpose;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;

@@ -12,7 +12,7 @@ use tracing::{debug, error, warn};
 
 use super::{RETRY, Signer, SignerError};
 use crate::hub::backoff::doubled;
-use crate::hub::plan::{self, RECORD_UNUSABLE};
+use crate::hub::requests::plan::{self, RECORD_UNUSABLE};
 use addon_signer_core::ca::issuer::RecordFault;
 use addon_signer_core::timestamp::Timestamp;
 

@@ -15,26 +15,29 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 mod objects;
+pub mod permission;
 mod registered;
 mod start;
+pub mod status;
+mod task;
 
 use super::{HubError, HubLinks, HubSettings};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::api::words;
+use crate::hub::authorities::board::Board;
+use crate::hub::authorities::keeper::LinePlan;
+use crate::hub::authorities::state::LineState;
+use crate::hub::authorities::store::Store;
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::board::Board;
-use crate::hub::chronicle::Notes;
-use crate::hub::keeper::{LinePlan, LineState};
-use crate::hub::permission;
+use crate::hub::recording::Notes;
 use crate::hub::registrations::report::Report;
 use crate::hub::registrations::wanted::Signers;
-use crate::hub::signer::Shared;
-use crate::hub::status::{self, Validity};
-use crate::hub::store::Store;
+use crate::hub::requests::signer::Shared;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::ANNOTATION_ROTATE;
+use status::Validity;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
@@ -50,7 +53,7 @@ struct Served {
     line: watch::Sender<LineState>,
     plan: watch::Sender<LinePlan>,
     config: watch::Sender<Arc<SignerConfig>>,
-    reserve: mpsc::Sender<crate::hub::keeper::Reserve>,
+    reserve: mpsc::Sender<crate::hub::authorities::keeper::Reserve>,
     validity: Validity,
     /// Whether the account may sign for it, as the API server said last.
     permission: Validity,

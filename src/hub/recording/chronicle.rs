@@ -6,10 +6,6 @@
 
 use std::collections::BTreeMap;
 
-mod notes;
-
-pub(crate) use notes::{Notes, keep_seen};
-
 use crate::ledger::{Ledger, LedgerError};
 use addon_signer_core::ca::line::{Line, State};
 use addon_signer_core::journal::record::{AuthorityStep, Record};

@@ -13,17 +13,17 @@ mod steps;
 use crate::api::rules::AuthorityPlan;
 use crate::api::words;
 use crate::audit::Audit;
+use crate::hub::authorities::board::Board;
+use crate::hub::authorities::gate::Gate;
+use crate::hub::authorities::report;
+use crate::hub::authorities::state::{LineState, ReadyLine};
+use crate::hub::authorities::store::{LineNames, Store, StoreError};
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::board::Board;
-use crate::hub::chronicle::LineRecord;
-use crate::hub::gate::Gate;
 use crate::hub::lease::Leading;
-use crate::hub::serving_report;
-use crate::hub::store::{LineNames, Store, StoreError, StoredLine};
+use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
 use addon_signer_core::ca::authority::AuthorityError;
-use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Evidence, Line, Step};
+use addon_signer_core::ca::line::{Evidence, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -46,61 +46,6 @@ pub struct LinePlan {
     pub requested: Option<String>,
     /// Whether something other than the ConfigMap remembers authorities whose certificates may live.
     pub remembered: bool,
-}
-
-/// A line that can be used.
-#[derive(Debug)]
-pub struct ReadyLine {
-    /// What was persisted, with the key that signs.
-    pub stored: StoredLine,
-    /// Its anchors.
-    pub bundle: Bundle,
-    /// What its rotation waits for.
-    pub waiting: Option<String>,
-}
-
-impl ReadyLine {
-    /// The authorities and their states.
-    pub fn line(&self) -> &Line {
-        &self.stored.line
-    }
-}
-
-/// What is known of a line now.
-#[derive(Debug, Clone)]
-pub enum LineState {
-    /// Nothing was read yet.
-    Starting,
-    /// It signs.
-    Ready(Arc<ReadyLine>),
-    /// It must not sign. What was trusted stays trusted.
-    Broken {
-        /// CamelCase.
-        reason: &'static str,
-        /// One sentence.
-        message: String,
-        /// What was read before.
-        last: Option<Arc<ReadyLine>>,
-    },
-}
-
-impl LineState {
-    /// The line, if it may sign.
-    pub fn ready(&self) -> Option<&Arc<ReadyLine>> {
-        match self {
-            Self::Ready(ready) => Some(ready),
-            Self::Starting | Self::Broken { .. } => None,
-        }
-    }
-
-    /// The line as it was last read, whether it may sign or not.
-    pub fn last(&self) -> Option<&Arc<ReadyLine>> {
-        match self {
-            Self::Ready(ready) => Some(ready),
-            Self::Broken { last, .. } => last.as_ref(),
-            Self::Starting => None,
-        }
-    }
 }
 
 /// Asks that `authority` may give away leaves that live until `until`; answered when that is persisted.
@@ -237,7 +182,7 @@ impl Keeper {
         if matches!(self.gate, Gate::Gateway { .. }) || self.leads().is_err() {
             return;
         }
-        if let Err(error) = serving_report::write_problem(&self.store.config_maps(), problem).await {
+        if let Err(error) = report::write_problem(&self.store.config_maps(), problem).await {
             // The log has said it; the next round tries again.
             warn!(error = words(&error), "Writing the report of the gateway's authorities");
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::hub::board::Board;
+use crate::hub::authorities::board::Board;
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;

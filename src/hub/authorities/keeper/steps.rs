@@ -6,10 +6,11 @@ use std::time::Duration;
 use ring::rand::SystemRandom;
 use tracing::debug;
 
-use super::{Keeper, KeeperError, LinePlan, LineState, ReadyLine};
-use crate::hub::gate::Gate;
-use crate::hub::serving_report;
-use crate::hub::store::StoredLine;
+use super::{Keeper, KeeperError, LinePlan};
+use crate::hub::authorities::gate::Gate;
+use crate::hub::authorities::report;
+use crate::hub::authorities::state::{LineState, ReadyLine};
+use crate::hub::authorities::store::StoredLine;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::line::{Line, Step};
 use addon_signer_core::keys::private::PrivateKey;
@@ -86,7 +87,7 @@ impl Keeper {
             _ => None,
         };
         let report = match self.gate {
-            Gate::Leaves(_) => Some(serving_report::render(&stored.line, waiting.clone())?),
+            Gate::Leaves(_) => Some(report::render(&stored.line, waiting.clone())?),
             Gate::Gateway { .. } => None,
         };
         self.leads()?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 use crate::api::rules::SignerConfig;
-use crate::hub::keeper::LineState;
+use crate::hub::authorities::state::LineState;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::hub::status::Validity;
+use crate::hub::supervisor::status::Validity;
 
 /// Asks the API server about the verbs `sign`, and `approve` where approving is the hub's to do, on exactly this signer name
 /// (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).

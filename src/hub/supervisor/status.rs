@@ -1,19 +1,18 @@
 //! What people see of a signer: conditions, authorities and the rotation, computed from the line and written when they differ.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::api::status::{
-    AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_READY,
-    CONDITION_REGISTERED, CONDITION_ROTATING, RotationPhase, RotationStatus,
+    AddOnSignerStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING,
+    RotationStatus,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec};
-use crate::hub::keeper::LineState;
+use crate::hub::authorities::report::{authorities, rotation, time};
+use crate::hub::authorities::state::LineState;
 use crate::hub::registrations::report::Told;
-use addon_signer_core::ca::line::{Line, State};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Whether the object can be served, or its reason and sentence.
@@ -36,37 +35,6 @@ impl Registered {
             Self::No | Self::AsBefore => None,
         }
     }
-}
-
-fn time(at: Timestamp) -> Time {
-    Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
-}
-
-/// The authorities of a line as status shows them.
-pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
-    line.members()
-        .iter()
-        .map(|member| AuthorityStatus {
-            id: member.authority.id().to_owned(),
-            state: match member.state {
-                State::Next => AuthorityState::Next,
-                State::Active => AuthorityState::Active,
-                State::Old => AuthorityState::Old,
-            },
-            not_before: time(member.authority.not_before()),
-            not_after: time(member.authority.not_after()),
-            last_leaf_expires: member.leaves_expire.map(time),
-        })
-        .collect()
-}
-
-/// The rotation under way: with a Next it waits to activate, with an Old only to finish.
-pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> {
-    if let Some(next) = line.next() {
-        return Some(RotationStatus { phase: RotationPhase::Activate, since: time(next.since), waiting_for: waiting });
-    }
-    let old = line.members().iter().filter(|member| member.state == State::Old).map(|member| member.since).max()?;
-    Some(RotationStatus { phase: RotationPhase::Finish, since: time(old), waiting_for: waiting })
 }
 
 /// The status that follows from an object's validity and its line; transition times are kept where nothing changed.

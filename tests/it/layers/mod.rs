@@ -2,7 +2,12 @@
 //! core depends on nothing of the outside; and the map in `lib.rs` names tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use imports::{circles, imports, sources};
+
+mod imports;
 
 /// Who must not import whom.
 const APART: [(&str, &[&str]); 7] = [
@@ -19,58 +24,25 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-fn sources(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
+/// The source folders of all crates.
+fn source_folders() -> Vec<PathBuf> {
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
+    crates.chain([root().join("src")]).collect()
 }
 
 /// The module under `src` that a file belongs to.
-fn module(file: &Path) -> String {
-    let relative = file.strip_prefix(root().join("src")).unwrap();
-    let first = relative.components().next().unwrap().as_os_str().to_string_lossy();
+fn module(src: &Path, file: &Path) -> String {
+    let first = file.strip_prefix(src).unwrap().components().next().unwrap().as_os_str().to_string_lossy();
     first.trim_end_matches(".rs").to_owned()
-}
-
-/// The code that ships: no comments, and nothing from the first `#[cfg(test)]` module with a body on.
-fn shipped(file: &Path) -> String {
-    let is_test = file.components().any(|part| part.as_os_str().to_string_lossy().contains("tests"));
-    if is_test {
-        return String::new();
-    }
-    let text = std::fs::read_to_string(file).unwrap();
-    let body = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    body.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect()
-}
-
-/// Every `crate::name` in the code of each module.
-fn imports() -> BTreeMap<String, BTreeSet<String>> {
-    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for file in sources(&root().join("src")) {
-        let used = graph.entry(module(&file)).or_default();
-        for part in shipped(&file).split("crate::").skip(1) {
-            let name: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            if !name.is_empty() {
-                used.insert(name);
-            }
-        }
-    }
-    for (name, used) in &mut graph {
-        used.remove(name);
-    }
-    graph
 }
 
 #[test]
 fn the_shells_parts_stay_apart() {
-    let graph = imports();
+    let src = root().join("src");
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, used) in imports(&src) {
+        graph.entry(module(&src, &file)).or_default().extend(used.iter().map(|used| module(&src, used)));
+    }
     for (name, forbidden) in APART {
         let used = graph.get(name).unwrap_or_else(|| panic!("there is no module {name}"));
         let wrong: Vec<_> = forbidden.iter().filter(|other| used.contains(**other)).collect();
@@ -79,42 +51,52 @@ fn the_shells_parts_stay_apart() {
 }
 
 #[test]
-fn no_modules_form_a_circle() {
-    let mut graph = imports();
-    loop {
-        let leaves: Vec<String> = graph
-            .iter()
-            .filter(|(_, used)| used.iter().all(|used| !graph.contains_key(used)))
-            .map(|(name, _)| name.clone())
-            .collect();
-        if leaves.is_empty() {
-            break;
-        }
-        for leaf in leaves {
-            graph.remove(&leaf);
-        }
+fn no_files_form_a_circle() {
+    for src in source_folders() {
+        let found = circles(imports(&src));
+        assert!(found.is_empty(), "these files import each other in a circle: {found:#?}");
     }
-    assert!(graph.is_empty(), "these modules import each other in a circle: {graph:?}");
+}
+
+#[test]
+fn a_circle_of_files_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let found = || circles(imports(dir.path())).len();
+    file("lib.rs", "mod a;\nmod b;\npub use b::{B, One};\n");
+    file("a/mod.rs", "mod c;\nuse crate::b::{\n    B, deep::{self, Two},\n};\n");
+    file(
+        "a/c.rs",
+        "use super::super::b::B;\n// use super::A;\n#[cfg(test)]\nmod tests {\n    use super::super::A;\n}\n",
+    );
+    file("b.rs", "pub struct B;\npub(crate) use crate::a::A;\n");
+    assert_eq!(found(), 0, "a re-export, a comment and a test take nothing");
+    file("b.rs", "fn b() {\n    super::a::c::call();\n}\n");
+    assert_eq!(found(), 3, "b and c, and a, which leads into them");
+    file("b.rs", "use self::nothing::X;\n");
+    assert_eq!(found(), 0);
 }
 
 #[test]
 fn files_and_functions_stay_small() {
-    for file in [root().join("src"), root().join("crates")].iter().flat_map(|dir| sources(dir)) {
-        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+    for file in source_folders().iter().flat_map(|dir| sources(dir)) {
+        let lines = fs::read_to_string(&file).unwrap().lines().count();
         assert!(lines <= 400, "{} has {lines} lines; split it", file.display());
     }
 }
 
 #[test]
 fn every_test_that_the_map_and_the_threat_model_name_exists() {
-    let code: String = [root().join("src"), root().join("crates"), root().join("tests")]
-        .iter()
-        .flat_map(|dir| sources(dir))
-        .map(|file| std::fs::read_to_string(file).unwrap())
-        .collect();
+    let folders = source_folders().into_iter().chain([root().join("tests")]);
+    let files = folders.flat_map(|folder| sources(&folder));
+    let code: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
     let mut named = 0;
     for document in ["SECURITY.md", "ARCHITECTURE.md"] {
-        let text = std::fs::read_to_string(root().join(document)).unwrap();
+        let text = fs::read_to_string(root().join(document)).unwrap();
         // Test names are sentences in backquotes: lower case with at least three words.
         for word in text.split('`').skip(1).step_by(2) {
             let name = word.rsplit("::").next().unwrap();

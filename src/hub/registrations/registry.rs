@@ -18,9 +18,10 @@ use crate::api::manager::annotator;
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
 use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::chronicle::Notes;
-use crate::hub::discovery::served_version;
-use crate::hub::registrations::{Seen, trim};
+use crate::hub::recording::Notes;
+use crate::hub::registrations::discovery::served_version;
+use crate::hub::registrations::wanted::trim;
+use crate::hub::registrations::work::Seen;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
@@ -29,7 +30,7 @@ use addon_signer_core::registry::{
 
 /// The registry, and where changes of standing are told.
 #[derive(Clone)]
-pub(super) struct Recorded {
+pub(in crate::hub) struct Recorded {
     /// Who has standing.
     pub registry: SharedRegistry,
     /// Where decisions are told.
@@ -101,7 +102,7 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub(super) async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
+pub(in crate::hub) async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
     let mut events =
         watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut listed = HashMap::new();
@@ -131,7 +132,7 @@ pub(super) async fn watch_clusters(client: Client, registry: Recorded) -> Result
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub(super) async fn watch_addons(
+pub(in crate::hub) async fn watch_addons(
     client: Client,
     api: AddOnApi,
     registry: Recorded,

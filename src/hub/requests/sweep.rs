@@ -12,7 +12,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::api::words;
 use crate::hub::lease::Leading;
-use crate::hub::plan::{has_condition, is_issued};
+use crate::hub::requests::plan::{has_condition, is_issued};
 use crate::ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::encoding::pem;
@@ -49,7 +49,7 @@ enum Verdict {
 }
 
 /// Closes open rows.
-pub(super) struct Sweep {
+pub(in crate::hub) struct Sweep {
     requests: Api<CertificateSigningRequest>,
     clock: Clock,
     ledger: Ledger,
@@ -57,12 +57,12 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    pub(super) fn new(client: &Client, clock: Clock, ledger: Ledger, leading: Leading) -> Self {
+    pub(in crate::hub) fn new(client: &Client, clock: Clock, ledger: Ledger, leading: Leading) -> Self {
         Self { requests: Api::all(client.clone()), clock, ledger, leading }
     }
 
     /// Looks at the open rows, again and again, until the ledger's writer ends.
-    pub(super) async fn keep(self) {
+    pub(in crate::hub) async fn keep(self) {
         let mut health = self.ledger.health();
         while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
             match self.look().await {

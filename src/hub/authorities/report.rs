@@ -1,14 +1,49 @@
-//! What people see of the gateway's serving line, which has no AddOnSigner: a report in the ConfigMap of its anchors.
+//! What people see of a line: its authorities and its rotation, in the status of an AddOnSigner. The gateway's serving line has no
+//! AddOnSigner: its report is in the ConfigMap of its anchors.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff;
 use kube::Api;
 use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 
-use crate::api::status::{AuthorityStatus, RotationStatus};
-use crate::hub::status::{authorities, rotation};
-use crate::hub::store::{SERVING_CONFIG_MAP, STATUS_KEY};
-use addon_signer_core::ca::line::Line;
+use crate::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
+use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use addon_signer_core::ca::line::{Line, State};
+use addon_signer_core::timestamp::Timestamp;
+
+/// A time as Kubernetes writes it.
+pub fn time(at: Timestamp) -> Time {
+    Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
+}
+
+/// The authorities of a line as status shows them.
+pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
+    line.members()
+        .iter()
+        .map(|member| AuthorityStatus {
+            id: member.authority.id().to_owned(),
+            state: match member.state {
+                State::Next => AuthorityState::Next,
+                State::Active => AuthorityState::Active,
+                State::Old => AuthorityState::Old,
+            },
+            not_before: time(member.authority.not_before()),
+            not_after: time(member.authority.not_after()),
+            last_leaf_expires: member.leaves_expire.map(time),
+        })
+        .collect()
+}
+
+/// The rotation under way: with a Next it waits to activate, with an Old only to finish.
+pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> {
+    if let Some(next) = line.next() {
+        return Some(RotationStatus { phase: RotationPhase::Activate, since: time(next.since), waiting_for: waiting });
+    }
+    let old = line.members().iter().filter(|member| member.state == State::Old).map(|member| member.since).max()?;
+    Some(RotationStatus { phase: RotationPhase::Finish, since: time(old), waiting_for: waiting })
+}
 
 /// The serving line's report, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -8,8 +8,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
-use crate::hub::plan::WAITS;
-use crate::hub::signer::SignerError;
+use crate::hub::requests::plan::WAITS;
 use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 
@@ -41,7 +40,7 @@ impl Answers {
         &self,
         csr: &CertificateSigningRequest,
         signer: &str,
-    ) -> Result<CertificateSigningRequest, SignerError> {
+    ) -> Result<CertificateSigningRequest, kube::Error> {
         let sentence = format!("The request follows the rules of the AddOnSigner {signer}.");
         self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
     }
@@ -56,7 +55,7 @@ impl Answers {
         verdict: Verdict,
         reason: &str,
         sentence: &str,
-    ) -> Result<(), SignerError> {
+    ) -> Result<(), kube::Error> {
         let (kind, subresource) = match verdict {
             Verdict::Denied => ("Denied", "approval"),
             Verdict::Failed => ("Failed", "status"),
@@ -74,7 +73,7 @@ impl Answers {
         kind: &str,
         reason: &str,
         sentence: &str,
-    ) -> Result<(), SignerError> {
+    ) -> Result<(), kube::Error> {
         self.write(with_condition(csr, kind, reason, sentence), "status").await.map(|_| ())
     }
 
@@ -87,7 +86,7 @@ impl Answers {
         csr: &CertificateSigningRequest,
         issued: &Issued,
         trust_bundle: &str,
-    ) -> Result<(), SignerError> {
+    ) -> Result<(), kube::Error> {
         let mut csr = csr.clone();
         let annotations = csr.metadata.annotations.get_or_insert_with(BTreeMap::new);
         annotations.insert(ANNOTATION_TRUST_BUNDLE.to_owned(), trust_bundle.to_owned());
@@ -103,14 +102,14 @@ impl Answers {
     ///
     /// # Errors
     /// The API server's.
-    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), SignerError> {
+    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), kube::Error> {
         let preconditions =
             Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.api.delete(&csr.name_any(), &params).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -139,8 +138,8 @@ impl Answers {
         &self,
         csr: CertificateSigningRequest,
         subresource: &str,
-    ) -> Result<CertificateSigningRequest, SignerError> {
-        Ok(self.api.replace_subresource(subresource, &csr.name_any(), &PostParams::default(), &csr).await?)
+    ) -> Result<CertificateSigningRequest, kube::Error> {
+        self.api.replace_subresource(subresource, &csr.name_any(), &PostParams::default(), &csr).await
     }
 }
 

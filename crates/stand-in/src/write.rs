@@ -1,0 +1,39 @@
+//! One write: who asks for what, where, with the time and the random parts that it needs.
+
+use super::auth::User;
+use super::resources::Resource;
+use super::store::Key;
+
+/// What a write needs from the world outside.
+#[derive(Debug, Clone)]
+pub(super) struct Stamp {
+    /// RFC 3339.
+    pub(super) now: String,
+    /// For an object that is created.
+    pub(super) uid: String,
+    /// Appended to `generateName`.
+    pub(super) suffix: String,
+}
+
+/// Who writes what, where.
+#[derive(Debug)]
+pub(super) struct Write<'a> {
+    pub(super) resource: &'static Resource,
+    pub(super) subresource: Option<&'a str>,
+    /// Empty for cluster-scoped resources.
+    pub(super) namespace: &'a str,
+    pub(super) user: &'a User,
+    pub(super) stamp: Stamp,
+    pub(super) dry_run: bool,
+}
+
+impl Write<'_> {
+    pub(super) fn key(&self, name: &str) -> Key {
+        Key { plural: self.resource.plural, namespace: self.namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// The key of a namespace.
+pub(super) fn namespace_key(name: &str) -> Key {
+    Key { plural: "namespaces", namespace: String::new(), name: name.to_owned() }
+}

@@ -1,0 +1,111 @@
+//! What the writer is asked for, and what it answers.
+
+use std::collections::BTreeMap;
+
+use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::timestamp::Timestamp;
+
+/// A use of a certificate at the gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The certificate's serial number as [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
+    pub serial: String,
+    /// When.
+    pub at: Timestamp,
+    /// The address that it came from.
+    pub from: String,
+}
+
+/// One thing to write.
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    /// Unless the request has an intent already.
+    Intend(Box<Intent>),
+    /// An entry, whatever was recorded before.
+    Append { record: Record, actor: String },
+    /// An entry, unless it says what is known already ([`Record::topic`]).
+    Change { record: Record, actor: String },
+    /// Certificates that were handed over.
+    Published { serials: Vec<String>, at: Timestamp },
+    /// Certificates that were used.
+    Seen(Vec<Seen>),
+    /// Nothing: what is known of a topic ([`Record::topic`]).
+    Latest { topic: &'static str },
+    /// Nothing: a page of the rows that have not come to an end.
+    Open { after: u64, before: Timestamp },
+    /// The end of such a row, unless it has gone on meanwhile.
+    Settle(Record),
+}
+
+/// What became of a command.
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    Done,
+    Existing(Existing),
+    Latest(BTreeMap<String, String>),
+    Open(Vec<OpenRow>),
+}
+
+/// What a request has come to before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Existing {
+    /// It was decided to sign, and not signed.
+    Intent {
+        /// The entry that says so.
+        row: u64,
+        /// The authority that was to sign.
+        issuer: String,
+        /// The serial number.
+        serial: String,
+        /// When it was decided.
+        prepared: Timestamp,
+        /// SHA-256 over the bytes to be signed, in hexadecimal.
+        tbs: String,
+    },
+    /// It has its certificate.
+    Signed {
+        /// The entry that holds it.
+        row: u64,
+        /// The authority that signed.
+        issuer: String,
+        /// The serial number.
+        serial: String,
+        /// DER.
+        certificate: Vec<u8>,
+    },
+}
+
+/// How far an open row has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenState {
+    /// It was decided to sign.
+    Intent,
+    /// It was signed.
+    Signed,
+}
+
+/// A row that has not come to an end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenRow {
+    /// The entry of its intent.
+    pub seq: u64,
+    /// The UID of the CSR.
+    pub uid: String,
+    /// The name of the CSR.
+    pub request: String,
+    /// As [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
+    pub serial: String,
+    /// How far it has come.
+    pub state: OpenState,
+}
+
+/// Why nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BatchError {
+    #[error(transparent)]
+    Store(#[from] sqlx::Error),
+    #[error("the epoch {theirs} of {replica} is later")]
+    Fenced { theirs: u64, replica: String },
+    #[error("{0}")]
+    Inconsistent(String),
+}

@@ -1,0 +1,180 @@
+//! The index of certificates beside the entries: each row says what its entries say, and no row is there that none speaks of.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::VerifyError;
+use crate::ledger::connection::{Cells, Connection};
+use crate::ledger::view::State;
+use addon_signer_core::journal::chain::{Fault, Problem};
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::timestamp::Timestamp;
+
+/// What is read of a row.
+pub(super) const COLUMNS: &str = "certificates.seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
+                                  not_before, not_after, state, signed_seq, ended_seq, released, requested, \
+                                  unfinished.seq";
+/// Columns of texts, and where they are.
+const TEXTS: [(usize, &str); 8] = [
+    (1, "uid"),
+    (2, "request"),
+    (3, "signer"),
+    (4, "cluster"),
+    (5, "addon"),
+    (6, "agent"),
+    (7, "issuer"),
+    (8, "serial"),
+];
+
+/// A row says that a later entry ends, or signs, its certificate.
+struct Claim {
+    /// The row.
+    seq: u64,
+    uid: String,
+    serial: String,
+    /// The kind of that entry.
+    kind: &'static str,
+}
+
+impl Claim {
+    fn holds(&self, entry: &Entry) -> bool {
+        self.kind == entry.kind && self.serial == entry.detail("serial") && self.uid == entry.detail("uid")
+    }
+
+    fn contradicted(&self, by: u64) -> Fault {
+        let Self { seq, serial, kind, .. } = self;
+        fault(*seq, format!("the certificate {serial} is {kind} by entry {by}, which does not say so"))
+    }
+}
+
+/// The rows of the index, as far as they were read, and what they say of entries that are still to come.
+pub(super) struct Index {
+    rows: VecDeque<Cells>,
+    /// By the entry that a row names. Most are a few entries ahead.
+    claims: HashMap<u64, Vec<Claim>>,
+    /// The last entry of the ledger.
+    last: u64,
+    /// Rows that were compared.
+    pub(super) certificates: u64,
+}
+
+impl Index {
+    pub(super) fn new(last: u64) -> Self {
+        Self { rows: VecDeque::new(), claims: HashMap::new(), last, certificates: 0 }
+    }
+
+    /// More rows, in their order.
+    pub(super) fn add(&mut self, rows: Vec<Cells>) {
+        self.rows.extend(rows);
+    }
+
+    /// Compares an entry, which the chain was followed to.
+    ///
+    /// # Errors
+    /// The first row that says something else. `Ok(false)` for an entry that ends, or signs, a certificate of which no row says so.
+    pub(super) fn follow(&mut self, entry: &Entry) -> Result<bool, Fault> {
+        let row = self.rows.pop_front_if(|row| row.count(0) <= entry.seq);
+        if let Some(row) = row.as_ref().filter(|row| row.count(0) < entry.seq || entry.kind != "intent") {
+            return Err(no_intent(row));
+        }
+        let claims = self.claims.remove(&entry.seq).unwrap_or_default();
+        if let Some(wrong) = claims.iter().find(|claim| !claim.holds(entry)) {
+            return Err(wrong.contradicted(entry.seq));
+        }
+        match entry.kind.as_str() {
+            "intent" => {
+                let row = row.ok_or_else(|| fault(entry.seq, "it has no row for it".to_owned()))?;
+                self.compare(entry, &row)?;
+                Ok(true)
+            }
+            "signed" | "abandoned" | "unpublished" => Ok(!claims.is_empty()),
+            _ => Ok(true),
+        }
+    }
+
+    /// After the last entry no row is left.
+    pub(super) fn end(&self) -> Result<(), Fault> {
+        self.rows.front().map_or(Ok(()), |row| Err(no_intent(row)))
+    }
+
+    fn compare(&mut self, intent: &Entry, row: &Cells) -> Result<(), Fault> {
+        let state = compare(intent, row).map_err(|what| fault(intent.seq, what))?;
+        for (kind, at) in [("signed", row.count(12)), (state.name(), row.count(13))] {
+            let claim = Claim { seq: intent.seq, uid: row.text(1), serial: row.text(8), kind };
+            if at == 0 {
+                continue;
+            }
+            if at <= intent.seq || at > self.last {
+                return Err(claim.contradicted(at));
+            }
+            self.claims.entry(at).or_default().push(claim);
+        }
+        self.certificates += 1;
+        Ok(())
+    }
+}
+
+/// The state of a row, or what it says otherwise than its intent, or than itself.
+fn compare(intent: &Entry, row: &Cells) -> Result<State, String> {
+    let differs =
+        |name: &str, index: &str, entry: &str| format!("{name} is {index:?} there and {entry:?} in the entry");
+    for (at, name) in TEXTS {
+        if row.str(at) != intent.detail(name) {
+            return Err(differs(name, row.str(at), intent.detail(name)));
+        }
+    }
+    for (at, name) in [(9, "not-before"), (10, "not-after"), (15, "requested")] {
+        let index = row.int(at).map(Timestamp::from_unix);
+        if index.is_none() || index != Timestamp::from_rfc3339(intent.detail(name)) {
+            let index = index.map_or_else(String::new, |time| time.to_string());
+            return Err(differs(name, &index, intent.detail(name)));
+        }
+    }
+    let state = row.str(11);
+    let contradiction = || format!("its state is {state:?}, which does not go with the entries that it names");
+    let known: State = state.parse().map_err(|()| contradiction())?;
+    let is_unfinished = row.int(16).is_some();
+    if known.is_final() == is_unfinished {
+        let is = if is_unfinished { "one of" } else { "none of" };
+        return Err(format!("its state is {state:?}, and it is {is} the unfinished"));
+    }
+    let (signed, ended, released) = (row.count(12), row.count(13), row.count(14));
+    let agrees = match known {
+        State::Intent => signed == 0 && ended == 0 && released == 0,
+        State::Signed | State::Published => signed != 0 && ended == 0 && released == 0,
+        State::Unpublished => ended != 0 && released == 0,
+        State::Abandoned => ended != 0 && released == ended,
+    };
+    if agrees { Ok(known) } else { Err(contradiction()) }
+}
+
+/// What is wrong with an entry of which no row says what it says.
+pub(super) async fn unclaimed(connection: &mut Connection, entry: &Entry) -> Result<Fault, VerifyError> {
+    let sql = "SELECT state, signed_seq, ended_seq FROM certificates WHERE serial = $1";
+    let serial = entry.detail("serial");
+    let rows = connection.rows(sql.to_owned(), vec![serial.into()]).await?;
+    let Some(row) = rows.first() else {
+        return Ok(fault(entry.seq, format!("it has no certificate {serial}")));
+    };
+    let (state, kind) = (row.str(0), &entry.kind);
+    let at = if kind == "signed" { row.count(1) } else { row.count(2) };
+    Ok(fault(entry.seq, format!("the certificate {serial} is {state} by entry {at}, and here it is {kind}")))
+}
+
+/// No unfinished one is without its certificate.
+pub(super) async fn check_unfinished(connection: &mut Connection) -> Result<(), VerifyError> {
+    let sql = "SELECT seq FROM unfinished WHERE NOT EXISTS \
+               (SELECT 1 FROM certificates WHERE certificates.seq = unfinished.seq) ORDER BY seq LIMIT 1";
+    match connection.rows(sql.to_owned(), Vec::new()).await?.first() {
+        Some(row) => Err(fault(row.count(0), "it is one of the unfinished, and has no certificate".to_owned()).into()),
+        None => Ok(()),
+    }
+}
+
+fn fault(row: u64, what: String) -> Fault {
+    Fault { row, problem: Problem::Index(what) }
+}
+
+/// A row that nothing in the chain explains.
+fn no_intent(row: &Cells) -> Fault {
+    fault(row.count(0), format!("it has the certificate {}, which no entry decided on", row.str(8)))
+}
