@@ -182,7 +182,7 @@ impl World {
 
     fn kubeconfig(&self, name: &str, user: &str, groups: &[&str]) -> PathBuf {
         let path = self.dir.path().join(format!("{name}.kubeconfig"));
-        fs::write(&path, serde_yaml::to_string(&self.hub.kubeconfig(user, groups)).unwrap()).unwrap();
+        fs::write(&path, serde_saphyr::to_string(&self.hub.kubeconfig(user, groups)).unwrap()).unwrap();
         path
     }
 }

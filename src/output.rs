@@ -46,8 +46,7 @@ pub(crate) fn render(table: &Table) -> String {
 /// The arguments of the first container in a manifest.
 #[cfg(test)]
 pub(crate) fn container_arguments(manifest: &str) -> Vec<String> {
-    use serde::Deserialize as _;
-    let documents = serde_yaml::Deserializer::from_str(manifest).map(|d| serde_json::Value::deserialize(d).unwrap());
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(manifest).unwrap();
     let arguments = documents.into_iter().find_map(|document| {
         let args = document.pointer("/spec/template/spec/containers/0/args")?.as_array()?.clone();
         Some(args.iter().map(|arg| arg.as_str().unwrap().to_owned()).collect())

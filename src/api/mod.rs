@@ -23,26 +23,12 @@ const CRD_HEADER: &str = "# Generated from src/api/signer.rs by `addon-signer cr
 ///
 /// # Errors
 /// When the definition cannot be written as YAML.
-pub fn crd_yaml() -> Result<String, serde_yaml::Error> {
-    Ok(format!("{CRD_HEADER}{}", serde_yaml::to_string(&AddOnSigner::crd())?))
-}
-
-/// An error of the Kubernetes client for people: of a refusal only its sentence, where kube prints the whole Status object.
-pub(crate) fn words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        _ => error.to_string(),
-    }
+pub fn crd_yaml() -> Result<String, serde_saphyr::SerializeError> {
+    Ok(format!("{CRD_HEADER}{}", serde_saphyr::to_string(&AddOnSigner::crd())?))
 }
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn a_refusal_is_its_sentence_alone() {
-        let status = kube::core::Status { code: 403, message: "it is forbidden".to_owned(), ..Default::default() };
-        assert_eq!(super::words(&kube::Error::Api(Box::new(status))), "it is forbidden");
-    }
-
     /// `UPDATE_GOLDEN=1 cargo test --lib crd_manifest` writes the file anew.
     #[test]
     fn crd_manifest_is_what_the_types_say() {

@@ -34,7 +34,7 @@ pub enum InventoryError {
     #[error("the hub does not serve its inventory: {0}")]
     NotServed(String),
     /// Anything else.
-    #[error("the inventory cannot be read: {}", crate::api::words(.0))]
+    #[error("the inventory cannot be read: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[source] kube::Error),
     /// A path that is none.
     #[error("the question cannot be asked: {0}")]

@@ -205,7 +205,7 @@ fn agent(hub: &StandIn, cluster: &str, caller: &Caller, gateway: SocketAddr) -> 
     let group = format!("system:open-cluster-management:{cluster}");
     let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
     let file = kubeconfig_file(caller, cluster)?;
-    std::fs::write(&file, serde_yaml::to_string(&kubeconfig)?)?;
+    std::fs::write(&file, serde_saphyr::to_string(&kubeconfig)?)?;
     let settings = Settings {
         identity: identity(cluster)?,
         convention: Convention::default(),
@@ -355,7 +355,7 @@ async fn wait<T>(what: &str, mut probe: impl AsyncFnMut() -> anyhow::Result<Opti
 /// Prints how to go on by hand, and waits for Ctrl-C.
 async fn keep(stage: &Stage, directory: &Path) -> anyhow::Result<()> {
     let kubeconfig = directory.join("admin.kubeconfig");
-    std::fs::write(&kubeconfig, serde_yaml::to_string(&stage.hub.kubeconfig("admin", &["system:masters"]))?)?;
+    std::fs::write(&kubeconfig, serde_saphyr::to_string(&stage.hub.kubeconfig("admin", &["system:masters"]))?)?;
     let (config, files) = (kubeconfig.display(), directory.join("cluster1"));
     let files = files.display();
     let (gateway, ledger) = (stage.gateway, &stage.ledger);

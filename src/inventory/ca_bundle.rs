@@ -11,9 +11,9 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::API_SERVICE;
-use crate::api::words;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::errors::explain;
 
 /// How often the APIService is looked at when nothing happens: whoever applies a manifest may have emptied the field.
 const LOOK: Duration = Duration::from_secs(15);
@@ -38,7 +38,7 @@ pub(super) async fn keep(
                     publish(&registered, wanted);
                     String::new()
                 }
-                Err(error) => words(&error),
+                Err(error) => explain(&error),
             },
         };
         if problem != said && !problem.is_empty() {

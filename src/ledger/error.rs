@@ -61,16 +61,6 @@ pub enum LedgerError {
         /// The schema that was found.
         found: i64,
     },
-    /// It was written by an earlier program, and is only read here.
-    #[error(
-        "the ledger {ledger} has schema {found}, older than this program's; start the hub once, it brings it up to date"
-    )]
-    Older {
-        /// Which.
-        ledger: String,
-        /// The schema that was found.
-        found: i64,
-    },
     /// A later leader writes.
     #[error("the ledger belongs to {replica} of epoch {theirs}; this process has epoch {ours} and writes nothing more")]
     Fenced {

@@ -17,8 +17,7 @@ pub(super) async fn existing(
     let mut requests = BTreeSet::new();
     for command in commands {
         if let Command::Intend(intent) = command {
-            // Versions of before recorded no time.
-            requests.extend([intent.requested.unix(), 0].map(|requested| (requested, intent.uid.as_str())));
+            requests.insert((intent.requested.unix(), intent.uid.as_str()));
         }
     }
     if requests.is_empty() {

@@ -22,8 +22,8 @@ use addon_signer_core::timestamp::Timestamp;
 const CONNECTIONS: usize = 4;
 /// How long a store may take over one question.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Digits of a serial number; of one that an earlier version made.
-const SERIAL: (usize, usize) = (40, 32);
+/// Digits of a serial number.
+const SERIAL: usize = 40;
 
 /// Reads the ledger. Clones share their connections.
 #[derive(Clone)]
@@ -117,7 +117,7 @@ impl Reader {
         Ok(Details {
             requester: detail("requester"),
             signer_name: detail("signer-name"),
-            requested: Some(detail("requested")).filter(|time| !time.is_empty()),
+            requested: detail("requested"),
             generation: detail("generation"),
             prepared: detail("prepared"),
             tbs: detail("tbs"),
@@ -202,9 +202,8 @@ fn normal_serial(text: &str) -> String {
     let digits: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
     let hexadecimal = !digits.is_empty();
     let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0'); // DER may have one more byte
-    let is_serial = hexadecimal && digits.len() <= SERIAL.0 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    let width = if digits.len() > SERIAL.1 { SERIAL.0 } else { SERIAL.1 };
-    if is_serial { format!("{digits:0>width$}") } else { text.to_owned() }
+    let is_serial = hexadecimal && digits.len() <= SERIAL && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if is_serial { format!("{digits:0>SERIAL$}") } else { text.to_owned() }
 }
 
 #[cfg(test)]
@@ -226,18 +225,15 @@ mod tests {
 
     #[test]
     fn serial_numbers_are_read_in_the_usual_forms() {
-        let serial = "00ab0123456789abcdef0123456789ab";
+        let serial = "0580b1c00123456789abcdef0123456789abcdef";
         for text in [
             serial,
+            &serial[1..],
             &serial.to_uppercase(),
-            "AB:01:23:45:67:89:AB:CD:EF:01:23:45:67:89:AB",
-            "0xab0123456789abcdef0123456789ab",
-            "00:00:ab:01:23:45:67:89:ab:cd:ef:01:23:45:67:89:ab",
+            "0x580b1c00123456789abcdef0123456789abcdef",
+            "05:80:B1:C0:01:23:45:67:89:AB:CD:EF:01:23:45:67:89:AB:CD:EF",
+            "00:05:80:b1:c0:01:23:45:67:89:ab:cd:ef:01:23:45:67:89:ab:cd:ef",
         ] {
-            assert_eq!(normal_serial(text), serial);
-        }
-        let serial = "0580b1c00123456789abcdef0123456789abcdef";
-        for text in [serial, &serial[1..], "05:80:B1:C0:01:23:45:67:89:AB:CD:EF:01:23:45:67:89:AB:CD:EF"] {
             assert_eq!(normal_serial(text), serial);
         }
         for text in ["csr-1", "", "cd3580b1c00123456789abcdef0123456789abcdef"] {

@@ -1,4 +1,4 @@
-//! The schema: embedded, forward only, brought up to date at start under a lock.
+//! The schema: embedded, forward only, applied at start under a lock.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,7 +7,6 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::SqliteConnection;
 use tokio::time::timeout;
-use tracing::info;
 
 use super::connection::Connection;
 use super::error::classify;
@@ -21,45 +20,32 @@ const APPLICATION_ID: i64 = 0x4153_676e;
 /// https://www.sqlite.org/fileformat.html section 1.3.
 const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
 
-/// How long a ledger of before may take to be brought to this schema: a million certificates took 8 seconds.
-const UPGRADE: Duration = Duration::from_secs(3_600);
-
-/// Opens a ledger to write: made if it is not there, brought to this program's schema if it is older. `patience` is for each step but
-/// that one.
+/// Opens a ledger to write, and makes it if it is not there.
 ///
 /// The caller holds the lock of a file; PostgreSQL has one of its own for migrations.
 pub(crate) async fn open(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
     let late = |_| classify(location, &sqlx::Error::PoolTimedOut);
-    let (mut connection, found) = timeout(patience, connect(location)).await.map_err(late)??;
-    let ours = latest();
-    let is_upgrade = 0 < found && found < ours;
-    if is_upgrade {
-        info!(ledger = %location, found, ours, "Bringing the ledger to a new schema; a million certificates take some seconds");
-    }
-    let patience = if is_upgrade { UPGRADE } else { patience };
-    timeout(patience, migrate(location, &mut connection)).await.map_err(late)??;
-    Ok(connection)
+    timeout(patience, connect(location)).await.map_err(late)?
 }
 
-/// A connection to write by, and the schema that it finds; 0 if there is none yet.
-async fn connect(location: &Location) -> Result<(Connection, i64), LedgerError> {
+async fn connect(location: &Location) -> Result<Connection, LedgerError> {
     if let Location::Sqlite(path) = location {
         lock::create_private(path)?;
     }
     refuse_other_file(location)?;
     let mut connection = Connection::open(location).await?;
     refuse_foreign(location, &mut connection).await?;
-    let found = version(location, &mut connection).await?;
-    Ok((connection, found))
+    migrate(location, &mut connection).await?;
+    Ok(connection)
 }
 
-/// Opens a ledger to read; one that is older or newer than this program is refused.
+/// Opens a ledger to read; one of another schema is refused.
 pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
     as_it_is(location, Connection::open_to_read(location).await?).await
 }
 
-/// Opens a ledger that is there to move rows out of it, beside the hub that writes to it. It is not brought up to date.
+/// Opens a ledger that is there to move rows out of it, beside the hub that writes to it.
 pub(crate) async fn open_to_archive(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
     as_it_is(location, Connection::open(location).await?).await
@@ -70,8 +56,7 @@ async fn as_it_is(location: &Location, mut connection: Connection) -> Result<Con
     match version(location, &mut connection).await? {
         found if found == latest() => Ok(connection),
         0 => Err(LedgerError::Foreign { ledger: location.to_string(), cause: "it is empty".to_owned() }),
-        found if found > latest() => Err(LedgerError::Newer { ledger: location.to_string(), found }),
-        found => Err(LedgerError::Older { ledger: location.to_string(), found }),
+        found => Err(LedgerError::Newer { ledger: location.to_string(), found }),
     }
 }
 

@@ -160,9 +160,8 @@ pub struct Details {
     pub requester: String,
     /// `spec.signerName` of the request.
     pub signer_name: String,
-    /// When the CSR was made; not of what versions of before recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requested: Option<String>,
+    /// When the CSR was made.
+    pub requested: String,
     /// `metadata.generation` of the AddOnSigner whose rules were applied.
     pub generation: String,
     /// When it was decided.

@@ -5,7 +5,6 @@ mod signers;
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The folders that an administrator applies with `kubectl apply -k`, in this order.
@@ -29,9 +28,7 @@ fn resources(dir: &Path) -> Vec<String> {
 
 fn documents(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-    serde_yaml::Deserializer::from_str(&text)
-        .map(|document| Value::deserialize(document).unwrap_or_else(|e| panic!("{}: {e}", file.display())))
-        .collect()
+    serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
 }
 
 fn all_manifests() -> Vec<Value> {

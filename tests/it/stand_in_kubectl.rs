@@ -27,7 +27,7 @@ impl Kubectl {
         let home = tempfile::tempdir().unwrap();
         let kubeconfig = home.path().join("kubeconfig");
         let admin = hub.kubeconfig("admin", &["system:masters"]);
-        std::fs::write(&kubeconfig, serde_yaml::to_string(&admin).unwrap()).unwrap();
+        std::fs::write(&kubeconfig, serde_saphyr::to_string(&admin).unwrap()).unwrap();
         Some(Self { kubeconfig, home })
     }
 

@@ -169,7 +169,7 @@ impl Call<'_> {
             return Err(ApiError::InvalidOption(cause));
         }
         let patch: Value = match kind {
-            PatchKind::Apply => serde_yaml::from_slice(body).map_err(|e| unreadable(&e))?,
+            PatchKind::Apply => serde_saphyr::from_slice(body).map_err(|e| unreadable(&e))?,
             PatchKind::Merge | PatchKind::Json | PatchKind::Strategic => {
                 serde_json::from_slice(body).map_err(|e| unreadable(&e))?
             }
@@ -289,7 +289,7 @@ async fn read_options(request: Request<Incoming>, content_type: &str) -> Result<
 fn parse(body: &[u8], content_type: &str) -> Result<Value, ApiError> {
     match media_type(content_type) {
         "" | "application/json" => serde_json::from_slice(body).map_err(|e| unreadable(&e)),
-        "application/yaml" => serde_yaml::from_slice(body).map_err(|e| unreadable(&e)),
+        "application/yaml" => serde_saphyr::from_slice(body).map_err(|e| unreadable(&e)),
         "application/vnd.kubernetes.protobuf" => {
             protobuf::decode(body).map_err(|e| ApiError::BadRequest(e.to_string()))
         }

@@ -50,7 +50,6 @@ fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
         "" => "the gateway".to_owned(),
         cluster => format!("cluster {cluster}, addon {}, agent {}", certificate.addon, certificate.agent),
     };
-    let made = details.requested.as_ref().map(|time| format!(", made {time}")).unwrap_or_default();
     let (signer, generation) = (&certificate.signer, &details.generation);
     let mut facts = vec![
         ("serial", certificate.serial.clone()),
@@ -60,7 +59,7 @@ fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
         ("last seen", last_seen(details)),
         ("signer", format!("{signer} ({}), rules of generation {generation}", details.signer_name)),
         ("issuer", certificate.issuer.clone()),
-        ("request", format!("{}, UID {}{made}", certificate.request, certificate.uid)),
+        ("request", format!("{}, UID {}, made {}", certificate.request, certificate.uid, details.requested)),
         ("requester", details.requester.clone()),
         ("decided", written(&details.decided)),
         ("tbs", format!("SHA-256 {}", details.tbs)),

@@ -102,7 +102,7 @@ pub enum StoreError {
     #[error("{0} was changed by somebody else")]
     Conflict(String),
     /// The API server did not do it.
-    #[error("the API server did not answer as needed: {}", crate::api::words(.0))]
+    #[error("the API server did not answer as needed: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[from] kube::Error),
     /// The report of a line could not be written as JSON.
     #[error("the line could not be written as JSON: {0}")]

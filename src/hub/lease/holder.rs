@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{Action, Announcer, LEASE_NAME, Leadership, Leading, Ours, Record, Seen, channel, step};
-use crate::api::words;
 use crate::ledger::Location;
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
 
 /// How soon what somebody else changed in between is read again.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -113,7 +113,7 @@ impl Holder {
                 self.current = None;
                 Some(AGAIN)
             }
-            Ok(Err(error)) => Some(self.fail(&words(&error))),
+            Ok(Err(error)) => Some(self.fail(&explain(&error))),
             Err(_) => Some(self.fail("the API server does not answer in time")),
         }
     }
@@ -246,7 +246,7 @@ impl Holder {
         match timeout(FAREWELL, self.give_back()).await {
             Ok(Ok(())) => info!("Gave the Lease back"),
             Ok(Err(error)) => {
-                warn!(error = words(&error), "Giving the Lease back; the next hub waits until it has expired")
+                warn!(error = explain(&error), "Giving the Lease back; the next hub waits until it has expired")
             }
             Err(_) => warn!("The API server does not answer; the next hub waits until the Lease has expired"),
         }

@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
-use crate::api::words;
 use crate::hub::lease::Leading;
 use crate::ledger::{Health, Ledger, LedgerError, Location};
 use addon_signer_core::journal::entry::Tip;
@@ -26,6 +25,7 @@ use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
 
 /// Secret and ConfigMap of the ledger.
 pub(crate) const LEDGER_OBJECT: &str = "addon-signer-ledger";
@@ -46,7 +46,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Why no head was published; it is tried again.
 #[derive(Debug, thiserror::Error)]
 enum HeadsError {
-    #[error("the API server did not answer as needed: {}", words(.0))]
+    #[error("the API server did not answer as needed: {}", explain(.0))]
     Api(#[from] kube::Error),
     #[error("the Secret {LEDGER_OBJECT} has no usable key; restore it, or delete it to begin with another key")]
     Secret,

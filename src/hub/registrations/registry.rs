@@ -67,7 +67,7 @@ pub enum RegistryError {
     )]
     NoAddOnApi,
     /// Discovery failed.
-    #[error("the API server's resources cannot be read: {}", crate::api::words(.0))]
+    #[error("the API server's resources cannot be read: {}", addon_signer_platform::errors::explain(.0))]
     Discovery(#[source] kube::Error),
     /// A watch ended, which it never does by itself.
     #[error("the watch of {0} ended")]

@@ -17,9 +17,9 @@ use tracing::{debug, info, warn};
 use super::templates::{TemplatedAddOns, Templates};
 use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_names, templates_of_management_addon};
 use crate::api::ocm::ADDON_GROUP;
-use crate::api::words;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::registrations::discovery::{resource, served_version};
+use addon_signer_platform::errors::explain;
 
 /// Both carry the same facts.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
@@ -49,7 +49,7 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
                 let _ = tokio::time::timeout(DISCOVER, following).await;
             }
             Err(error) => {
-                unread(&known, &words(&error));
+                unread(&known, &explain(&error));
                 sleep(RETRY).await;
             }
         }

@@ -12,8 +12,8 @@ use tracing::warn;
 use super::wanted::trim;
 use crate::api::ocm::AddOnApi;
 use crate::api::registrations::FIELD_MANAGER;
-use crate::api::words;
 use addon_signer_core::identity::AddOnKey;
+use addon_signer_platform::errors::explain;
 
 /// How many objects one page of the list has when every addon is looked at again.
 const PAGE: u32 = 500;
@@ -102,7 +102,7 @@ async fn list_pages(target: &Target, seen: &mpsc::Sender<Seen>) -> Result<(), St
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = match timeout(ANSWER, addons.list(&params)).await {
-            Ok(page) => page.map_err(|error| words(&error))?,
+            Ok(page) => page.map_err(|error| explain(&error))?,
             Err(_) => return Err(slow()),
         };
         for mut object in page.items {
@@ -126,7 +126,7 @@ async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resul
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Err(Failure::Gone),
         Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
-        Ok(Err(error)) => Err(Failure::Other(words(&error))),
+        Ok(Err(error)) => Err(Failure::Other(explain(&error))),
         Err(_) => Err(Failure::Other(slow())),
     }
 }

@@ -10,7 +10,6 @@ use kube::{Api, Client};
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
-use crate::api::words;
 use crate::hub::lease::Leading;
 use crate::hub::requests::plan::{has_condition, is_issued};
 use crate::ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
@@ -18,6 +17,7 @@ use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::journal::record::Record;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
 
 /// How often the open rows are looked at.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const AGE: Duration = Duration::from_secs(60);
 /// Why a look at the open rows was broken off; the next one begins anew.
 #[derive(Debug, thiserror::Error)]
 enum SweepError {
-    #[error("the API server did not answer as needed: {}", words(.0))]
+    #[error("the API server did not answer as needed: {}", explain(.0))]
     Api(#[from] kube::Error),
     #[error(transparent)]
     Ledger(#[from] LedgerError),

@@ -25,7 +25,6 @@ use super::{HubError, HubLinks, HubSettings};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
-use crate::api::words;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::keeper::LinePlan;
 use crate::hub::authorities::state::LineState;
@@ -37,6 +36,7 @@ use crate::hub::registrations::wanted::Signers;
 use crate::hub::requests::signer::Shared;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::ANNOTATION_ROTATE;
+use addon_signer_platform::errors::explain;
 use status::Validity;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
@@ -281,7 +281,7 @@ impl Supervisor {
         match permission::check(&self.links.client, &config.rules.signer_name, config.approves).await {
             Ok(permission) => std::mem::replace(&mut served.permission, permission.clone()) != permission,
             Err(error) => {
-                warn!(signer = name, error = words(&error), "Asking for the hub's own rights");
+                warn!(signer = name, error = explain(&error), "Asking for the hub's own rights");
                 false
             }
         }

@@ -9,9 +9,9 @@ use tracing::warn;
 
 use super::Supervisor;
 use crate::api::registrations::REASON_TAKEN_AWAY;
-use crate::api::words;
 use crate::hub::supervisor::status::Registered;
 use addon_signer_core::identity::AddOnKey;
+use addon_signer_platform::errors::explain;
 
 /// How many addons get an event of their own at once; the condition counts all.
 const EVENTS: usize = 10;
@@ -70,7 +70,7 @@ impl Supervisor {
         };
         if let Err(error) = self.shared.recorder.publish(&event, &object.object_ref(&())).await {
             // The condition says the same; an event is a convenience.
-            warn!(signer = name, error = words(&error), "Writing an event about an AddOnSigner");
+            warn!(signer = name, error = explain(&error), "Writing an event about an AddOnSigner");
         }
     }
 }

@@ -107,7 +107,7 @@ impl World {
     }
 
     pub(super) fn write_kubeconfig(&self, user: &str, groups: &[&str]) {
-        let text = serde_yaml::to_string(&self.hub.kubeconfig(user, groups)).unwrap();
+        let text = serde_saphyr::to_string(&self.hub.kubeconfig(user, groups)).unwrap();
         std::fs::write(self.kubeconfig(), text).unwrap();
     }
 

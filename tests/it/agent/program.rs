@@ -34,7 +34,7 @@ async fn the_program_enrols_once_then_finds_its_certificate_valid() {
     let kubeconfig =
         hub.kubeconfig(&format!("{group}:a1"), &[group, "system:open-cluster-management:managed-clusters"]);
     let file = home.path().join("hub.kubeconfig");
-    std::fs::write(&file, serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+    std::fs::write(&file, serde_saphyr::to_string(&kubeconfig).unwrap()).unwrap();
     let output = home.path().join("certs");
     let gateway = format!("https://{}", whole.gateway);
     let arguments = [

@@ -94,7 +94,7 @@ impl BadSigner {
 }
 
 fn bad_signers() -> Vec<BadSigner> {
-    serde_yaml::from_str(include_str!("bad_signers.yaml")).unwrap()
+    serde_saphyr::from_str(include_str!("bad_signers.yaml")).unwrap()
 }
 
 fn good_values() -> Vec<(&'static str, Value)> {

@@ -235,7 +235,7 @@ async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
     running.stop().await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = home.path().join("kubeconfig");
-    let text = serde_yaml::to_string(&hub.kubeconfig(HUB_USER, &HUB_GROUPS)).unwrap();
+    let text = serde_saphyr::to_string(&hub.kubeconfig(HUB_USER, &HUB_GROUPS)).unwrap();
     std::fs::write(&kubeconfig, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
     command.env_clear().env("HOME", home.path()).arg("hub").arg("--kubeconfig").arg(kubeconfig).args([

@@ -50,7 +50,7 @@ pub(crate) async fn revoker(hub: &TestHub, home: &Path) -> String {
 
 fn kubeconfig(hub: &TestHub, home: &Path, user: &str, groups: &[&str]) -> String {
     let file = home.join(format!("{user}.kubeconfig"));
-    std::fs::write(&file, serde_yaml::to_string(&hub.kubeconfig(user, groups)).unwrap()).unwrap();
+    std::fs::write(&file, serde_saphyr::to_string(&hub.kubeconfig(user, groups)).unwrap()).unwrap();
     file.display().to_string()
 }
 

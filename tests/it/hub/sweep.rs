@@ -61,7 +61,7 @@ async fn a_request_keeps_its_time_and_the_ledger_has_it() {
         let _running = RunningHub::start_with(&hub, on(store)).await;
         issued(&admin, "timed").await;
         let details = Reader::open(store.url().parse().unwrap()).await.unwrap().show(&uid).await.unwrap().unwrap();
-        assert_eq!(details.requested, Some(Timestamp::from_unix(before).to_string()));
+        assert_eq!(details.requested, Timestamp::from_unix(before).to_string());
     })
     .await;
 }
@@ -139,7 +139,7 @@ async fn row_of_a_request_with_another_certificate_is_closed() {
         let uid = submit(&hub, "other").await;
         let before = issued(&admin, "other").await;
         first.stop().await;
-        let signed = Record::Signed { uid: uid.clone(), serial: format!("{:032x}", 1), certificate: vec![1] };
+        let signed = Record::Signed { uid: uid.clone(), serial: format!("{:040x}", 1), certificate: vec![1] };
         let intent = Intent { uid: uid.clone(), request: "other".to_owned(), ..mk_intent(1) };
         left(store, [(intent, Some(signed))]).await;
         let _running = RunningHub::start_with(&hub, on(store)).await;

@@ -47,7 +47,7 @@ fn clock() -> Clock {
 
 async fn publish(hub: &Open, numbers: std::ops::Range<u64>) {
     for n in numbers {
-        hub.ledger.published(format!("{n:032x}"), OVER).await;
+        hub.ledger.published(format!("{n:040x}"), OVER).await;
     }
     // Notes are written before what is asked for after them.
     hub.ledger.append(Record::Leader, "").await.unwrap();

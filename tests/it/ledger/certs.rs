@@ -38,7 +38,7 @@ async fn prepare(location: &Location, head: &Path) {
     (intent.cluster, intent.agent) = ("a-cluster-with-a-name-of-its-own".to_owned(), "other".to_owned());
     hub.ledger.intend(intent).await.unwrap();
     let leaf = CertificateDer::from_pem_slice(include_bytes!("../../../certs/profiles/client-leaf.pem")).unwrap();
-    let (uid, serial) = ("uid-120".to_owned(), format!("{:032x}", 120));
+    let (uid, serial) = ("uid-120".to_owned(), format!("{:040x}", 120));
     hub.ledger.append(Record::Signed { uid, serial: serial.clone(), certificate: leaf.to_vec() }, "").await.unwrap();
     let at = Timestamp::from_unix(1_795_040_000);
     hub.ledger.published(serial.clone(), at).await;

@@ -72,7 +72,7 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
         addon: "telemetry".to_owned(),
         agent: "telemetry".to_owned(),
         issuer: "0123456789abcdef".to_owned(),
-        serial: format!("{n:032x}"),
+        serial: format!("{n:040x}"),
         not_before: Timestamp::from_unix(1_795_000_000),
         not_after: Timestamp::from_unix(1_795_086_400),
         prepared: Timestamp::from_unix(1_795_000_300),
@@ -82,11 +82,11 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
 }
 
 pub(crate) fn mk_signed(n: u64) -> Record {
-    Record::Signed { uid: format!("uid-{n}"), serial: format!("{n:032x}"), certificate: n.to_be_bytes().to_vec() }
+    Record::Signed { uid: format!("uid-{n}"), serial: format!("{n:040x}"), certificate: n.to_be_bytes().to_vec() }
 }
 
 pub(crate) fn mk_abandoned(n: u64) -> Record {
-    Record::Abandoned { uid: format!("uid-{n}"), serial: format!("{n:032x}"), reason: "It is gone.".to_owned() }
+    Record::Abandoned { uid: format!("uid-{n}"), serial: format!("{n:040x}"), reason: "It is gone.".to_owned() }
 }
 
 /// Certificates `mk_intent(n)`, each signed, many at once.

@@ -3,19 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use addon_signer::ledger::query::{Filter, Query};
-use addon_signer::ledger::{Existing, Intended, LedgerError, Location, Reader};
-use addon_signer_core::journal::record::Intent;
-use addon_signer_core::timestamp::Timestamp;
-use sqlx::{Connection, PgConnection};
+use addon_signer::ledger::LedgerError;
+use sqlx::Connection;
 use tempfile::TempDir;
-use tokio::time::timeout;
 
 use super::kit::Running;
 use super::rows::{run, sqlite, try_run};
-use super::{mk_abandoned, mk_intent};
 use crate::support::postgres::{Database, Options, PASSWORD, Postgres, programs};
 use crate::support::store::{TestStore, on_every_store};
 
@@ -144,84 +138,6 @@ async fn newer_schema_stops_the_program() {
         assert!(matches!(error, LedgerError::Newer { found: 99, .. }), "{error}");
     })
     .await;
-}
-
-/// Makes of a ledger what the first version would have made.
-const FIRST_SCHEMA: [&str; 15] = [
-    "DROP INDEX certificates_signer",
-    "DROP INDEX certificates_addon",
-    "DROP INDEX certificates_agent",
-    "DROP INDEX certificates_issuer",
-    "DROP INDEX certificates_end",
-    "DROP INDEX certificates_seen",
-    "DROP INDEX certificates_uid",
-    "DROP INDEX certificates_ended",
-    "DROP TABLE unfinished",
-    "ALTER TABLE certificates DROP COLUMN requested",
-    "ALTER TABLE certificates DROP COLUMN released",
-    "CREATE UNIQUE INDEX certificates_uid ON certificates (uid) WHERE state <> 'abandoned'",
-    "CREATE INDEX certificates_open ON certificates (seq) WHERE state IN ('intent', 'signed')",
-    "CREATE INDEX certificates_ended ON certificates (seq) WHERE state IN ('unpublished', 'abandoned')",
-    "DELETE FROM _sqlx_migrations WHERE version > 1",
-];
-
-#[tokio::test]
-async fn older_schema_is_brought_up_to_date_by_the_hub_alone() {
-    on_every_store(async |store| {
-        let running = Running::start(&store.url());
-        running.issue(1).await;
-        running.ledger.intend(mk_intent(2)).await.unwrap();
-        running.ledger.append(mk_abandoned(2), "").await.unwrap();
-        running.ledger.intend(mk_intent(4)).await.unwrap();
-        running.stop().await;
-        for sql in FIRST_SCHEMA {
-            run(store, sql).await;
-        }
-        let location: Location = store.url().parse().unwrap();
-        let error = Reader::open(location.clone()).await.err().unwrap();
-        assert!(matches!(error, LedgerError::Older { found: 1, .. }), "{error}");
-        let running = Running::start(&store.url());
-        let again = Intent { uid: "uid-2".to_owned(), ..mk_intent(3) };
-        assert_eq!(running.ledger.intend(again).await, Ok(Intended::Recorded), "its first intent was abandoned");
-        let found = running.ledger.intend(mk_intent(1)).await;
-        assert!(matches!(found, Ok(Intended::Existing(Existing::Signed { .. }))), "it has one: {found:?}");
-        let open = running.ledger.open_rows(0, Timestamp::from_unix(i64::MAX)).await.unwrap();
-        let open: Vec<_> = open.iter().map(|row| row.uid.as_str()).collect();
-        assert_eq!(open, ["uid-1", "uid-4", "uid-2"]);
-        running.stop().await;
-        let agent = Some("telemetry".to_owned());
-        let query = Query { filter: Filter { agent, ..Filter::default() }, ..Query::default() };
-        let found = Reader::open(location).await.unwrap().list(&query, Timestamp::from_unix(0)).await.unwrap();
-        assert_eq!(found.len(), 4);
-        run(store, "DROP INDEX certificates_agent").await; // it was made again
-    })
-    .await;
-}
-
-/// What a store may take over any other step is no limit for a schema: of a large ledger it would never come.
-#[tokio::test]
-async fn an_upgrade_may_take_longer_than_any_other_step() {
-    if programs().is_none() {
-        return;
-    }
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
-    server.create_database("ledger").await;
-    let url = server.url("ledger");
-    let running = Running::start(&url);
-    running.issue(1).await;
-    running.stop().await;
-    let mut holder = PgConnection::connect(&url).await.unwrap();
-    for sql in FIRST_SCHEMA.into_iter().chain(["BEGIN", "LOCK TABLE certificates"]) {
-        sqlx::raw_sql(sql).execute(&mut holder).await.unwrap();
-    }
-    let running = Running::start(&url);
-    let mut health = running.ledger.health();
-    let changed = timeout(Duration::from_secs(15), health.changed()).await;
-    assert!(changed.is_err(), "{:?}", *health.borrow());
-    sqlx::raw_sql("COMMIT").execute(&mut holder).await.unwrap();
-    running.up().await;
-    running.issue(2).await;
-    running.stop().await;
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::support::store::on_every_store;
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
 
 fn serial(n: u64) -> String {
-    format!("{n:032x}")
+    format!("{n:040x}")
 }
 
 fn query(filter: Filter) -> Query {

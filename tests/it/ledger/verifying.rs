@@ -51,7 +51,7 @@ async fn prepare(location: &Location) -> Head {
     let (ledger, tip) = tip(&hub);
     let head = Head::sign(&ledger, tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap();
     let uid = "uid-5".to_owned();
-    let (serial, reason) = (format!("{:032x}", 5), "It is gone.".to_owned());
+    let (serial, reason) = (format!("{:040x}", 5), "It is gone.".to_owned());
     hub.ledger.append(Record::Unpublished { uid, serial, reason }, "").await.unwrap();
     hub.close().await;
     head

@@ -21,12 +21,12 @@ async fn one_certificate(location: &Location) {
     let again = Intended::Existing(Existing::Intent {
         row: 3,
         issuer: "0123456789abcdef".to_owned(),
-        serial: format!("{:032x}", 1),
+        serial: format!("{:040x}", 1),
         prepared: Timestamp::from_unix(1_795_000_300),
         tbs: "00".repeat(32),
     });
     let mut second = mk_intent(1);
-    second.serial = format!("{:032x}", 99);
+    second.serial = format!("{:040x}", 99);
     assert_eq!(hub.ledger.intend(second.clone()).await, Ok(again));
     hub.ledger.append(mk_signed(1), "").await.unwrap();
     hub.close().await;
@@ -35,7 +35,7 @@ async fn one_certificate(location: &Location) {
     let signed = Existing::Signed {
         row: 4,
         issuer: "0123456789abcdef".to_owned(),
-        serial: format!("{:032x}", 1),
+        serial: format!("{:040x}", 1),
         certificate: 1_u64.to_be_bytes().to_vec(),
     };
     assert_eq!(hub.ledger.intend(second).await, Ok(Intended::Existing(signed)));

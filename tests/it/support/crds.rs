@@ -93,7 +93,7 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
 /// The v1beta1 files declare both versions and need OCM's conversion webhook; without it only
 /// v1beta1 can be served, and stored.
 fn read(file: &Path, api: AddOnApi) -> CustomResourceDefinition {
-    let mut crd: CustomResourceDefinition = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let mut crd: CustomResourceDefinition = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     let versions = &mut crd.spec.versions;
     if api == AddOnApi::V1beta1 && versions.iter().any(|v| v.name == "v1beta1") {
         versions.retain(|v| v.name == "v1beta1");

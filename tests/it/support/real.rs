@@ -97,7 +97,7 @@ impl RealHub {
     /// Writes such a kubeconfig to `<name>.kubeconfig` in the hub's directory.
     pub(crate) fn kubeconfig_file(&self, name: &str, user: &str, groups: &[&str]) -> PathBuf {
         let path = self.dir.path().join(format!("{name}.kubeconfig"));
-        fs::write(&path, serde_yaml::to_string(&self.kubeconfig(user, groups)).unwrap()).unwrap();
+        fs::write(&path, serde_saphyr::to_string(&self.kubeconfig(user, groups)).unwrap()).unwrap();
         path
     }
 

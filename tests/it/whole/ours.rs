@@ -36,7 +36,7 @@ fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: SocketAddr, store: S
     let group = format!("system:open-cluster-management:{cluster}");
     let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
     let file = dir.join(format!("{cluster}.kubeconfig"));
-    std::fs::write(&file, serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+    std::fs::write(&file, serde_saphyr::to_string(&kubeconfig).unwrap()).unwrap();
     let addon = "telemetry".parse().unwrap();
     let settings = Settings {
         identity: PeerIdentity { cluster: cluster.parse().unwrap(), agent: AgentName::of_addon(&addon), addon },

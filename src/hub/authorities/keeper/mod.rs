@@ -11,7 +11,6 @@ use tracing::{debug, error, info, warn};
 mod steps;
 
 use crate::api::rules::AuthorityPlan;
-use crate::api::words;
 use crate::audit::Audit;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::gate::Gate;
@@ -27,6 +26,7 @@ use addon_signer_core::ca::line::{Evidence, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
 
 /// How often a line is looked at when nothing happens: time passes, and evidence with it.
 const ROUND: Duration = Duration::from_secs(15);
@@ -184,7 +184,7 @@ impl Keeper {
         }
         if let Err(error) = report::write_problem(&self.store.config_maps(), problem).await {
             // The log has said it; the next round tries again.
-            warn!(error = words(&error), "Writing the report of the gateway's authorities");
+            warn!(error = explain(&error), "Writing the report of the gateway's authorities");
         }
     }
 

@@ -116,7 +116,7 @@ pub struct Signer {
 #[derive(Debug, thiserror::Error)]
 pub enum SignerError {
     /// The API server.
-    #[error("the API server did not answer as needed: {}", crate::api::words(.0))]
+    #[error("the API server did not answer as needed: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[from] kube::Error),
     /// Signing failed; nothing was given away.
     #[error(transparent)]

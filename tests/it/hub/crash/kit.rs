@@ -40,7 +40,7 @@ impl World {
         create_signer(&admin, "telemetry", telemetry()).await;
         let home = TempDir::new().unwrap();
         let kubeconfig = home.path().join("kubeconfig");
-        let text = serde_yaml::to_string(&hub.kubeconfig(HUB_USER, &HUB_GROUPS)).unwrap();
+        let text = serde_saphyr::to_string(&hub.kubeconfig(HUB_USER, &HUB_GROUPS)).unwrap();
         fs::write(&kubeconfig, text).unwrap();
         Self { hub, admin, home, kubeconfig }
     }

@@ -11,6 +11,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use crate::ca::bundle::Purpose;
+use crate::ca::serial::Serial;
 use crate::identity::{AddOnName, IdentityError, PeerIdentity};
 use crate::timestamp::Timestamp;
 use crate::trust::{SignerTrust, Trust};
@@ -125,7 +126,7 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
         identity,
         signer: Arc::clone(signer),
         issuer,
-        serial: serial(&parsed),
+        serial: Serial::of_leaf(&parsed).ok_or(NotAnIdentity::Unreadable)?.to_string(),
         not_before,
         not_after,
         client_cert: format!(":{}:", data_encoding::BASE64.encode(leaf)),
@@ -192,12 +193,6 @@ fn groups(
         }
     }
     Ok(groups)
-}
-
-/// DER drops leading zeros and adds one before a high bit; ours always have 16 bytes.
-fn serial(leaf: &X509Certificate<'_>) -> String {
-    let bytes: Vec<u8> = leaf.raw_serial().iter().copied().skip_while(|byte| *byte == 0).collect();
-    format!("{:0>32}", data_encoding::HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]
