@@ -3,12 +3,13 @@
 use std::process::{Command, Stdio};
 
 use ::stand_in::StandIn;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
+use kube::api::PostParams;
 use serde_json::json;
 
 use crate::stand_in::{mk_admin, mk_csr, mk_hub};
+use crate::support::accept_cluster;
 
 /// kubectl with a kubeconfig of a hub's administrator.
 struct Kubectl {
@@ -55,58 +56,44 @@ impl Kubectl {
 }
 
 #[tokio::test]
-async fn kubectl_works_on_csrs() {
+async fn people_look_at_requests_and_clusters() {
     let hub = mk_hub().await;
     let Some(kubectl) = Kubectl::new(&hub) else {
         return;
     };
+    let admin = mk_admin(&hub).await;
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let mut csr = mk_csr("example.com/telemetry");
     csr.metadata.name = Some("one".to_owned());
-    let one = kubectl.file("one.json", &csr);
-    csr.metadata.name = Some("two".to_owned());
-    let two = kubectl.file("two.json", &csr);
-    kubectl.run(&format!("apply -f {one}")).await;
-    kubectl.run(&format!("create -f {two}")).await;
-    kubectl.run("certificate approve one").await;
-    kubectl.run("certificate deny two").await;
+    requests.create(&PostParams::default(), &csr).await.unwrap();
     let table = kubectl.run("get csr").await;
-    let state = |name: &str| {
-        let row = table.lines().find(|row| row.starts_with(name)).unwrap();
-        row.split_whitespace().last().unwrap().to_owned()
-    };
-    assert_eq!((state("one"), state("two")), ("Approved".into(), "Denied".into()));
+    assert!(table.contains("example.com/telemetry") && table.contains("Pending"), "{table}");
     let described = kubectl.run("describe csr one").await;
     assert!(described.contains("Requesting User:    admin"), "{described}");
-    kubectl.run("delete csr one two").await;
+    accept_cluster(&admin, "cluster1").await;
+    assert!(kubectl.run("get managedclusters").await.contains("cluster1"));
+    let described = kubectl.run("describe managedcluster cluster1").await;
+    assert!(described.contains("Hub Accepts Client:      true"), "{described}");
+    assert!(kubectl.run("auth whoami").await.contains("system:masters"));
 }
 
 #[tokio::test]
-async fn kubectl_works_on_other_objects() {
+async fn people_apply_and_annotate_addon_signers() {
     let hub = mk_hub().await;
     let Some(kubectl) = Kubectl::new(&hub) else {
         return;
     };
-    kubectl.run("create namespace cluster1").await;
-    let secret = "-n cluster1 create secret generic s --from-literal=a=b";
-    kubectl.run(secret).await;
-    let client = mk_admin(&hub).await;
-    let secrets: Api<Secret> = Api::namespaced(client, "cluster1");
-    let stored = secrets.get("s").await.unwrap().data.unwrap();
-    assert_eq!(stored["a"], ByteString(b"b".to_vec()));
-
     let signer = json!({ "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner",
         "metadata": { "name": "telemetry" }, "spec": { "signerName": "example.com/telemetry" } });
     let file = kubectl.file("signer.json", &signer);
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run(&format!("apply -f {file}")).await;
-    kubectl.run(&format!("apply --server-side --force-conflicts -f {file}")).await;
     kubectl.run("annotate ads telemetry a=b").await;
     let ready = r#"patch ads telemetry --subresource=status --type=merge -p {"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
     kubectl.run(ready).await;
     kubectl.run("wait --for=condition=Ready ads/telemetry").await;
     let table = kubectl.run("get ads telemetry").await;
     assert!(table.contains("example.com/telemetry   True"), "{table}");
+    assert!(kubectl.run("describe ads telemetry").await.contains("Annotations:  a: b"));
     kubectl.run("delete ads telemetry").await;
-    kubectl.run("delete namespace cluster1").await;
-    assert!(kubectl.run("auth whoami").await.contains("system:masters"));
 }

@@ -15,39 +15,6 @@ pub(super) fn version() -> Value {
         "buildDate": "", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64" })
 }
 
-/// The content type of aggregated discovery, by which clients tell it from the older form.
-pub(super) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-
-/// Whether the client prefers aggregated discovery, and this path has it.
-pub(super) fn is_aggregated(path: &str, accept: &str) -> bool {
-    matches!(path, "/api" | "/apis") && accept.contains("g=apidiscovery.k8s.io;v=v2;")
-}
-
-/// Aggregated discovery of `/api` or `/apis`.
-pub(super) fn aggregated(path: &str) -> Value {
-    let items: Vec<Value> = groups()
-        .into_iter()
-        .filter(|(group, _)| group.is_empty() == (path == "/api"))
-        .map(|(group, version)| {
-            let resources: Vec<Value> = of_group(group).map(aggregated_resource).collect();
-            json!({ "metadata": { "name": group, "creationTimestamp": null },
-                "versions": [{ "version": version, "resources": resources, "freshness": "Current" }] })
-        })
-        .collect();
-    json!({ "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items })
-}
-
-fn aggregated_resource(r: &Resource) -> Value {
-    let kind = json!({ "group": r.group, "version": r.version, "kind": r.kind });
-    let subresources: Vec<Value> = r
-        .subresources
-        .iter()
-        .map(|sub| json!({ "subresource": sub, "responseKind": kind, "verbs": SUBRESOURCE_VERBS }))
-        .collect();
-    json!({ "resource": r.plural, "responseKind": kind, "scope": if r.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": r.singular, "verbs": r.verbs(), "shortNames": r.short, "subresources": subresources })
-}
-
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The answer for a discovery or OpenAPI path; `None` for any other.
@@ -150,13 +117,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_group_is_discovered_both_ways() {
+    fn every_group_is_discovered() {
         for (group, version) in groups() {
             let path = format!("/{}", base(group, version));
             assert!(answer(&path).is_some(), "{path}");
             assert!(answer(&format!("/openapi/v3{path}")).is_some(), "{path}");
         }
         assert!(answer("/apis/nobody.example").is_none());
-        assert_eq!(aggregated("/api")["items"].as_array().unwrap().len(), 1);
     }
 }

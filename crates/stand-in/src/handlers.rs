@@ -12,15 +12,15 @@ use super::answers::{Body, View, json_answer, plain_answer};
 use super::auth::User;
 use super::deletion::{self, Deleted};
 use super::listing;
-use super::patch::PatchError;
+use super::patch::{PatchError, PatchKind};
 use super::query::Query;
 use super::resources::Resource;
 use super::state::Hub;
-use super::status::{ApiError, Cause};
+use super::status::ApiError;
 use super::target::Target;
 use super::write::Write;
 use super::writes;
-use super::{checks, discovery, events, objects, patch, protobuf, watch};
+use super::{checks, discovery, events, objects, watch};
 
 /// `MaxRequestBodyBytes` of kube-apiserver.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -44,12 +44,6 @@ async fn answer(hub: &Arc<Hub>, request: Request<Incoming>) -> Result<Response<B
     }
     let user = hub.caller(request.headers())?;
     let accept = header(&request, ACCEPT.as_str());
-    if discovery::is_aggregated(&path, &accept) {
-        let mut response = json_answer(200, &discovery::aggregated(&path));
-        let kind = hyper::header::HeaderValue::from_static(discovery::AGGREGATED);
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        return Ok(response);
-    }
     if let Some(document) = discovery::answer(&path) {
         return Ok(json_answer(200, &document));
     }
@@ -163,47 +157,19 @@ impl Call<'_> {
     }
 
     fn patch(&self, name: &str, content_type: &str, body: &[u8]) -> Result<Response<Body>, ApiError> {
-        let kind = PatchKind::parse(content_type, self.target.resource)?;
-        if matches!(kind, PatchKind::Apply) && self.query.get("fieldManager").is_empty() {
-            let cause = Cause::required("fieldManager", "is required for apply patch");
-            return Err(ApiError::InvalidOption(cause));
-        }
-        let patch: Value = match kind {
-            PatchKind::Apply => serde_saphyr::from_slice(body).map_err(|e| unreadable(&e))?,
-            PatchKind::Merge | PatchKind::Json | PatchKind::Strategic => {
-                serde_json::from_slice(body).map_err(|e| unreadable(&e))?
-            }
-        };
+        let kind = patch_kind(content_type)?;
+        let patch: Value = serde_json::from_slice(body).map_err(|e| unreadable(&e))?;
         let write = self.in_write(false)?;
-        let applied = matches!(kind, PatchKind::Apply);
-        let exists = |store: &super::store::Store| store.get(&self.target.key(name)).is_some();
-        let (code, object) = self.hub.write(|store| {
-            if applied && self.target.subresource.is_none() && !exists(store) {
-                let mut object = events::to_stored(self.target.resource, patch);
-                objects::set(&mut object, "metadata.name", name);
-                return writes::create(store, &write, object).map(|object| (201, object));
-            }
-            let change = |old: &Value| self.patched(old, kind, &patch);
-            writes::update(store, &write, name, false, change).map(|object| (200, object))
-        })?;
-        Ok(self.show(code, &object))
+        let change = |old: &Value| self.patched(old, kind, &patch);
+        let object = self.hub.write(|store| writes::update(store, &write, name, false, change))?;
+        Ok(self.show(200, &object))
     }
 
     fn patched(&self, old: &Value, kind: PatchKind, patch: &Value) -> Result<Value, ApiError> {
         let mut object = events::to_shown(self.target.resource, old);
-        let outcome = match kind {
-            PatchKind::Merge => {
-                patch::merge(&mut object, patch);
-                Ok(())
-            }
-            PatchKind::Json => patch::json_patch(&mut object, patch),
-            PatchKind::Strategic | PatchKind::Apply => patch::strategic(&mut object, patch),
-        };
-        outcome.map_err(|error| match error {
-            PatchError::Inapplicable { .. } => ApiError::Inapplicable,
-            PatchError::NotAnObject | PatchError::Malformed(_) => {
-                ApiError::BadRequest(format!("error decoding patch: {error}"))
-            }
+        kind.apply(&mut object, patch).map_err(|error| match error {
+            PatchError::Inapplicable(_) => ApiError::Inapplicable,
+            PatchError::Malformed(_) => ApiError::BadRequest(format!("error decoding patch: {error}")),
         })?;
         Ok(events::to_stored(self.target.resource, object))
     }
@@ -247,25 +213,13 @@ fn review(resource: &Resource, user: &User, now: &str, mut body: Value) -> Value
     body
 }
 
-#[derive(Debug, Clone, Copy)]
-enum PatchKind {
-    Merge,
-    Json,
-    Strategic,
-    Apply,
-}
-
-impl PatchKind {
-    fn parse(content_type: &str, resource: &Resource) -> Result<Self, ApiError> {
-        match media_type(content_type) {
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/apply-patch+yaml" => Ok(Self::Apply),
-            "application/strategic-merge-patch+json" if !resource.custom => Ok(Self::Strategic),
-            _ => Err(ApiError::UnsupportedMediaType {
-                accepted: "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            }),
-        }
+fn patch_kind(content_type: &str) -> Result<PatchKind, ApiError> {
+    match media_type(content_type) {
+        "application/merge-patch+json" => Ok(PatchKind::Merge),
+        "application/json-patch+json" => Ok(PatchKind::Json),
+        _ => Err(ApiError::UnsupportedMediaType {
+            accepted: "application/json-patch+json, application/merge-patch+json",
+        }),
     }
 }
 
@@ -290,12 +244,7 @@ fn parse(body: &[u8], content_type: &str) -> Result<Value, ApiError> {
     match media_type(content_type) {
         "" | "application/json" => serde_json::from_slice(body).map_err(|e| unreadable(&e)),
         "application/yaml" => serde_saphyr::from_slice(body).map_err(|e| unreadable(&e)),
-        "application/vnd.kubernetes.protobuf" => {
-            protobuf::decode(body).map_err(|e| ApiError::BadRequest(e.to_string()))
-        }
-        _ => Err(ApiError::UnsupportedMediaType {
-            accepted: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        }),
+        _ => Err(ApiError::UnsupportedMediaType { accepted: "application/json, application/yaml" }),
     }
 }
 

@@ -12,7 +12,8 @@
 //! - No aggregation: an APIService is stored, and nothing is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. A deleted
 //!   namespace takes its content along at once.
-//! - Server-side apply is a merge; field ownership (`managedFields`) is not kept.
+//! - Of the patch formats merge patch and JSON patch: no strategic merge, no server-side apply. Bodies are JSON or YAML, no protobuf.
+//! - Discovery in its older form only.
 //! - Later pages of a list show the present, not a snapshot, under the first page's resourceVersion.
 //! - Only CSRs, Secrets, ConfigMaps and Leases are checked for the types of their fields; unknown fields
 //!   are stored. Words of a refusal may differ where its code, reason and field are the same.
@@ -22,7 +23,7 @@
 //! # The files
 //!
 //! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `checks`,
-//! `writes`, `deletion`, `protobuf`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
+//! `write`, `writes`, `deletion`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
 //! `handlers` turns requests into verbs, `watch` keeps streams open, `state` is what they share.
 
 mod admission;
@@ -36,7 +37,6 @@ mod handlers;
 mod listing;
 mod objects;
 mod patch;
-mod protobuf;
 mod query;
 mod resources;
 mod selectors;

@@ -78,9 +78,6 @@ pub(super) enum ApiError {
     /// A patch that is well-formed and cannot be applied to this object.
     #[error("the server rejected our request due to an error in our request")]
     Inapplicable,
-    /// An option of the request itself, as `PatchOptions` is validated.
-    #[error("PatchOptions.meta.k8s.io \"\" is invalid: {}: {}", .0.field, .0.message)]
-    InvalidOption(Cause),
     /// A deletion whose precondition does not hold.
     #[error("Operation cannot be fulfilled on {} \"{name}\": {cause}", resource.qualified_kind())]
     Precondition { resource: &'static Resource, name: String, cause: String },
@@ -138,7 +135,7 @@ impl ApiError {
             Self::Expired { .. } => (410, "Expired"),
             Self::TooLarge(_) => (413, "RequestEntityTooLarge"),
             Self::UnsupportedMediaType { .. } => (415, "UnsupportedMediaType"),
-            Self::Invalid { .. } | Self::Inapplicable | Self::InvalidOption(_) => (422, "Invalid"),
+            Self::Invalid { .. } | Self::Inapplicable => (422, "Invalid"),
             Self::Internal(_) => (500, "InternalError"),
         }
     }
@@ -168,7 +165,6 @@ impl ApiError {
             | Self::Conflict { resource, name, .. } => Some(details(resource.group, resource.plural, name, &[])),
             Self::Precondition { resource, name, .. } => Some(details(resource.group, resource.kind, name, &[])),
             Self::Invalid { resource, name, causes } => Some(details(resource.group, resource.kind, name, causes)),
-            Self::InvalidOption(cause) => Some(details("meta.k8s.io", "PatchOptions", "", std::slice::from_ref(cause))),
             Self::BadRequest(_)
             | Self::Unauthorized
             | Self::Forbidden(_)

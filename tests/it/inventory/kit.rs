@@ -155,6 +155,10 @@ pub(super) async fn tell_front_proxy(admin: &Client, ca: &TestCa) {
             "requestheader-allowed-names": r#"["front-proxy-client"]"#,
         },
     });
-    let params = PatchParams::apply("test").force();
-    maps.patch("extension-apiserver-authentication", &params, &Patch::Apply(&map)).await.unwrap();
+    let name = "extension-apiserver-authentication";
+    if maps.get_opt(name).await.unwrap().is_some() {
+        maps.patch(name, &PatchParams::default(), &Patch::Merge(&map)).await.unwrap();
+    } else {
+        maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    }
 }

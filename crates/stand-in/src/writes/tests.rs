@@ -48,7 +48,7 @@ fn mk_object(name: &str) -> Value {
 fn change(store: &mut Store, w: &Write<'_>, name: &str, patch: &Value) -> Result<Value, ApiError> {
     update(store, w, name, false, |old| {
         let mut new = old.clone();
-        crate::patch::merge(&mut new, patch);
+        json_patch::merge(&mut new, patch);
         Ok(new)
     })
 }
