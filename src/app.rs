@@ -151,7 +151,8 @@ impl HubProcess {
 
     async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
-        let (registry, metrics) = (SharedRegistry::default(), Metrics::new(self.gateway.stats()));
+        let (registry, metrics) =
+            (SharedRegistry::default(), Metrics::new(|registry| self.gateway.stats().register(registry)));
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
         // When the hub fails, it says why itself: the gateway must not end first because nobody speaks to it any more.
         let _kept = trust.clone();

@@ -1,16 +1,13 @@
-//! Logs and metrics. Metric names begin with `addon_signer_`; labels are bounded by the number of signers and of reasons.
+//! Metrics. Metric names begin with `addon_signer_`; labels are bounded by the number of signers and of reasons.
 
 use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-
-use crate::gateway::GatewayStats;
 
 /// Label: which signer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -39,47 +36,9 @@ pub struct Metrics {
     registrations_left: Family<SignerLabel, Gauge>,
 }
 
-/// The gateway's counters, read when they are asked for.
-#[derive(Debug)]
-struct GatewayCounters(Arc<GatewayStats>);
-
-impl Collector for GatewayCounters {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let stats = &self.0;
-        let counters = [
-            ("gateway_connections", "TCP connections accepted", &stats.connections),
-            (
-                "gateway_connections_over_capacity",
-                "Connections closed because there were too many",
-                &stats.over_capacity,
-            ),
-            (
-                "gateway_connections_not_configured",
-                "Connections closed before a configuration was in effect",
-                &stats.not_configured,
-            ),
-            ("gateway_handshakes_failed", "TLS handshakes that failed", &stats.handshakes_failed),
-            ("gateway_handshakes_slow", "TLS handshakes that took too long", &stats.handshakes_slow),
-            ("gateway_requests", "Requests", &stats.requests),
-            ("gateway_problems", "Requests answered by a problem", &stats.problems),
-            (
-                "gateway_sessions_ended",
-                "Connections ended because the identity lost trust, standing or life",
-                &stats.sessions_ended,
-            ),
-            ("gateway_idle_ended", "Connections ended because the client was idle or took no data", &stats.idle_ended),
-        ];
-        for (name, help, counter) in counters {
-            let counter = ConstCounter::new(counter.get());
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
-        }
-        Ok(())
-    }
-}
-
 impl Metrics {
-    /// All counters at zero; the gateway's are read from `gateway`.
-    pub fn new(gateway: Arc<GatewayStats>) -> Self {
+    /// All counters at zero. Others of the process are added by `register`.
+    pub fn new(register: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry::with_prefix("addon_signer");
         let (issued, refused, rate_limited) = (Family::default(), Family::default(), Family::default());
         let held = Family::default();
@@ -113,7 +72,7 @@ impl Metrics {
             "ManagedClusterAddOns whose registrations are left to another program",
             registrations_left.clone(),
         );
-        registry.register_collector(Box::new(GatewayCounters(gateway)));
+        register(&mut registry);
         Self {
             registry: Arc::new(registry),
             issued,

@@ -1,6 +1,12 @@
 //! Counters, for metrics: the gateway adds, others read.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Registry;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -38,4 +44,49 @@ pub struct GatewayStats {
     pub sessions_ended: Counter,
     /// Connections that were ended because the client was idle or took no data.
     pub idle_ended: Counter,
+}
+
+impl GatewayStats {
+    /// Makes them metrics.
+    pub fn register(self: Arc<Self>, registry: &mut Registry) {
+        registry.register_collector(Box::new(GatewayCounters(self)));
+    }
+}
+
+/// The gateway's counters, read when they are asked for.
+#[derive(Debug)]
+struct GatewayCounters(Arc<GatewayStats>);
+
+impl Collector for GatewayCounters {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let stats = &self.0;
+        let counters = [
+            ("gateway_connections", "TCP connections accepted", &stats.connections),
+            (
+                "gateway_connections_over_capacity",
+                "Connections closed because there were too many",
+                &stats.over_capacity,
+            ),
+            (
+                "gateway_connections_not_configured",
+                "Connections closed before a configuration was in effect",
+                &stats.not_configured,
+            ),
+            ("gateway_handshakes_failed", "TLS handshakes that failed", &stats.handshakes_failed),
+            ("gateway_handshakes_slow", "TLS handshakes that took too long", &stats.handshakes_slow),
+            ("gateway_requests", "Requests", &stats.requests),
+            ("gateway_problems", "Requests answered by a problem", &stats.problems),
+            (
+                "gateway_sessions_ended",
+                "Connections ended because the identity lost trust, standing or life",
+                &stats.sessions_ended,
+            ),
+            ("gateway_idle_ended", "Connections ended because the client was idle or took no data", &stats.idle_ended),
+        ];
+        for (name, help, counter) in counters {
+            let counter = ConstCounter::new(counter.get());
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    }
 }

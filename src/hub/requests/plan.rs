@@ -1,4 +1,4 @@
-//! What to do with one request: a pure function of the object, the verdict of policy, and the time.
+//! What to do with one request: pure functions of the object, the verdict of policy, and the time.
 
 use std::time::Duration;
 
@@ -51,21 +51,18 @@ pub struct Mode {
     pub retention: Duration,
 }
 
-/// Decides. `evaluate` is policy on this request, called only when its answer matters.
-pub fn plan(
-    csr: &CertificateSigningRequest,
-    mode: Mode,
-    now: Timestamp,
-    evaluate: impl FnOnce() -> Result<Approved, Refusal>,
-) -> Action {
+/// What is to be done whatever policy says; `None` when policy is to be asked.
+pub fn settled(csr: &CertificateSigningRequest, mode: Mode, now: Timestamp) -> Option<Action> {
     if is_issued(csr) {
-        return Action::Rest;
+        return Some(Action::Rest);
     }
-    if let Some(since) = refused_since(csr) {
-        return Action::DeleteAfter(now.until(since.plus(mode.retention)));
-    }
+    refused_since(csr).map(|since| Action::DeleteAfter(now.until(since.plus(mode.retention))))
+}
+
+/// What follows from policy's verdict on a request that is not settled.
+pub fn answer(csr: &CertificateSigningRequest, mode: Mode, verdict: Result<Approved, Refusal>) -> Action {
     let already = has_condition(csr, "Approved");
-    match evaluate() {
+    match verdict {
         Err(refusal) if !refusal.is_final() => Action::Wait,
         Err(refusal) if already => Action::Fail(refusal),
         Err(refusal) => Action::Deny(refusal),
@@ -159,13 +156,9 @@ mod tests {
         }
     }
 
-    fn refuse() -> Result<Approved, Refusal> {
-        Err(Refusal::CaRequested)
-    }
-
     #[test]
     fn a_certificate_is_never_replaced() {
-        assert_eq!(plan(&mk_csr(&["Approved"], true), MODE, NOW, || unreachable!()), Action::Rest);
+        assert_eq!(settled(&mk_csr(&["Approved"], true), MODE, NOW), Some(Action::Rest));
     }
 
     #[test]
@@ -174,7 +167,7 @@ mod tests {
         issued.spec.request = ByteString(vec![1; 100]);
         trim(&mut issued);
         assert!(issued.spec.request.0.is_empty());
-        assert_eq!(plan(&issued, MODE, NOW, || unreachable!()), Action::Rest);
+        assert_eq!(settled(&issued, MODE, NOW), Some(Action::Rest));
         for conditions in [&[][..], &["Approved"], &["Denied"], &["Failed"]] {
             let (mut trimmed, whole) = (mk_csr(conditions, false), mk_csr(conditions, false));
             trimmed.metadata.managed_fields = Some(vec![]);
@@ -185,21 +178,26 @@ mod tests {
 
     #[test]
     fn an_approval_by_somebody_else_is_not_proof() {
-        assert_eq!(plan(&mk_csr(&["Approved"], false), MODE, NOW, refuse), Action::Fail(Refusal::CaRequested));
-        assert_eq!(plan(&mk_csr(&[], false), MODE, NOW, refuse), Action::Deny(Refusal::CaRequested));
+        for (conditions, expected) in
+            [(&["Approved"][..], Action::Fail(Refusal::CaRequested)), (&[], Action::Deny(Refusal::CaRequested))]
+        {
+            let csr = mk_csr(conditions, false);
+            assert_eq!(settled(&csr, MODE, NOW), None, "policy is asked again");
+            assert_eq!(answer(&csr, MODE, Err(Refusal::CaRequested)), expected);
+        }
     }
 
     #[test]
     fn refused_requests_are_deleted_after_the_retention() {
         for kind in ["Denied", "Failed"] {
-            let action = plan(&mk_csr(&[kind], false), MODE, NOW, || unreachable!());
-            assert_eq!(action, Action::DeleteAfter(Duration::from_secs(540)));
+            let action = settled(&mk_csr(&[kind], false), MODE, NOW);
+            assert_eq!(action, Some(Action::DeleteAfter(Duration::from_secs(540))));
         }
     }
 
     #[test]
     fn what_nobody_can_say_yet_waits() {
-        let not_ready = || Err(Refusal::Registration(NotRegistered::NotReady));
-        assert_eq!(plan(&mk_csr(&[], false), MODE, NOW, not_ready), Action::Wait);
+        let not_ready = Err(Refusal::Registration(NotRegistered::NotReady));
+        assert_eq!(answer(&mk_csr(&[], false), MODE, not_ready), Action::Wait);
     }
 }

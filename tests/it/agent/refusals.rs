@@ -153,7 +153,8 @@ async fn missing_kubeconfig_is_named() {
     let world = World::start().await;
     std::fs::remove_file(world.kubeconfig()).unwrap();
     let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();
-    assert!(error.contains(&format!("the hub kubeconfig {} cannot be used", world.kubeconfig().display())), "{error}");
+    let expected = format!("the hub cannot be asked: the kubeconfig {} cannot be used", world.kubeconfig().display());
+    assert!(error.contains(&expected), "{error}");
     std::fs::write(world.kubeconfig(), "clusters: 7").unwrap();
     let error = world.agent(world.secret_store()).once().await.unwrap_err();
     assert!(matches!(error, AgentError::Enrol(EnrolError::Kubeconfig { .. })), "{error}");

@@ -17,7 +17,7 @@ use crate::support::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr
 use crate::support::issue::{Ca, Leaf};
 use crate::support::log;
 use crate::support::store::on_every_store;
-use crate::support::wait_until;
+use crate::support::{TestHub, wait_until};
 
 /// A certificate for somebody in spoke1, from an authority of nobody.
 fn mk_leaf(addon: &str) -> Leaf {
@@ -25,16 +25,28 @@ fn mk_leaf(addon: &str) -> Leaf {
     Ca::new("another hub's", now).client("spoke1", addon, now, Duration::from_secs(86_400))
 }
 
-/// What a ledger may hold of the request with that UID.
-fn mk_row(n: u64, uid: &str, serial: &str, certificate: Vec<u8>) -> (Intent, Option<Record>) {
-    let (uid, serial) = (uid.to_owned(), serial.to_owned());
-    // As a version of before would have written it.
-    let (request, requested) = (format!("request-{n}"), Timestamp::from_unix(0));
-    let intent = Intent { uid: uid.clone(), requested, serial: serial.clone(), request, ..mk_intent(n) };
+/// A request of the API server, by which the ledger finds it.
+struct Submitted {
+    uid: String,
+    requested: Timestamp,
+}
+
+async fn submitted(hub: &TestHub, admin: &Client, name: &str) -> Submitted {
+    let uid = submit(hub, name).await;
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let made = requests.get(name).await.unwrap().metadata.creation_timestamp.unwrap();
+    Submitted { uid, requested: Timestamp::from_unix(made.0.as_second()) }
+}
+
+/// What a ledger may hold of that request.
+fn mk_row(n: u64, of: &Submitted, serial: &str, certificate: Vec<u8>) -> (Intent, Option<Record>) {
+    let Submitted { uid, requested } = of;
+    let (uid, serial, request) = (uid.clone(), serial.to_owned(), format!("request-{n}"));
+    let intent = Intent { uid: uid.clone(), requested: *requested, serial: serial.clone(), request, ..mk_intent(n) };
     (intent, Some(Record::Signed { uid, serial, certificate }))
 }
 
-fn wrong_rows(uids: &[String]) -> Vec<(Intent, Option<Record>)> {
+fn wrong_rows(uids: &[Submitted]) -> Vec<(Intent, Option<Record>)> {
     let (key, subject) = (mk_leaf("telemetry"), mk_leaf("other"));
     let Record::Signed { serial, certificate, .. } = mk_signed(3) else { panic!() };
     vec![
@@ -64,7 +76,7 @@ async fn request_whose_row_holds_anothers_certificate_waits_and_says_why() {
         first.stop().await;
         let mut uids = Vec::new();
         for n in 1..=3 {
-            uids.push(submit(&hub, &format!("request-{n}")).await);
+            uids.push(submitted(&hub, &admin, &format!("request-{n}")).await);
         }
         left(store, wrong_rows(&uids)).await;
         let running = RunningHub::start_with(&hub, on(store)).await;
@@ -110,7 +122,7 @@ async fn request_that_was_held_is_signed_when_the_ledger_is_right_again() {
     on_every_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
-        let uid = submit(&hub, "request-1").await;
+        let uid = submitted(&hub, &admin, "request-1").await;
         let leaf = mk_leaf("telemetry");
         left(store, [mk_row(1, &uid, &leaf.serial, leaf.certificate.to_vec())]).await;
         let running = RunningHub::start_with(&hub, on(store)).await;

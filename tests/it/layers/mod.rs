@@ -16,7 +16,7 @@ const APART: [(&str, &[&str]); 7] = [
     ("inventory", &["hub", "gateway", "cli", "app", "demo"]),
     ("api", &["hub", "gateway", "inventory", "cli", "app", "demo"]),
     ("listener", &["hub", "gateway", "inventory", "cli", "app", "demo"]),
-    ("telemetry", &["hub", "inventory", "cli", "app", "demo"]),
+    ("telemetry", &["hub", "gateway", "inventory", "cli", "app", "demo"]),
     ("ledger", &["hub", "gateway", "inventory", "cli", "app", "demo", "api"]),
 ];
 

@@ -116,7 +116,7 @@ impl RunningHub {
 
     pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
         let client = hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await;
-        let (registry, clock, metrics) = (SharedRegistry::default(), options.clock, Metrics::new(Arc::default()));
+        let (registry, clock, metrics) = (SharedRegistry::default(), options.clock, Metrics::new(|_| ()));
         let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let (fresh, location) = match options.ledger {

@@ -144,26 +144,61 @@ impl Approved {
     }
 }
 
-/// Decides on a request for an addon agent's client certificate: design rules 1 to 6, in that order.
+/// A request for an addon agent's client certificate whose content follows the rules: what is left is the registry's word. Read
+/// once, possession of the key proven once, decided as often as needed.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    identity: PeerIdentity,
+    dns_names: Vec<String>,
+    request: CertificateRequest,
+    lifetime: Duration,
+}
+
+impl Claim {
+    /// Reads a request: the rules on requester, subject, names, key, hints, usages and lifetime, in that order.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn read(rules: &SignerRules, submission: &Submission) -> Result<Self, Refusal> {
+        let cluster = requester(rules, submission)?;
+        let request = CertificateRequest::from_pem(&submission.request)?;
+        let identity = subject_identity(rules, &cluster, request.subject())?;
+        let dns_names = rules.convention.dns_names(&identity.cluster, &identity.addon);
+        check_names(&request, &dns_names, &[])?;
+        check_request_usages(&request, "1.3.6.1.5.5.7.3.2")?;
+        if !rules.keys.contains(&request.key_kind()) {
+            return Err(Refusal::KeyNotAllowed(request.key_kind()));
+        }
+        check_labels(submission, &identity)?;
+        check_usages(submission, "client auth")?;
+        let lifetime = lifetime(submission, rules.duration, rules.max_duration)?;
+        Ok(Self { identity, dns_names, request, lifetime })
+    }
+
+    /// Whose certificate is asked for.
+    #[must_use]
+    pub fn identity(&self) -> &PeerIdentity {
+        &self.identity
+    }
+
+    /// Decides by what is registered.
+    ///
+    /// # Errors
+    /// [`Refusal::Registration`]; [`Refusal::is_final`] is false when the answer may change by waiting.
+    pub fn decide(&self, registry: &Registry) -> Result<Approved, Refusal> {
+        let (cluster, addon) = (&self.identity.cluster, &self.identity.addon);
+        registry.check(cluster, addon)?;
+        let profile = Profile::Client { identity: self.identity.clone(), dns_names: self.dns_names.clone() };
+        Ok(approve(profile, &self.request, self.lifetime, registry.revoked_before(cluster, addon)))
+    }
+}
+
+/// Reads and decides at once.
 ///
 /// # Errors
-/// The first rule that is broken. [`Refusal::is_final`] is false when the answer may change by waiting.
+/// Those of [`Claim::read`] and [`Claim::decide`].
 pub fn evaluate(rules: &SignerRules, submission: &Submission, registry: &Registry) -> Result<Approved, Refusal> {
-    let cluster = requester(rules, submission)?;
-    let request = CertificateRequest::from_pem(&submission.request)?;
-    let identity = subject_identity(rules, &cluster, request.subject())?;
-    let dns_names = rules.convention.dns_names(&identity.cluster, &identity.addon);
-    check_names(&request, &dns_names, &[])?;
-    check_request_usages(&request, "1.3.6.1.5.5.7.3.2")?;
-    if !rules.keys.contains(&request.key_kind()) {
-        return Err(Refusal::KeyNotAllowed(request.key_kind()));
-    }
-    registry.check(&identity.cluster, &identity.addon)?;
-    check_labels(submission, &identity)?;
-    check_usages(submission, "client auth")?;
-    let lifetime = lifetime(submission, rules.duration, rules.max_duration)?;
-    let revoked_before = registry.revoked_before(&identity.cluster, &identity.addon);
-    Ok(approve(Profile::Client { identity, dns_names }, &request, lifetime, revoked_before))
+    Claim::read(rules, submission)?.decide(registry)
 }
 
 /// Decides on a request for the gateway's own serving certificate.
@@ -191,13 +226,6 @@ pub fn evaluate_serving(rules: &ServingRules, submission: &Submission) -> Result
     check_usages(submission, "server auth")?;
     let lifetime = lifetime(submission, rules.duration, rules.duration)?;
     Ok(approve(Profile::Serving { dns_names, ip_addresses }, &request, lifetime, None))
-}
-
-/// Whom a request says it is from, by rules 1 and 2 alone: for looking up its registration, never for a decision.
-pub fn claimed_identity(rules: &SignerRules, submission: &Submission) -> Option<PeerIdentity> {
-    let cluster = requester(rules, submission).ok()?;
-    let request = CertificateRequest::from_pem(&submission.request).ok()?;
-    subject_identity(rules, &cluster, request.subject()).ok()
 }
 
 fn approve(

@@ -136,7 +136,7 @@ impl World {
             report: reporting,
         };
         let target = (client, AddOnApi::V1Alpha1);
-        let writer = Writer::new(target, Clock::default(), leading, Metrics::new(Arc::default()), inputs);
+        let writer = Writer::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
         let writer = tokio::spawn(async move { writer.keep().await.unwrap() });
         Self { server, signers, templates, report, all_again, announcer, _writer: writer }
     }

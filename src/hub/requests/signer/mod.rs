@@ -38,9 +38,9 @@ use addon_signer_core::ca::issuer::IssueError;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::KeyError;
-use addon_signer_core::policy::{self, Approved, Refusal, ServingRules};
+use addon_signer_core::policy::{self, Claim, Refusal, ServingRules};
 use addon_signer_core::rate::RateLimiter;
-use addon_signer_core::registry::{Registry, SharedRegistry};
+use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
@@ -170,17 +170,9 @@ impl Signer {
             return Ok(Requeue::requeue(WATCH_BEHIND));
         }
         let mode = Mode { approves: self.approves(), retention: self.shared.retention };
-        let action = plan::plan(csr, mode, now, || self.evaluate(csr));
-        let action = match action {
-            Action::Deny(Refusal::Registration(_)) | Action::Fail(Refusal::Registration(_)) => {
-                let fresh = self.fresh_registration(csr).await?;
-                match plan::plan(csr, mode, now, || self.evaluate_on(csr, fresh.as_ref())) {
-                    // The gateway goes by the watch, which is late: a certificate now would be refused there.
-                    Action::Issue { .. } | Action::AwaitApproval => Action::Wait,
-                    settled => settled,
-                }
-            }
-            other => other,
+        let action = match plan::settled(csr, mode, now) {
+            Some(action) => action,
+            None => self.decide(csr, mode).await?,
         };
         let acts = !matches!(action, Action::Rest | Action::AwaitApproval | Action::Wait);
         if acts && !self.leads() {
@@ -213,31 +205,30 @@ impl Signer {
         }
     }
 
-    fn evaluate(&self, csr: &CertificateSigningRequest) -> Result<Approved, Refusal> {
-        self.evaluate_on(csr, None)
-    }
-
-    /// Policy, on `fresh` registrations or on those of the watch.
-    fn evaluate_on(&self, csr: &CertificateSigningRequest, fresh: Option<&Registry>) -> Result<Approved, Refusal> {
+    /// Asks policy. Before a registration is the reason to refuse, the API server itself is asked, because the watch may be late;
+    /// its answer is for this request only, because the watch may have overtaken it.
+    async fn decide(&self, csr: &CertificateSigningRequest, mode: Mode) -> Result<Action, SignerError> {
         let submission = plan::submission(csr);
-        match &self.kind {
-            Kind::Client { config, .. } => {
-                let rules = &config.borrow().clone().rules;
-                let decide = |registry: &Registry| policy::evaluate(rules, &submission, registry);
-                fresh.map_or_else(|| self.shared.registry.read(decide), decide)
-            }
-            Kind::Serving(rules) => policy::evaluate_serving(rules, &submission),
+        let config = match &self.kind {
+            Kind::Client { config, .. } => config.borrow().clone(),
+            Kind::Serving(rules) => return Ok(plan::answer(csr, mode, policy::evaluate_serving(rules, &submission))),
+        };
+        let claim = match Claim::read(&config.rules, &submission) {
+            Ok(claim) => claim,
+            Err(refusal) => return Ok(plan::answer(csr, mode, Err(refusal))),
+        };
+        match self.shared.registry.read(|registry| claim.decide(registry)) {
+            Err(refusal) if refusal.is_final() => {}
+            verdict => return Ok(plan::answer(csr, mode, verdict)),
         }
-    }
-
-    /// Before a registration is the reason to refuse, the API server itself is asked: the watch may be late. Its answer is for
-    /// this request only, because the watch may have overtaken it.
-    async fn fresh_registration(&self, csr: &CertificateSigningRequest) -> Result<Option<Registry>, SignerError> {
-        let Kind::Client { config, .. } = &self.kind else { return Ok(None) };
-        let config = config.borrow().clone();
-        let Some(identity) = policy::claimed_identity(&config.rules, &plan::submission(csr)) else { return Ok(None) };
+        let identity = claim.identity();
         let (client, api) = (&self.shared.client, self.shared.addon_api);
-        Ok(Some(registry::look_up(client, api, &identity.cluster, &identity.addon).await?))
+        let fresh = registry::look_up(client, api, &identity.cluster, &identity.addon).await?;
+        Ok(match claim.decide(&fresh) {
+            // The gateway goes by the watch, which is late: a certificate now would be refused there.
+            Ok(_) => Action::Wait,
+            refused => plan::answer(csr, mode, refused),
+        })
     }
 
     /// One request never gets two certificates (invariant I13): one whose certificate came too late is refused, and may be made anew.

@@ -94,7 +94,7 @@ pub struct Peer {
     pub signer: Arc<SignerTrust>,
     /// The id of the authority that signed.
     pub issuer: String,
-    /// The serial number as [`Serial`](crate::ca::serial::Serial) writes it.
+    /// The serial number as [`Serial`] writes it.
     pub serial: String,
     /// The first second of the certificate.
     pub not_before: Timestamp,
