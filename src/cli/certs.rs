@@ -21,7 +21,7 @@ use crate::ledger::{Location, Reader, answer};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
-/// Look at every certificate that was issued, revoke those of an addon, check the ledger, move what is over out of it.
+/// List and revoke certificates, check the ledger, archive its oldest entries.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CertsCommand {
     /// List certificates, newest first unless they are asked for by a time.

@@ -84,7 +84,7 @@ enum Command {
     /// Look at certificate authorities and rotate them.
     #[command(subcommand)]
     Ca(ca::CaCommand),
-    /// Look at every certificate that was issued, revoke those of an addon, check the ledger, move what is over out of it.
+    /// List and revoke certificates, check the ledger, archive its oldest entries.
     #[command(subcommand)]
     Certs(certs::CertsCommand),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.

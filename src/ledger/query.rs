@@ -20,7 +20,7 @@ pub enum Standing {
     Recorded(State),
     /// Signed, not unpublished, and within its time.
     Valid,
-    /// Signed, and its time is over.
+    /// Signed, and expired.
     Expired,
 }
 

@@ -1,7 +1,7 @@
 //! `addon-signer certs revoke`: an annotation on the ManagedClusterAddOn, written with the caller's kubeconfig.
 //!
 //! The time is the API server's where it says it, because a person's laptop may be minutes off: too early a time would leave
-//! certificates alive, too late a one has new ones wait. It is the next full second: what began in this one is dead as well. A certificate
+//! certificates alive, too late a one has new ones wait. It is the next full second: what began in this one is revoked as well. A certificate
 //! that is issued after that begins at the revocation, not 5 minutes before it, and is good.
 
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ struct Revoked<'r> {
     cluster: &'r str,
     addon: &'r str,
     revoke_before: Timestamp,
-    /// What was dead already.
+    /// What was revoked already.
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked_before: Option<Timestamp>,
     /// Who asked, as the API server knows them; empty where it does not say.
@@ -88,13 +88,13 @@ pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
 
 fn words(cluster: &ClusterName, addon: &AddOnName, before: Timestamp) -> String {
     format!(
-        "Certificates of {addon} on {cluster} from before {before} are dead. A hub that runs ends their connections within 2 s.\n\
-         addon-signer-agent notices at the gateway, within some minutes, and enrols anew. With OCM's agent, delete the addon's \
-         client certificate Secret on {cluster}; it then asks for another.\n"
+        "Certificates of {addon} on {cluster} that begin before {before} are revoked. The gateway ends their connections within 2 s.\n\
+         addon-signer-agent notices it at the gateway within minutes and enrols again. With OCM's agent, delete the addon's \
+         client certificate Secret on {cluster}; the agent then asks for another.\n"
     )
 }
 
-/// RFC 3339; a part of a second is left to the later side, where more is dead.
+/// RFC 3339; a part of a second counts as a whole one, so that more is revoked.
 fn time(text: &str) -> Result<Timestamp, String> {
     let time = Timestamp::from_rfc3339_rounded_up(text);
     time.ok_or_else(|| "write a time such as 2026-11-20T12:00:00Z".to_owned())
@@ -157,7 +157,7 @@ enum Set {
     Less(Option<Timestamp>),
 }
 
-/// A later time stays: an earlier one would bring certificates back to life. Who names no time wants everything dead, and it is.
+/// A later time stays: with an earlier one some certificates would be good again. Without `--before` everything is revoked.
 fn standing(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
     // What cannot be read lets nobody in, and says no time that could be set back.
     match ocm::revocation(object).unwrap_or_default() {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_everything_up_to_the_end_of_this_second_is_dead() {
+    fn by_default_everything_up_to_the_end_of_this_second_is_revoked() {
         assert_eq!(moment(None, NOW).unwrap(), NOW.plus(Duration::from_secs(1)));
         assert_eq!(moment(Some(NOW.minus(Duration::from_secs(60))), NOW).unwrap(), NOW.minus(Duration::from_secs(60)));
         let future = moment(Some(NOW.plus(Duration::from_secs(2))), NOW).unwrap_err().to_string();

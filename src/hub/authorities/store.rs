@@ -87,11 +87,11 @@ fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {
 pub enum StoreError {
     /// The Secret was there and is gone, while certificates of its authorities may live.
     #[error(
-        "the Secret {0} is gone while certificates of its authorities may still be in use; restore it from a backup, or see README.md, \"Losing a CA\""
+        "the Secret {0} is gone while certificates of its authorities may still be in use; restore it from a backup, or see docs/runbooks/lost-ca.md"
     )]
     Missing(String),
     /// The Secret is there, and is not a line.
-    #[error("the Secret {secret} cannot be read: {cause}; restore it from a backup, or see README.md, \"Losing a CA\"")]
+    #[error("the Secret {secret} cannot be read: {cause}; restore it from a backup, or see docs/runbooks/lost-ca.md")]
     Unreadable {
         /// Its name.
         secret: String,

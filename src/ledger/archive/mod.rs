@@ -1,4 +1,4 @@
-//! Moves what is over and done with out of the ledger into a file, while its hub goes on.
+//! Moves the oldest entries, whose certificates have expired, from the ledger into a file, while its hub runs.
 //!
 //! The file is complete, on disk and read back before the first row is deleted. The deleting is done in steps, each one
 //! transaction that leaves the ledger whole: the index of certificates never has half of one, and the last row always stays,
@@ -50,7 +50,7 @@ pub struct Archived {
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// Certificates that are valid now would have to go.
-    #[error("{0} is in the future: only what is over can be archived")]
+    #[error("{0} is in the future; name a time in the past")]
     Future(Timestamp),
     /// The file is an archive, and the ledger knows.
     #[error("{} was archived completely before: rows {first} to {last}; name another file for what came after", file.display())]

@@ -1,4 +1,5 @@
-//! Which rows can go: the longest beginning of the ledger that is over and done with, in steps of which each leaves it whole.
+//! Which entries can be archived: the longest run from the first one on whose certificates have all expired, cut so that each step
+//! leaves a ledger that can be checked.
 
 use crate::ledger::connection::{Cells, Connection};
 use crate::ledger::view::State;

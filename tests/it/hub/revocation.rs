@@ -149,7 +149,7 @@ fn time(text: &str) -> Timestamp {
 }
 
 #[tokio::test]
-async fn what_was_issued_before_a_revocation_is_dead_and_what_comes_after_is_good() {
+async fn what_was_issued_before_a_revocation_is_revoked_and_what_comes_after_is_good() {
     let world = World::start().await;
     let carol = revoker(&world.hub, world.home.path()).await;
     let first = world.issue().await;
@@ -169,7 +169,7 @@ async fn what_was_issued_before_a_revocation_is_dead_and_what_comes_after_is_goo
     assert_eq!(again.code, 0, "{}", again.stderr);
     let later = world.annotation("addon-signer.io/revoke-before").await;
     assert!(
-        time(&later) > revoked && again.stdout.contains(&format!("from before {later} are dead")),
+        time(&later) > revoked && again.stdout.contains(&format!("that begin before {later} are revoked")),
         "{}",
         again.stdout
     );
@@ -232,7 +232,7 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
     assert!(condition(&csr, "Denied").is_none() && condition(&csr, "Revoked").is_none());
 }
 
-/// Decided before the revocation, and about to be signed when it comes: nobody gets a certificate that is dead.
+/// Decided before the revocation, and about to be signed when it comes: nobody gets a revoked certificate.
 #[tokio::test]
 async fn a_request_that_was_under_way_when_its_addon_was_revoked_is_decided_anew() {
     let world = World::start().await;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::agent_program::cargo;
 use imports::{circles, imports, sources};
 
 mod imports;
@@ -117,8 +118,7 @@ fn every_test_that_the_map_and_the_threat_model_name_exists() {
 /// The crates that a package is built from, its own name included.
 fn crates_of(package: &str, more: &[&str]) -> BTreeSet<String> {
     let arguments = ["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--package", package];
-    let cargo =
-        std::process::Command::new(env!("CARGO")).current_dir(root()).args(arguments).args(more).output().unwrap();
+    let cargo = std::process::Command::new(cargo()).current_dir(root()).args(arguments).args(more).output().unwrap();
     assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
     let tree = String::from_utf8(cargo.stdout).unwrap();
     tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()

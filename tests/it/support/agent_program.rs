@@ -1,5 +1,6 @@
 //! The agent's program, built by cargo: a test of another package cannot ask cargo for its path.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -9,7 +10,7 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     // With the tests, so that the features are those of `cargo test`, which has built it then.
     let arguments = ["build", "--locked", "--offline", "--quiet", "--bins", "--tests", "--profile", profile];
-    let built = Command::new(env!("CARGO"))
+    let built = Command::new(cargo())
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(arguments)
         .arg("--target-dir")
@@ -23,4 +24,9 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
 /// Where it is.
 pub(crate) fn agent_program() -> PathBuf {
     PROGRAM.clone()
+}
+
+/// The cargo that runs this test, so that it finds what it has built; another version would build everything anew.
+pub(crate) fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

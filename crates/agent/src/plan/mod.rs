@@ -49,7 +49,7 @@ impl Wanted {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// Nothing is stored.
-    #[error("there is none yet")]
+    #[error("no certificate is stored")]
     Missing,
     /// One of the three is absent or empty.
     #[error("{0} is missing or empty")]
@@ -75,7 +75,7 @@ pub enum Unusable {
     /// Made in the future, as this machine's clock has it.
     #[error("the certificate is valid from {0} only; check this machine's clock")]
     NotYetValid(Timestamp),
-    /// Its life is over.
+    /// It has expired.
     #[error("the certificate has expired at {0}")]
     Expired(Timestamp),
     /// The gateway says so: it cannot be seen on the certificate.

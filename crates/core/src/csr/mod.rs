@@ -2,7 +2,7 @@
 //!
 //! A [`CertificateRequest`] exists only if its bytes are one PEM block, nothing is left over at any level, every
 //! attribute and extension appears once, the key is one we know and is not weak, and the signature proves that the requester
-//! holds it. Whether the content may be signed is for `policy` to say.
+//! holds it. Whether the content may be signed, `policy` decides.
 
 use std::net::IpAddr;
 

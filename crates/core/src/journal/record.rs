@@ -154,15 +154,15 @@ pub enum Record {
         /// `registered`, `suspended`, `resumed`, `detached`.
         change: String,
     },
-    /// Certificates of an addon of a cluster are dead now, or are good again.
+    /// Certificates of an addon of a cluster are revoked, or are good again.
     Revocation {
         /// The cluster.
         cluster: String,
         /// The addon.
         addon: String,
-        /// Those that began before this time were dead already; empty when none was.
+        /// Those that begin before this time were revoked already; empty when none was.
         before: String,
-        /// Those that begin before this time are dead; empty when none is.
+        /// Those that begin before this time are revoked now; empty when none is.
         after: String,
     },
 }
@@ -270,7 +270,7 @@ impl Record {
     }
 }
 
-/// The later time has more dead certificates; none is before all of them.
+/// A later time revokes more certificates; no time revokes none.
 fn moved(before: &str, after: &str) -> &'static str {
     let (before, after) = (Timestamp::from_rfc3339(before), Timestamp::from_rfc3339(after));
     if before < after { "revoked" } else { "unrevoked" }

@@ -137,8 +137,8 @@ impl Approved {
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
-    /// The certificate must not begin before this time, because those that do are revoked. In the future, there is none to be
-    /// made yet.
+    /// The certificate must not begin before this time, because those that do are revoked. While it is in the future, no certificate
+    /// can be made.
     pub fn revoked_before(&self) -> Option<Timestamp> {
         self.revoked_before
     }

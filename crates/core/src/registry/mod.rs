@@ -40,7 +40,7 @@ pub enum AddOnFacts {
 pub struct AddOn {
     /// Whether it has standing.
     pub facts: AddOnFacts,
-    /// Which of its certificates are dead. Boxed, because hardly any addon has one.
+    /// Which of its certificates are revoked. Boxed, because few addons have one.
     pub revocation: Option<Box<Revocation>>,
 }
 

@@ -7,8 +7,8 @@ use crate::timestamp::Timestamp;
 /// Certificates of an addon on a cluster that count no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// A certificate that begins before this time is dead, and no certificate is made that does. What it says of its own beginning
-    /// decides, so that nobody has to know when it was signed: leaves are backdated, which errs on the dead side.
+    /// A certificate that begins before this time is revoked, and the hub makes none that does. `notBefore` decides, so that nobody
+    /// has to know when a certificate was signed: leaves are backdated, so more are revoked rather than fewer.
     pub before: Timestamp,
     /// Who asked, by their own word; empty where nobody says.
     pub by: String,
@@ -25,9 +25,9 @@ pub enum Standing {
     Suspended,
     /// It lost its standing: it was removed, or its cluster was, or is not accepted any more.
     Detached,
-    /// More of its certificates are dead than before.
+    /// More of its certificates are revoked than before.
     Revoked(Revocation),
-    /// Certificates that were dead are not any more: the time was set back, or taken away.
+    /// Revoked certificates are good again: the time was set back, or removed.
     Unrevoked(Option<Revocation>),
 }
 

@@ -123,7 +123,7 @@ impl Keeper {
         }
     }
 
-    /// After the bundle with the new anchor is what every new certificate comes with, the last certificate of before is known.
+    /// Once every new certificate comes with the new anchor, the end of the last certificate without it is known.
     async fn hold_next(&mut self) -> Result<(), KeeperError> {
         let Gate::Leaves(board) = &self.gate else { return Ok(()) };
         let ready = self.state.borrow().ready().cloned();

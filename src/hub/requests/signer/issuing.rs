@@ -71,7 +71,7 @@ impl Signer {
         if !self.leads() {
             return Ok(Requeue::requeue(SOON));
         }
-        // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a dead certificate until it is due.
+        // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a revoked certificate until it renews.
         if self.is_revoked(&profile, issued.not_before) {
             return self.give_up(csr, approve, issued.serial).await;
         }
@@ -150,7 +150,7 @@ impl Signer {
         }
     }
 
-    /// Signs what an intent of before says, if that is still what would be signed; otherwise that intent comes to nothing.
+    /// Signs what an earlier intent says, if the hub would sign the same now; otherwise abandons that intent.
     async fn go_on(
         &self,
         csr: &CertificateSigningRequest,
