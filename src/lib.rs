@@ -2,7 +2,7 @@
 //!
 //! # The map
 //!
-//! Arrows point down; the compiler keeps the crates apart, `tests/it/layers.rs` reads the imports for the rest.
+//! Arrows point down; the compiler keeps the crates apart, `tests/it/layers` reads the imports for the rest.
 //!
 //! ```text
 //! program   main  cli  app  demo             parse, wire, run; the only users of anyhow

@@ -15,6 +15,7 @@ use ring::rand::SystemRandom;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::hub::lease::{Leads, NotLeading};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
@@ -98,6 +99,9 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
+    /// Nothing was written.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
     /// Somebody else wrote in between: read again.
     #[error("{0} was changed by somebody else")]
     Conflict(String),
@@ -203,7 +207,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when somebody else began it meanwhile.
-    pub async fn create(&self, names: &LineNames, line: &Line, new_key: &[u8]) -> Result<StoredLine, StoreError> {
+    pub async fn create(
+        &self,
+        leads: &Leads,
+        names: &LineNames,
+        line: &Line,
+        new_key: &[u8],
+    ) -> Result<StoredLine, StoreError> {
         let secret = WipedSecret(Secret {
             metadata: ObjectMeta {
                 name: Some(names.secret.clone()),
@@ -214,6 +224,7 @@ impl Store {
             data: Some(data(line, &BTreeMap::new(), Some(new_key))?),
             ..Secret::default()
         });
+        leads.still()?;
         let written = self.secrets.create(&PostParams::default(), &secret.0).await;
         let written = written.map_err(|error| conflict_or(error, &names.secret))?;
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
@@ -225,6 +236,7 @@ impl Store {
     /// [`StoreError::Conflict`] when the Secret is not the one that was read: nothing was written.
     pub async fn replace(
         &self,
+        leads: &Leads,
         names: &LineNames,
         stored: &StoredLine,
         line: &Line,
@@ -238,6 +250,7 @@ impl Store {
             data: Some(data(line, before.data.as_ref().unwrap_or(&empty), new_key)?),
             ..Secret::default()
         });
+        leads.still()?;
         let written = self.secrets.replace(&names.secret, &PostParams::default(), &secret.0).await;
         let written = written.map_err(|error| conflict_or(error, &names.secret))?;
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
@@ -247,7 +260,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when somebody else wrote it meanwhile, [`StoreError::Api`]; the next round tries again.
-    pub async fn publish(&self, names: &LineNames, bundle: &Bundle, status: Option<String>) -> Result<(), StoreError> {
+    pub async fn publish(
+        &self,
+        leads: &Leads,
+        names: &LineNames,
+        bundle: &Bundle,
+        status: Option<String>,
+    ) -> Result<(), StoreError> {
         let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
         data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
         let Some(mut map) = self.config_maps.get_opt(&names.config_map).await? else {
@@ -257,11 +276,13 @@ impl Store {
                 ..ObjectMeta::default()
             };
             let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+            leads.still()?;
             let created = self.config_maps.create(&PostParams::default(), &map).await;
             return created.map(|_| ()).map_err(|error| conflict_or(error, &names.config_map));
         };
         if map.data.as_ref() != Some(&data) {
             map.data = Some(data);
+            leads.still()?;
             let replaced = self.config_maps.replace(&names.config_map, &PostParams::default(), &map).await;
             replaced.map_err(|error| conflict_or(error, &names.config_map))?;
         }

@@ -1,8 +1,8 @@
 //! The Lease `addon-signer` in the hub's namespace: one hub leads, the others wait (coordination.k8s.io/v1).
 //!
 //! Each change of holder has a larger **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was frozen may
-//! wake up after another has taken over. So whoever takes a step asks [`Leading::epoch`] right before it, which looks at a
-//! deadline on our own monotonic clock as well, and every write carries the `resourceVersion` of what was read.
+//! wake up after another has taken over. So whoever writes is given a [`Leads`] and asks it right before each write: it looks at a
+//! deadline on our own monotonic clock as well. And every write carries the `resourceVersion` of what was read.
 
 mod holder;
 mod step;
@@ -74,6 +74,30 @@ pub struct Announcer(watch::Sender<Held>);
 #[derive(Debug, Clone)]
 pub struct Leading(watch::Receiver<Held>);
 
+/// That this hub leads: whoever writes what must be one hub's alone is given it. Only [`Leading::leads`] makes one.
+///
+/// Time passes between a decision and its write, so the writer asks [`Self::still`] right before each write.
+#[derive(Debug, Clone)]
+pub struct Leads {
+    leading: Leading,
+    epoch: u32,
+}
+
+/// This hub does not lead, or cannot tell whether it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this hub does not lead, or cannot tell whether it does")]
+pub struct NotLeading;
+
+impl Leads {
+    /// Whether this hub leads for certain at this moment, and has led since.
+    ///
+    /// # Errors
+    /// [`NotLeading`], also in a hub that was frozen and has not noticed yet.
+    pub fn still(&self) -> Result<(), NotLeading> {
+        if self.leading.epoch() == Some(self.epoch) { Ok(()) } else { Err(NotLeading) }
+    }
+}
+
 /// A pair of both, which begins as waiting.
 pub fn channel() -> (Announcer, Leading) {
     let held = Held { leadership: Leadership::Waiting("not read yet".to_owned()), until: Instant::now() };
@@ -108,7 +132,16 @@ impl Announcer {
 }
 
 impl Leading {
-    /// The epoch, if this hub leads for certain at this moment: asked right before every step that must be one hub's alone.
+    /// The evidence that whoever writes needs, if this hub leads for certain at this moment.
+    ///
+    /// # Errors
+    /// [`NotLeading`].
+    pub fn leads(&self) -> Result<Leads, NotLeading> {
+        let epoch = self.epoch().ok_or(NotLeading)?;
+        Ok(Leads { leading: self.clone(), epoch })
+    }
+
+    /// The epoch, if this hub leads for certain at this moment.
     ///
     /// A hub that was frozen gets `None` before it has even noticed.
     pub fn epoch(&self) -> Option<u32> {
@@ -170,11 +203,24 @@ mod tests {
     fn a_leader_that_was_frozen_does_not_act_when_it_wakes_up() {
         let (announcer, leading) = channel();
         assert_eq!(leading.epoch(), None);
+        assert_eq!(leading.leads().err(), Some(NotLeading));
         announcer.lead(7, Instant::now() + Duration::from_secs(3_600));
         assert_eq!(leading.epoch(), Some(7));
+        let leads = leading.leads().unwrap();
+        assert_eq!(leads.still(), Ok(()));
         announcer.lead(7, Instant::now());
         assert_eq!(leading.leadership(), Leadership::Leader { epoch: 7 }, "nobody has said otherwise yet");
-        assert_eq!(leading.epoch(), None);
+        assert_eq!((leading.epoch(), leads.still()), (None, Err(NotLeading)));
+    }
+
+    #[test]
+    fn evidence_of_an_earlier_epoch_is_worth_nothing() {
+        let (announcer, leading) = channel();
+        let until = Instant::now() + Duration::from_secs(3_600);
+        announcer.lead(7, until);
+        let leads = leading.leads().unwrap();
+        announcer.lead(9, until);
+        assert_eq!((leading.epoch(), leads.still()), (Some(9), Err(NotLeading)));
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
-use crate::hub::lease::Leading;
+use crate::hub::lease::{Leading, Leads, NotLeading};
 use crate::ledger::{Health, Ledger, LedgerError, Location};
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::head::{Head, HeadError};
@@ -56,8 +56,8 @@ enum HeadsError {
     Head(#[from] HeadError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    #[error("whether this hub still leads is not known")]
-    NotLeading,
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
 }
 
 /// Signs and publishes heads.
@@ -120,16 +120,19 @@ impl Heads {
             self.compare(&last, id, data).await?;
         }
         data.insert(HEAD.to_owned(), head.json());
-        if self.leading.epoch().is_none() {
-            return Err(HeadsError::NotLeading);
-        }
-        if missing {
-            self.config_maps.create(&PostParams::default(), &map).await?;
-        } else {
-            self.config_maps.replace(LEDGER_OBJECT, &PostParams::default(), &map).await?;
-        }
+        self.write(&self.leading.leads()?, &map, missing).await?;
         *checked = true;
         Ok(tip.seq)
+    }
+
+    async fn write(&self, leads: &Leads, map: &ConfigMap, missing: bool) -> Result<(), HeadsError> {
+        leads.still()?;
+        if missing {
+            self.config_maps.create(&PostParams::default(), map).await?;
+        } else {
+            self.config_maps.replace(LEDGER_OBJECT, &PostParams::default(), map).await?;
+        }
+        Ok(())
     }
 
     /// The head that was published last must be borne out by the ledger that was opened. If it is not, it is kept as evidence.
@@ -158,18 +161,21 @@ impl Heads {
             return key.filter(|key| key.kind() == KeyKind::Ed25519).ok_or(HeadsError::Secret);
         }
         let (key, pkcs8) = PrivateKey::generate(KeyKind::Ed25519, &rng)?;
-        if self.leading.epoch().is_none() {
-            return Err(HeadsError::NotLeading);
-        }
+        self.store_key(&self.leading.leads()?, &pkcs8).await?;
+        Ok(key)
+    }
+
+    async fn store_key(&self, leads: &Leads, pkcs8: &[u8]) -> Result<(), HeadsError> {
         let secret = Secret {
             metadata: metadata(),
             type_: Some(SECRET_TYPE.to_owned()),
             data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(pkcs8.to_vec()))])),
             ..Secret::default()
         };
+        leads.still()?;
         self.secrets.create(&PostParams::default(), &secret).await?;
         info!(secret = LEDGER_OBJECT, "Made a key that vouches for the ledger");
-        Ok(key)
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use tracing::warn;
 use super::wanted::trim;
 use crate::api::ocm::AddOnApi;
 use crate::api::registrations::FIELD_MANAGER;
+use crate::hub::lease::Leads;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
@@ -56,6 +57,8 @@ pub(super) enum Failure {
     Gone,
     /// Somebody else has changed it since it was read, as happens every day.
     Conflict,
+    /// Another hub may lead.
+    NotLeading,
     /// Anything else, in one sentence.
     Other(String),
 }
@@ -79,7 +82,17 @@ pub(super) async fn read(target: Target, key: AddOnKey) -> Done {
 }
 
 /// With resourceVersion: lists are replaced whole, so a write on an old view must fail.
-pub(super) async fn write(target: Target, key: AddOnKey, patch: Patch, version: Option<String>, status: Value) -> Done {
+pub(super) async fn write(
+    leads: Leads,
+    target: Target,
+    key: AddOnKey,
+    patch: Patch,
+    version: Option<String>,
+    status: Value,
+) -> Done {
+    if leads.still().is_err() {
+        return Done::Wrote(key, patch, Err(Failure::NotLeading));
+    }
     let body = json!({ "metadata": { "resourceVersion": version }, "status": status });
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let change = Change::Merge(&body);

@@ -8,6 +8,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
+use crate::hub::lease::{Leads, NotLeading};
 use crate::hub::requests::plan::WAITS;
 use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
@@ -21,15 +22,27 @@ pub enum Verdict {
     Failed,
 }
 
-/// Writes answers with the hub's account.
-pub struct Answers {
-    api: Api<CertificateSigningRequest>,
+/// Why an answer was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// Another hub may lead.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
 }
 
-impl Answers {
+/// Writes answers with the hub's account, while this hub leads.
+pub struct Answers<'l> {
+    api: Api<CertificateSigningRequest>,
+    leads: &'l Leads,
+}
+
+impl<'l> Answers<'l> {
     /// Requests are cluster-scoped.
-    pub fn new(client: Client) -> Self {
-        Self { api: Api::all(client) }
+    pub fn new(client: Client, leads: &'l Leads) -> Self {
+        Self { api: Api::all(client), leads }
     }
 
     /// Approves; returns the object that the certificate is then written on.
@@ -40,7 +53,7 @@ impl Answers {
         &self,
         csr: &CertificateSigningRequest,
         signer: &str,
-    ) -> Result<CertificateSigningRequest, kube::Error> {
+    ) -> Result<CertificateSigningRequest, AnswerError> {
         let sentence = format!("The request follows the rules of the AddOnSigner {signer}.");
         self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
     }
@@ -55,7 +68,7 @@ impl Answers {
         verdict: Verdict,
         reason: &str,
         sentence: &str,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), AnswerError> {
         let (kind, subresource) = match verdict {
             Verdict::Denied => ("Denied", "approval"),
             Verdict::Failed => ("Failed", "status"),
@@ -73,7 +86,7 @@ impl Answers {
         kind: &str,
         reason: &str,
         sentence: &str,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), AnswerError> {
         self.write(with_condition(csr, kind, reason, sentence), "status").await.map(|_| ())
     }
 
@@ -86,7 +99,7 @@ impl Answers {
         csr: &CertificateSigningRequest,
         issued: &Issued,
         trust_bundle: &str,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), AnswerError> {
         let mut csr = csr.clone();
         let annotations = csr.metadata.annotations.get_or_insert_with(BTreeMap::new);
         annotations.insert(ANNOTATION_TRUST_BUNDLE.to_owned(), trust_bundle.to_owned());
@@ -102,14 +115,15 @@ impl Answers {
     ///
     /// # Errors
     /// The API server's.
-    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), kube::Error> {
+    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), AnswerError> {
         let preconditions =
             Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        self.leads.still()?;
         match self.api.delete(&csr.name_any(), &params).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -138,8 +152,9 @@ impl Answers {
         &self,
         csr: CertificateSigningRequest,
         subresource: &str,
-    ) -> Result<CertificateSigningRequest, kube::Error> {
-        self.api.replace_subresource(subresource, &csr.name_any(), &PostParams::default(), &csr).await
+    ) -> Result<CertificateSigningRequest, AnswerError> {
+        self.leads.still()?;
+        Ok(self.api.replace_subresource(subresource, &csr.name_any(), &PostParams::default(), &csr).await?)
     }
 }
 

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
-use crate::hub::lease::Leading;
+use crate::hub::lease::{Leading, Leads};
 use crate::hub::requests::plan::{has_condition, is_issued};
 use crate::ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
 use addon_signer_core::ca::serial::Serial;
@@ -83,19 +83,17 @@ impl Sweep {
             let Some(last) = rows.last() else { return Ok(()) };
             after = last.seq;
             for row in &rows {
-                if self.leading.epoch().is_none() {
-                    return Ok(());
-                }
-                self.settle(row).await?;
+                let Ok(leads) = self.leading.leads() else { return Ok(()) };
+                self.settle(&leads, row).await?;
             }
         }
     }
 
-    async fn settle(&self, row: &OpenRow) -> Result<(), SweepError> {
+    async fn settle(&self, leads: &Leads, row: &OpenRow) -> Result<(), SweepError> {
         // From here on the signer does not touch it, and what it wrote before comes before what is written here.
         let Some(_claim) = self.ledger.claim(&row.uid) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
-        if self.leading.epoch().is_none() {
+        if leads.still().is_err() {
             return Ok(());
         }
         match judge(row, request.as_ref()) {

@@ -294,9 +294,7 @@ impl Supervisor {
     }
 
     async fn report(&mut self, name: &str) {
-        if self.links.leading.epoch().is_none() {
-            return; // written when this hub leads again
-        }
+        let Ok(leads) = self.links.leading.leads() else { return }; // written when this hub leads again
         let Some(object) = self.objects.get(name) else { return };
         let (validity, line) = match self.served.get(name) {
             Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),
@@ -306,7 +304,7 @@ impl Supervisor {
         let registered = self.registered(name);
         let status = status::wanted(object, &validity, &line, &serving, registered, self.links.clock.now());
         let unregistered = status::unregistered(object.status.as_ref(), &status).cloned();
-        if let Err(error) = status::write(&self.api, object, &status).await {
+        if let Err(error) = status::write(&leads, &self.api, object, &status).await {
             // The next change or the watch's next list writes it.
             warn!(signer = name, %error, "Writing the status of an AddOnSigner");
             return;

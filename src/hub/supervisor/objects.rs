@@ -74,7 +74,11 @@ impl Supervisor {
                 }
                 warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
                 let now = self.links.clock.now();
-                if let Err(error) = status::write_undecodable(&self.api, &name, &error.error, now).await {
+                let Ok(leads) = self.links.leading.leads() else {
+                    self.undecodable.remove(&name); // said when it is seen again
+                    return None;
+                };
+                if let Err(error) = status::write_undecodable(&leads, &self.api, &name, &error.error, now).await {
                     warn!(signer = name, %error, "Writing the status of an AddOnSigner");
                 }
                 None

@@ -12,6 +12,7 @@ use crate::api::status::{
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::hub::authorities::report::{authorities, rotation, time};
 use crate::hub::authorities::state::LineState;
+use crate::hub::lease::Leads;
 use crate::hub::registrations::report::Told;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -133,16 +134,17 @@ pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSign
     was.is_none_or(|was| was.reason != now.reason).then_some(now)
 }
 
-/// Writes the status if it differs from what the object has.
+/// Writes the status if it differs from what the object has and this hub still leads.
 ///
 /// # Errors
 /// The API server's; the next change or round tries again.
 pub async fn write(
+    leads: &Leads,
     api: &Api<AddOnSigner>,
     signer: &AddOnSigner,
     status: &AddOnSignerStatus,
 ) -> Result<(), kube::Error> {
-    if signer.status.as_ref() == Some(status) {
+    if signer.status.as_ref() == Some(status) || leads.still().is_err() {
         return Ok(());
     }
     let name = signer.metadata.name.as_deref().unwrap_or_default();
@@ -166,11 +168,15 @@ pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
 /// # Errors
 /// The API server's.
 pub async fn write_undecodable(
+    leads: &Leads,
     api: &Api<AddOnSigner>,
     name: &str,
     cause: &str,
     now: Timestamp,
 ) -> Result<(), kube::Error> {
+    if leads.still().is_err() {
+        return Ok(());
+    }
     let message = format!("The object cannot be read: {cause}.");
     let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
     let body = json!({ "status": { "conditions": [ready] } });

@@ -18,7 +18,7 @@ use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::authorities::store::{LineNames, Store, StoreError};
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::lease::Leading;
+use crate::hub::lease::{Leading, NotLeading};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
 use addon_signer_core::ca::authority::AuthorityError;
@@ -63,8 +63,8 @@ pub struct Reserve {
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
     /// Another hub may lead.
-    #[error("whether this hub still leads is not known")]
-    NotLeading,
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
     /// A step that was taken could not be recorded; it has no effect before it is.
     #[error("a step of the authorities could not be recorded: {0}")]
     Ledger(#[from] LedgerError),
@@ -142,7 +142,7 @@ impl Keeper {
     async fn round(&mut self) -> Duration {
         match self.advance().await {
             Ok(()) => ROUND,
-            Err(KeeperError::NotLeading) => SOON,
+            Err(KeeperError::NotLeading(_) | KeeperError::Store(StoreError::NotLeading(_))) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
                 info!(object, "The authorities were changed by somebody else; reading them again");
                 Duration::from_millis(100)
@@ -179,10 +179,11 @@ impl Keeper {
 
     /// The gateway's line has no AddOnSigner whose status could say it.
     async fn report_problem(&self, problem: &str) {
-        if matches!(self.gate, Gate::Gateway { .. }) || self.leads().is_err() {
+        if matches!(self.gate, Gate::Gateway { .. }) {
             return;
         }
-        if let Err(error) = report::write_problem(&self.store.config_maps(), problem).await {
+        let Ok(leads) = self.leading.leads() else { return };
+        if let Err(error) = report::write_problem(&leads, &self.store.config_maps(), problem).await {
             // The log has said it; the next round tries again.
             warn!(error = explain(&error), "Writing the report of the gateway's authorities");
         }
@@ -217,11 +218,6 @@ impl Keeper {
         self.settle(stored, Step::Rest).await
     }
 
-    /// Asked right before every write of the line.
-    fn leads(&self) -> Result<(), KeeperError> {
-        self.leading.epoch().map(|_| ()).ok_or(KeeperError::NotLeading)
-    }
-
     async fn reserve(&self, reserve: Reserve) {
         let persisted = match self.persist_reservation(&reserve).await {
             Ok(persisted) => persisted,
@@ -246,8 +242,8 @@ impl Keeper {
         let now = self.clock.now();
         let ahead = now.until(reserve.until) / RESERVE_AHEAD;
         let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
-        self.leads()?;
-        let stored = self.store.replace(&self.names, &ready.stored, &line, None).await?;
+        let leads = self.leading.leads()?;
+        let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         let (bundle, waiting) = (ready.bundle.clone(), ready.waiting.clone());
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         Ok(true)

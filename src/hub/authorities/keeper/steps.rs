@@ -24,8 +24,8 @@ impl Keeper {
         let (authority, pkcs8) = self.make(plan, now)?;
         let id = authority.id().to_owned();
         let line = Line::default().begin(authority, now);
-        self.leads()?;
-        let stored = self.store.create(&self.names, &line, &pkcs8).await?;
+        let leads = self.leading.leads()?;
+        let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
         self.unrecorded = Some(String::new());
         self.audit.authority(self.names.line(), &id, "created");
         Ok(stored)
@@ -58,9 +58,9 @@ impl Keeper {
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
-        self.leads()?;
+        let leads = self.leading.leads()?;
         let handled = stored.line.handled_request().map(str::to_owned);
-        let stored = self.store.replace(&self.names, &stored, &line, new_key).await?;
+        let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
         let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
         // `ca rotate` writes the time and the user; others write what they like.
         let asked = asked.split_once(' ').map_or(asked, |(_, user)| user);
@@ -90,9 +90,9 @@ impl Keeper {
             Gate::Leaves(_) => Some(report::render(&stored.line, waiting.clone())?),
             Gate::Gateway { .. } => None,
         };
-        self.leads()?;
+        let leads = self.leading.leads()?;
         self.record_steps(&stored.line).await?;
-        self.store.publish(&self.names, &bundle, report).await?;
+        self.store.publish(&leads, &self.names, &bundle, report).await?;
         self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
@@ -135,8 +135,8 @@ impl Keeper {
         let Ok(last) = board.last_leaf() else { return Ok(()) };
         let until = last.unwrap_or_else(|| self.clock.now());
         let line = ready.line().clone().hold_next_until(until);
-        self.leads()?;
-        self.store.replace(&self.names, &ready.stored, &line, None).await?;
+        let leads = self.leading.leads()?;
+        self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }
 }

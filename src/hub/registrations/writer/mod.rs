@@ -23,7 +23,7 @@ use crate::api::addon_template::template_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{is_left, say_left};
 use crate::hub::backoff::doubled;
-use crate::hub::lease::Leading;
+use crate::hub::lease::{Leading, Leads};
 use crate::telemetry::Metrics;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_platform::clock::Clock;
@@ -187,7 +187,7 @@ impl Writer {
     /// Looks at all addons, if that is due and something can be done about them.
     fn list(&mut self) {
         let is_time = self.list_due && self.listed.is_none() && self.now() >= self.next_list;
-        if is_time && self.known().is_some() && self.leading.epoch().is_some() {
+        if is_time && self.known().is_some() && self.leading.leads().is_ok() {
             (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), self.now() + LIST_PAUSE);
             self.tasks.spawn(work::list(self.target.clone(), self.inputs.seen.0.clone()));
         }
@@ -229,13 +229,20 @@ impl Writer {
             *again = true;
             return;
         }
-        match self.known().filter(|_| self.leading.epoch().is_some()) {
-            Some((signers, templated)) => self.decide(&key, object, &signers, &templated),
-            None => self.list_due = true,
+        match (self.known(), self.leading.leads()) {
+            (Some((signers, templated)), Ok(leads)) => self.decide(&leads, &key, object, &signers, &templated),
+            _ => self.list_due = true,
         }
     }
 
-    fn decide(&mut self, key: &AddOnKey, object: &DynamicObject, signers: &Signers, templated: &TemplatedAddOns) {
+    fn decide(
+        &mut self,
+        leads: &Leads,
+        key: &AddOnKey,
+        object: &DynamicObject,
+        signers: &Signers,
+        templated: &TemplatedAddOns,
+    ) {
         let now = self.clock.now();
         let wanted = wanted_status(object, self.target.api, signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
@@ -256,7 +263,7 @@ impl Writer {
         }
         self.at_work.insert(key.clone(), false);
         let version = object.metadata.resource_version.clone();
-        self.tasks.spawn(work::write(self.target.clone(), key.clone(), patch, version, status));
+        self.tasks.spawn(work::write(leads.clone(), self.target.clone(), key.clone(), patch, version, status));
     }
 
     /// What was due is read first: what was seen of it may be old.
@@ -312,6 +319,7 @@ impl Writer {
         let (error, is_news) = match failure {
             Failure::Other(error) => (error, !std::mem::replace(&mut self.warned, true)),
             Failure::Gone | Failure::Conflict => ("somebody else has changed it".to_owned(), false),
+            Failure::NotLeading => ("this hub does not lead".to_owned(), false),
         };
         if is_news {
             warn!(error, %cluster, %addon, "Writing an addon's registrations; trying again");

@@ -12,6 +12,7 @@ use tracing::{debug, error, warn};
 
 use super::{RETRY, Signer, SignerError};
 use crate::hub::backoff::doubled;
+use crate::hub::lease::Leads;
 use crate::hub::requests::plan::{self, RECORD_UNUSABLE};
 use addon_signer_core::ca::issuer::RecordFault;
 use addon_signer_core::timestamp::Timestamp;
@@ -63,6 +64,7 @@ impl Signer {
     /// Says so on the request, once, and lets it wait.
     pub(super) async fn hold(
         &self,
+        leads: &Leads,
         csr: &CertificateSigningRequest,
         unusable: &Unusable,
         now: Timestamp,
@@ -74,7 +76,7 @@ impl Signer {
             debug!(csr = csr.name_any(), ?pause, "A request still cannot be worked on");
         }
         if !plan::has_condition(csr, RECORD_UNUSABLE) {
-            let (answers, reason, sentence) = (self.answers(), "LedgerRowUnusable", sentence(unusable));
+            let (answers, reason, sentence) = (self.answers(leads), "LedgerRowUnusable", sentence(unusable));
             answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence).await?;
             self.shared.metrics.held(&self.name());
             if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {

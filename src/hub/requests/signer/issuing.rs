@@ -16,6 +16,7 @@ use super::{Kind, SOON, Signer, SignerError};
 use crate::audit::Grant;
 use crate::hub::authorities::keeper::Reserve;
 use crate::hub::authorities::state::ReadyLine;
+use crate::hub::lease::Leads;
 use crate::ledger::{Existing, Intended};
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::ca::issuer::{Issued, Prepared, RecordFault};
@@ -43,6 +44,7 @@ enum Outcome {
 impl Signer {
     pub(super) async fn issue(
         &self,
+        leads: &Leads,
         csr: &CertificateSigningRequest,
         approved: Approved,
         approve: bool,
@@ -53,29 +55,26 @@ impl Signer {
             return Ok(Requeue::requeue(SOON));
         };
         if let Some(until) = approved.revoked_before().filter(|until| now < *until) {
-            return self.say_revoked(csr, until).await;
+            return self.say_revoked(leads, csr, until).await;
         }
         let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
         let profile = approved.profile().clone();
-        let issued = match self.obtain(csr, approved, &signing, now).await {
+        let issued = match self.obtain(leads, csr, approved, &signing, now).await {
             Ok(Outcome::Signed(issued)) => issued,
-            Ok(Outcome::Limited(pause)) => return self.say_limited(csr, pause).await,
+            Ok(Outcome::Limited(pause)) => return self.say_limited(leads, csr, pause).await,
             Ok(Outcome::NotYet) => return Ok(Requeue::requeue(SOON)),
-            Ok(Outcome::Outdated(serial)) => return self.give_up(csr, approve, serial).await,
-            Err(SignerError::Row(unusable)) => return self.hold(csr, &unusable, now).await,
+            Ok(Outcome::Outdated(serial)) => return self.give_up(leads, csr, approve, serial).await,
+            Err(SignerError::Row(unusable)) => return self.hold(leads, csr, &unusable, now).await,
             Err(error) => return Err(error),
         };
         // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
         // waits for this certificate (invariant I5).
         let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
-        if !self.leads() {
-            return Ok(Requeue::requeue(SOON));
-        }
         // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a revoked certificate until it renews.
         if self.is_revoked(&profile, issued.not_before) {
-            return self.give_up(csr, approve, issued.serial).await;
+            return self.give_up(leads, csr, approve, issued.serial).await;
         }
-        let answers = self.answers();
+        let answers = self.answers(leads);
         let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
         answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
         self.unconfirmed.mark_published(csr);
@@ -108,6 +107,7 @@ impl Signer {
     /// The one certificate of this request: the one that was signed before, or a new one.
     async fn obtain(
         &self,
+        leads: &Leads,
         csr: &CertificateSigningRequest,
         approved: Approved,
         signing: &Signing,
@@ -123,9 +123,7 @@ impl Signer {
         if !self.reserved(&signing.ready, prepared.not_after()).await {
             return Ok(Outcome::NotYet);
         }
-        if !self.leads() {
-            return Ok(Outcome::NotYet);
-        }
+        leads.still()?;
         // Last, so that a request that waits for the hub does not use up what its identity may have.
         if let Err(pause) = self.take_token(&profile, now) {
             return Ok(Outcome::Limited(pause));
@@ -135,10 +133,10 @@ impl Signer {
             self.give_token_back(&profile);
         }
         match intended? {
-            Intended::Recorded => self.sign(csr, prepared, signing, now).await,
+            Intended::Recorded => self.sign(leads, csr, prepared, signing, now).await,
             Intended::Existing(Existing::Intent { row, issuer, serial, prepared, tbs }) => {
                 let serial = Serial::from_hex(&serial).ok_or_else(|| unusable(csr, row, RecordFault::Serial))?;
-                self.go_on(csr, approved, signing, (issuer, serial, prepared, tbs), now).await
+                self.go_on(leads, csr, approved, signing, (issuer, serial, prepared, tbs), now).await
             }
             Intended::Existing(Existing::Signed { row, issuer, serial, certificate }) => {
                 let serial = Serial::from_hex(&serial).ok_or_else(|| unusable(csr, row, RecordFault::Serial))?;
@@ -153,6 +151,7 @@ impl Signer {
     /// Signs what an earlier intent says, if the hub would sign the same now; otherwise abandons that intent.
     async fn go_on(
         &self,
+        leads: &Leads,
         csr: &CertificateSigningRequest,
         approved: Approved,
         signing: &Signing,
@@ -167,7 +166,7 @@ impl Signer {
         let again = again.filter(|again| at.until(now) <= now.until(again.not_after()));
         match again {
             Some(prepared) if !self.reserved(&signing.ready, prepared.not_after()).await => Ok(Outcome::NotYet),
-            Some(prepared) => self.sign(csr, prepared, signing, now).await,
+            Some(prepared) => self.sign(leads, csr, prepared, signing, now).await,
             None => {
                 let reason = "It was not signed before the authority, the rules or the time changed, or certificates were revoked.".to_owned();
                 let (uid, serial) = (csr.metadata.uid.clone().unwrap_or_default(), serial.to_string());
@@ -180,15 +179,17 @@ impl Signer {
     /// Signs, checks, and makes the certificate durable before anybody can have it.
     async fn sign(
         &self,
+        leads: &Leads,
         csr: &CertificateSigningRequest,
         prepared: Prepared,
         signing: &Signing,
         now: Timestamp,
     ) -> Result<Outcome, SignerError> {
         // What was revoked meanwhile is not worth a signature: the intent is abandoned the next time.
-        if !self.leads() || self.is_revoked(prepared.profile(), prepared.not_before()) {
+        if self.is_revoked(prepared.profile(), prepared.not_before()) {
             return Ok(Outcome::NotYet);
         }
+        leads.still()?;
         let issued = signing.ready.stored.issuer.sign(prepared, &signing.published, now, &SystemRandom::new())?;
         let signed = Record::Signed {
             uid: csr.metadata.uid.clone().unwrap_or_default(),

@@ -27,9 +27,9 @@ use crate::audit::Audit;
 use crate::hub::authorities::keeper::Reserve;
 use crate::hub::authorities::state::LineState;
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::lease::Leading;
+use crate::hub::lease::{Leading, Leads, NotLeading};
 use crate::hub::registrations::registry;
-use crate::hub::requests::answers::{Answers, Verdict};
+use crate::hub::requests::answers::{AnswerError, Answers, Verdict};
 use crate::hub::requests::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::hub::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::ledger::{Ledger, LedgerError};
@@ -130,6 +130,18 @@ pub enum SignerError {
     /// What the ledger has of this request cannot be used.
     #[error(transparent)]
     Row(#[from] Unusable),
+    /// Another hub may lead.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+}
+
+impl From<AnswerError> for SignerError {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::NotLeading(error) => error.into(),
+            AnswerError::Api(error) => error.into(),
+        }
+    }
 }
 
 /// Runs one signer until its watch ends.
@@ -174,10 +186,6 @@ impl Signer {
             Some(action) => action,
             None => self.decide(csr, mode).await?,
         };
-        let acts = !matches!(action, Action::Rest | Action::AwaitApproval | Action::Wait);
-        if acts && !self.leads() {
-            return Ok(Requeue::requeue(SOON));
-        }
         match action {
             Action::Rest => {
                 self.unconfirmed.forget(csr);
@@ -185,17 +193,33 @@ impl Signer {
             }
             Action::AwaitApproval => Ok(Requeue::await_change()),
             Action::Wait => Ok(Requeue::requeue(SOON)),
-            Action::DeleteAfter(Duration::ZERO) => self.delete(csr).await,
-            Action::DeleteAfter(pause) => Ok(Requeue::requeue(pause)),
-            Action::Deny(refusal) => self.refuse(csr, Verdict::Denied, &refusal).await,
-            Action::Fail(refusal) => self.refuse(csr, Verdict::Failed, &refusal).await,
-            Action::Issue { approved, approve } => self.issue(csr, approved, approve, now).await,
+            action => match self.shared.leading.leads() {
+                Ok(leads) => self.act(&leads, csr, action, now).await,
+                Err(NotLeading) => Ok(Requeue::requeue(SOON)),
+            },
         }
     }
 
-    /// Asked again right before what must be one hub's alone: time passes while a request is worked on.
-    fn leads(&self) -> bool {
-        self.shared.leading.epoch().is_some()
+    /// Does what is one hub's alone.
+    async fn act(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        action: Action,
+        now: Timestamp,
+    ) -> Result<Requeue, SignerError> {
+        let done = match action {
+            Action::DeleteAfter(Duration::ZERO) => self.delete(leads, csr).await,
+            Action::DeleteAfter(pause) => Ok(Requeue::requeue(pause)),
+            Action::Deny(refusal) => self.refuse(leads, csr, Verdict::Denied, &refusal).await,
+            Action::Fail(refusal) => self.refuse(leads, csr, Verdict::Failed, &refusal).await,
+            Action::Issue { approved, approve } => self.issue(leads, csr, approved, approve, now).await,
+            Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Requeue::await_change()),
+        };
+        match done {
+            Err(SignerError::NotLeading(_)) => Ok(Requeue::requeue(SOON)),
+            done => done,
+        }
     }
 
     fn approves(&self) -> bool {
@@ -234,6 +258,7 @@ impl Signer {
     /// One request never gets two certificates (invariant I13): one whose certificate came too late is refused, and may be made anew.
     async fn give_up(
         &self,
+        leads: &Leads,
         csr: &CertificateSigningRequest,
         approve: bool,
         serial: Serial,
@@ -241,17 +266,22 @@ impl Signer {
         let sentence = "The certificate that was signed for this request is not accepted any more: it could not be handed \
                         over in time. Make a new request.";
         let verdict = if approve { Verdict::Denied } else { Verdict::Failed };
-        self.answers().refuse(csr, verdict, "CertificateOutdated", sentence).await?;
+        self.answers(leads).refuse(csr, verdict, "CertificateOutdated", sentence).await?;
         let uid = csr.metadata.uid.clone().unwrap_or_default();
         let reason = "It was not accepted any more when it could be handed over.".to_owned();
         self.shared.ledger.append(Record::Unpublished { uid, serial: serial.to_string(), reason }, "").await?;
         Ok(Requeue::requeue(self.shared.retention))
     }
 
-    async fn say_limited(&self, csr: &CertificateSigningRequest, pause: Duration) -> Result<Requeue, SignerError> {
+    async fn say_limited(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        pause: Duration,
+    ) -> Result<Requeue, SignerError> {
         if !plan::has_condition(csr, RATE_LIMITED) {
             let sentence = "This identity had too many certificates; the request waits and is signed later.";
-            self.answers().add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence).await?;
+            self.answers(leads).add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence).await?;
             self.shared.metrics.rate_limited(&self.name());
         }
         Ok(Requeue::requeue(pause))
@@ -259,22 +289,28 @@ impl Signer {
 
     /// Not denied: the time may be a clock's mistake of seconds, and OCM's agent waits on a denied request for ever. Looked at again
     /// now and then, because the time may be taken back.
-    async fn say_revoked(&self, csr: &CertificateSigningRequest, until: Timestamp) -> Result<Requeue, SignerError> {
+    async fn say_revoked(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        until: Timestamp,
+    ) -> Result<Requeue, SignerError> {
         if !plan::has_condition(csr, REVOKED) {
             let sentence =
                 format!("All certificates of this addon on this cluster are revoked until {until}; the request waits.");
-            self.answers().add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
+            self.answers(leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
         }
         Ok(Requeue::requeue(self.shared.clock.now().until(until).clamp(SOON, RETRY)))
     }
 
     async fn refuse(
         &self,
+        leads: &Leads,
         csr: &CertificateSigningRequest,
         verdict: Verdict,
         refusal: &Refusal,
     ) -> Result<Requeue, SignerError> {
-        let answers = self.answers();
+        let answers = self.answers(leads);
         answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence()).await?;
         let requester = csr.spec.username.as_deref().unwrap_or_default();
         self.shared.audit.refused(&self.name(), &csr.name_any(), requester, refusal);
@@ -286,14 +322,14 @@ impl Signer {
         Ok(Requeue::requeue(self.shared.retention))
     }
 
-    async fn delete(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
-        self.answers().delete(csr).await?;
+    async fn delete(&self, leads: &Leads, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
+        self.answers(leads).delete(csr).await?;
         info!(csr = csr.name_any(), "Deleted a refused request after its retention");
         Ok(Requeue::await_change())
     }
 
-    fn answers(&self) -> Answers {
-        Answers::new(self.shared.client.clone())
+    fn answers<'l>(&self, leads: &'l Leads) -> Answers<'l> {
+        Answers::new(self.shared.client.clone(), leads)
     }
 
     fn name(&self) -> String {

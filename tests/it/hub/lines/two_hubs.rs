@@ -72,15 +72,18 @@ async fn a_line_is_never_written_over_a_newer_one() {
     let now = running.clock.now();
     drop(running);
     let (store, names) = (Store::new(&admin, "addon-signer"), LineNames::client("telemetry"));
+    let (announcer, leading) = addon_signer::hub::lease::channel();
+    announcer.lead(1, tokio::time::Instant::now() + Duration::from_secs(3_600));
+    let leads = leading.leads().unwrap();
     let older = store.load(&names, true, now).await.unwrap().unwrap();
     let newer = store.load(&names, true, now).await.unwrap().unwrap();
     let longer = newer.line.reserve(now.plus(Duration::from_secs(60))).unwrap();
-    store.replace(&names, &newer, &longer, None).await.unwrap();
+    store.replace(&leads, &names, &newer, &longer, None).await.unwrap();
     let written = OnServer::client(&admin).data().await;
     let shorter = older.line.reserve(now.plus(Duration::from_secs(30))).unwrap();
-    let refused = store.replace(&names, &older, &shorter, None).await;
+    let refused = store.replace(&leads, &names, &older, &shorter, None).await;
     assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
-    let begun = store.create(&names, &older.line, b"another key").await;
+    let begun = store.create(&leads, &names, &older.line, b"another key").await;
     assert!(matches!(begun, Err(StoreError::Conflict(_))), "{begun:?}");
     assert_eq!(OnServer::client(&admin).data().await, written);
 }

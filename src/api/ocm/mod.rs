@@ -102,5 +102,4 @@ pub fn revocation(addon: &DynamicObject) -> Result<Option<Revocation>, Unreadabl
 }
 
 #[cfg(test)]
-#[path = "ocm_tests.rs"]
 mod tests;
