@@ -1,46 +1,30 @@
 //! `docs/reference.md` against the code: neither has a field, flag, metric, event, reason or name that the other lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use addon_signer::api::AddOnSigner;
-use addon_signer::gateway::GatewayStats;
 use addon_signer::hub::authorities::store::LineNames;
 use addon_signer::hub::lease::LEASE_NAME;
-use addon_signer::inventory::{API_SERVICE, BASE};
-use addon_signer::telemetry::Metrics;
-use hyper::StatusCode;
+use addon_signer::inventory::BASE;
+use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 use kube::CustomResourceExt;
 use serde_json::Value;
 
 const DOCUMENT: &str = "docs/reference.md";
-/// Flags that have a variable in every command.
+/// Flags that have a variable in every command; those of `hub` and of the agent all have one.
 const WITH_VARIABLE: [&str; 5] = ["--log-format", "--audit-log", "--kubeconfig", "--namespace", "--ledger"];
-/// Words of the hub's code that look like a condition or a reason and are none.
-const NO_REASONS: [&str; 10] = [
-    "True",
-    "False",
-    "Registering",
-    "AddOnSigners",
-    "ManagedClusters",
-    "ManagedClusterAddOn",
-    "ManagedClusterAddOns",
-    "ClusterManagementAddOn",
-    "AddOnTemplate",
-    "AddOnTemplates",
-];
+/// Words of the hub's code that look like a condition or a reason and are none: statuses, kinds, names of tasks.
+const NO_REASONS: &str = "True False Registering AddOnSigners ManagedClusters ManagedClusterAddOn ManagedClusterAddOns \
+                          ClusterManagementAddOn AddOnTemplate AddOnTemplates";
 
 type Names = BTreeSet<String>;
 
-fn read(file: impl AsRef<Path>) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
-}
-
 /// A file without its tests.
-fn code(file: impl AsRef<Path>) -> String {
-    read(file).split("#[cfg(test)]\nmod tests").next().unwrap().to_owned()
+fn text(file: impl AsRef<Path>) -> String {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    text.split("#[cfg(test)]\nmod tests").next().unwrap().to_owned()
 }
 
 /// What follows each `before`, up to the next `after`.
@@ -48,28 +32,15 @@ fn between(text: &str, before: &str, after: &str) -> Vec<String> {
     text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap().to_owned()).collect()
 }
 
-/// What stands in backquotes.
-fn words(cell: &str) -> Names {
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+fn in_backquotes(text: &str) -> Names {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The rows of the tables below a heading, as cells.
-fn rows(heading: &str) -> Vec<Vec<String>> {
-    let (text, level) = (read(DOCUMENT), heading.find(' ').unwrap());
+fn section(heading: &str) -> String {
+    let (text, level) = (text(DOCUMENT), heading.find(' '));
     let body = text.split(&format!("\n{heading}\n")).nth(1).unwrap_or_else(|| panic!("{DOCUMENT} lacks {heading}"));
-    let is_over = |line: &str| line.starts_with('#') && line.find(' ').is_some_and(|other| other <= level);
-    let cells = |row: &str| row.replace("\\|", "\0").split('|').map(|cell| cell.trim().replace('\0', "|")).collect();
-    let lines = body.lines().take_while(|line| !is_over(line)).filter(|line| line.starts_with("| `"));
-    lines.map(|row| cells(row.trim_matches('|'))).collect()
-}
-
-/// What a row is about: the first word of its first cell.
-fn name(row: &[String]) -> String {
-    row[0].split(['`', ' ']).nth(1).unwrap().to_owned()
-}
-
-fn names(heading: &str) -> Names {
-    rows(heading).iter().map(|row| name(row)).collect()
+    let is_over = |line: &str| line.starts_with('#') && line.find(' ') <= level;
+    body.lines().take_while(|line| !is_over(line)).map(|line| format!("{line}\n")).collect()
 }
 
 /// What only one of them has, a sentence each.
@@ -79,10 +50,17 @@ fn differences(code: &Names, document: &Names) -> Vec<String> {
     missing.chain(made_up).collect()
 }
 
+/// The rows of the tables of a section by the first word of each; these words are exactly the names of the code.
 #[track_caller]
-fn same(what: &str, code: impl IntoIterator<Item = String>, document: impl IntoIterator<Item = String>) {
-    let found = differences(&code.into_iter().collect(), &document.into_iter().collect());
-    assert!(found.is_empty(), "{what}: {found:#?}");
+fn table(heading: &str, code: impl IntoIterator<Item = String>) -> BTreeMap<String, Vec<String>> {
+    let cells = |row: &str| row.replace("\\|", "\0").split('|').map(|cell| cell.trim().replace('\0', "|")).collect();
+    let name = |row: &str| row.replace("\\|", "|").split(['`', ' ']).nth(2).unwrap().to_owned();
+    let section = section(heading);
+    let lines = section.lines().filter_map(|line| line.strip_prefix('|').filter(|row| row.starts_with(" `")));
+    let rows: BTreeMap<_, _> = lines.map(|row| (name(row), cells(row))).collect();
+    let found = differences(&code.into_iter().collect(), &rows.keys().cloned().collect());
+    assert!(found.is_empty(), "{heading}: {found:#?}");
+    rows
 }
 
 /// The fields of a schema that have no fields themselves, by their path, and whether they are required.
@@ -90,37 +68,32 @@ fn fields(schema: &Value, path: &str) -> BTreeMap<String, (Value, bool)> {
     let mut found = BTreeMap::new();
     for (name, field) in schema["properties"].as_object().unwrap() {
         let required = schema["required"].as_array().is_some_and(|names| names.contains(&Value::from(name.as_str())));
-        let is_list = field["items"]["properties"].is_object();
-        let path = format!("{path}{name}{}", if is_list { "[]" } else { "" });
-        let object = if is_list { &field["items"] } else { field };
-        match object["properties"].is_object() {
-            true => found.extend(fields(object, &format!("{path}."))),
-            false => drop(found.insert(path, (field.clone(), required))),
-        }
+        let (object, path) = match &field["items"] {
+            item if item["properties"].is_object() => (item, format!("{path}{name}[]")),
+            _ => (field, format!("{path}{name}")),
+        };
+        let leaf = BTreeMap::from([(path.clone(), (field.clone(), required))]);
+        found.extend(if object["properties"].is_object() { fields(object, &format!("{path}.")) } else { leaf });
     }
     found
-}
-
-/// The texts of a default or of an enumeration.
-fn texts(value: &Value) -> Names {
-    let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 #[test]
 fn every_field_is_in_the_document_with_its_default_and_its_values() {
     let crd = serde_json::to_value(AddOnSigner::crd()).unwrap();
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    let texts = |value: &Value| -> Names {
+        let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
     for (part, heading) in [("spec", "### Spec"), ("status", "### Status")] {
         let fields = fields(&schema[part], "");
-        same(part, fields.keys().cloned(), names(heading));
-        for row in rows(heading) {
-            let (field, required) = &fields[&name(&row)];
+        for (name, row) in table(heading, fields.keys().cloned()) {
+            let (field, required) = &fields[&name];
             let values = &texts(&field["enum"]) | &texts(&field["items"]["enum"]);
-            assert!(values.is_subset(&words(&row.join(" "))), "{row:?} lacks one of {values:?}");
-            if part == "spec" {
-                assert_eq!((row[1] == "required", words(&row[1])), (*required, texts(&field["default"])), "{row:?}");
-            }
+            assert!(values.is_subset(&in_backquotes(&row.concat())), "{name} may be {values:?}");
+            let default = (row[1] == "required", in_backquotes(&row[1]));
+            assert!(part == "status" || default == (*required, texts(&field["default"])), "the default of {name}");
         }
     }
 }
@@ -135,97 +108,155 @@ fn flags(help: &str) -> BTreeMap<String, String> {
             current = long.split_whitespace().next();
         }
         if let Some(name) = current {
-            found.entry(name.to_owned()).or_default().push_str(&format!("{line}\n"));
+            found.entry(name.to_owned()).or_default().push_str(line);
         }
     }
     found
 }
 
-fn help(command: &[String]) -> String {
+fn help(command: &str) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
-    let output = program.env_clear().args(command).arg("--help").output().unwrap();
-    assert!(output.status.success(), "{command:?}");
+    let output = program.env_clear().args(command.split_whitespace()).arg("--help").output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The commands at and below this one that do something, with their help.
-fn commands(command: &[String]) -> BTreeMap<String, String> {
-    let help = help(command);
-    let listed = help.split("\nCommands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
+/// The commands at and below this one that do something.
+fn commands(command: &str) -> Names {
+    let listed = between(&help(command), "\nCommands:\n", "\n\n").concat();
     let below = listed.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
-    let below: BTreeMap<_, _> = below.flat_map(|name| commands(&[command, &[name.to_owned()]].concat())).collect();
-    if below.is_empty() { BTreeMap::from([(command.join(" "), help)]) } else { below }
+    let below: Names = below.flat_map(|name| commands(format!("{command} {name}").trim())).collect();
+    if below.is_empty() { [command.to_owned()].into() } else { below }
 }
 
 fn variable(flag: &str) -> String {
     format!("ADDON_SIGNER_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
-/// The rows below a heading against a help text: names, which are required, defaults, values and variables.
+/// A table against the help text of a command: which are required, defaults and variables.
 fn check(heading: &str, help: &str, flags: &BTreeMap<String, String>) {
-    same(heading, flags.keys().cloned(), names(heading));
     let usage = help.lines().find(|line| line.starts_with("Usage:")).unwrap();
-    for row in rows(heading) {
-        let (name, default) = (name(&row), &row[1]);
-        let text = &flags[&name];
+    for (name, row) in table(heading, flags.keys().cloned()) {
+        let (text, default) = (&flags[&name], &row[1]);
         let required = name.starts_with('<') || usage.contains(&format!(" {name} "));
-        assert_eq!(default == "required", required, "{heading}: {row:?}");
-        assert!(words(default).iter().all(|word| text.contains(word)), "{heading}: {row:?} and {text}");
+        assert_eq!(default == "required", required, "{heading}: {name}");
+        assert!(in_backquotes(default).iter().all(|word| text.contains(word)), "{heading}: the default in: {text}");
         for known in between(text, "[default: ", "]") {
             let is_sentence = known.contains(' ') && !default.is_empty();
             assert!(is_sentence || default.contains(&known), "{heading}: {name} is {known} by default");
         }
-        let listed = between(text, "[possible values: ", "]").join(", ");
-        let explained = text.lines().filter_map(|line| line.strip_prefix("- ")?.split(':').next());
-        for value in listed.split(", ").chain(explained).filter(|value| !value.is_empty()) {
-            assert!(words(&row[2]).contains(value), "{heading}: {name} may be {value}");
-        }
         let has_variable = heading.ends_with(" hub`") || WITH_VARIABLE.contains(&name.as_str());
-        let found = between(text, "[env: ", "]").first().map(|shown| shown.trim_end_matches('=').to_owned());
-        assert_eq!(found, has_variable.then(|| variable(&name)), "{heading}: {name}");
+        let shown = between(text, "[env: ", "]").concat();
+        assert_eq!(shown.trim_end_matches('='), if has_variable { variable(&name) } else { String::new() });
     }
 }
 
 #[test]
-fn every_command_and_flag_is_in_the_document_with_its_default_and_its_values() {
-    let everywhere = flags(&help(&[]));
-    check("### Every command", &help(&[]), &everywhere);
-    let commands = commands(&[]);
-    same("commands", commands.keys().cloned(), between(&read(DOCUMENT), "\n### `addon-signer ", "`"));
-    for (command, help) in &commands {
-        let own = flags(help).into_iter().filter(|(flag, _)| !everywhere.contains_key(flag)).collect();
-        check(&format!("### `addon-signer {command}`"), help, &own);
+fn every_command_and_flag_is_in_the_document_with_its_default() {
+    let everywhere = flags(&help(""));
+    check("### Every command", &help(""), &everywhere);
+    let documented = between(&text(DOCUMENT), "\n### `addon-signer ", "`").into_iter().collect();
+    assert_eq!(differences(&commands(""), &documented), Vec::<String>::new());
+    for command in documented {
+        let mut own = flags(&help(&command));
+        own.retain(|flag, _| !everywhere.contains_key(flag));
+        check(&format!("### `addon-signer {command}`"), &help(&command), &own);
     }
 }
 
 #[test]
 fn every_flag_of_the_agent_is_in_the_document() {
-    let code = code("crates/agent/src/cli/mod.rs");
-    let split = |argument: &str| -> (String, String) {
+    let code = text("crates/agent/src/cli/mod.rs");
+    let read = |argument: &str| -> (String, String) {
         let (attribute, field) = argument.split_once(")]\n").unwrap();
         let (name, kind) = field.lines().next().unwrap().trim().split_once(": ").unwrap();
         (format!("--{}", name.replace('_', "-")), format!("{kind} {attribute}"))
     };
-    let flags: BTreeMap<_, _> = code.split("#[arg(long").skip(1).map(split).collect();
+    let flags: BTreeMap<_, _> = code.split("#[arg(long").skip(1).map(read).collect();
     assert_eq!(code.matches("#[arg(").count(), flags.len(), "all have names");
-    same("the agent", flags.keys().cloned(), names("## addon-signer-agent"));
-    for row in rows("## addon-signer-agent") {
-        let text = &flags[&name(&row)];
-        let required = !text.contains("default_value") && !["Option<", "bool"].iter().any(|kind| text.starts_with(kind));
-        assert_eq!(row[1] == "required", required, "{row:?}");
-        assert!(text.contains(&format!("env = \"{}\"", variable(&name(&row)))), "{text}");
+    for (name, row) in table("## addon-signer-agent", flags.keys().cloned()) {
+        let optional = ["default_value", "Option<", "bool"].iter().any(|word| flags[&name].contains(word));
+        assert_eq!(row[1] == "required", !optional, "{name}");
+        assert!(flags[&name].contains(&format!("env = \"{}\"", variable(&name))), "{name}");
     }
-    let sources = [code, self::code("src/cli/mod.rs")];
-    let codes = sources.iter().flat_map(|code| between(code, "ExitCode::from(", ")"));
-    same("exit codes", codes.chain(["0".to_owned(), "2".to_owned()]), names("## Exit codes")); // clap's is 2
 }
 
 #[test]
 fn a_flag_that_is_missing_or_made_up_is_reported() {
-    let help = "Usage: a\n\nArguments:\n  [NAME]  A name\n\nOptions:\n      --known <N>  [default: 1]\n  -n, --new  Not yet\n";
+    let help =
+        "Arguments:\n  [NAME]  A name\n\nOptions:\n      --known <N>  A number [default: 1]\n  -n, --new  Not yet\n";
     let document = ["[NAME]", "--known", "--made-up"].map(str::to_owned).into();
-    assert_eq!(
-        differences(&flags(help).into_keys().collect(), &document),
-        ["--new is not in docs/reference.md", "docs/reference.md has --made-up, which does not exist"]
-    );
+    let expected = ["--new is not in docs/reference.md", "docs/reference.md has --made-up, which does not exist"];
+    assert_eq!(differences(&flags(help).into_keys().collect(), &document), expected);
+}
+
+#[test]
+fn every_metric_is_in_the_document_with_its_labels() {
+    let code = text("src/telemetry.rs");
+    assert!(code.contains("Registry::with_prefix(\"addon_signer\")"));
+    let gateway = between(&text("src/gateway/stats.rs"), "\"gateway_", "\"").into_iter();
+    let gateway = gateway.map(|name| (format!("addon_signer_gateway_{name}_total"), Names::new()));
+    let mut metrics: BTreeMap<_, _> = gateway.collect();
+    for call in between(&code, "registry.register(", ");") {
+        let field = call.split(".clone()").next().unwrap().split_whitespace().next_back().unwrap();
+        let kind = &between(&code, &format!("\n    {field}: "), "\n")[0];
+        let labels = between(&code, &format!("struct {} {{", between(kind, "Family<", ",").concat()), "}").concat();
+        let suffix = if kind.contains("Counter") { "_total" } else { "" };
+        let name = format!("addon_signer_{}{suffix}", between(&call, "\"", "\"")[0]);
+        metrics.insert(name, between(&labels, "\n    ", ":").into_iter().collect());
+    }
+    for (name, row) in table("## Metrics", metrics.keys().cloned()) {
+        assert_eq!((row[1] == "counter", &in_backquotes(&row[2])), (name.ends_with("_total"), &metrics[&name]));
+    }
+}
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn every_condition_and_reason_is_in_the_document() {
+    let mut files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hub"));
+    files.extend(["src/api/status.rs", "src/api/registrations.rs"].map(PathBuf::from));
+    files.retain(|file| !file.ends_with("tests.rs"));
+    let is_reason = |w: &&str| w.len() > 3 && w.starts_with(char::is_uppercase) && w.chars().all(char::is_alphabetic);
+    let pick = |text: &str, quote: char| text.split(quote).filter(is_reason).map(str::to_owned).collect::<Names>();
+    let code: Names = files.iter().flat_map(|file| pick(&text(file), '"')).collect();
+    let others: Names = NO_REASONS.split(' ').map(str::to_owned).collect();
+    assert!(others.is_subset(&code), "NO_REASONS has a word that is gone");
+    let document = pick(&section("## Conditions"), '`');
+    assert_eq!(differences(&(&code - &others), &(&document - &others)), Vec::<String>::new());
+}
+
+#[test]
+fn every_name_that_others_rely_on_is_in_the_document() {
+    let find = |file: &str, before: &str| between(&text(file), before, "\"");
+    table("## Audit events", [find("src/audit.rs", "event = \""), find("src/audit.rs", "connection(\"")].concat());
+    let codes =
+        ["src/cli/mod.rs", "crates/agent/src/cli/mod.rs"].map(|file| between(&text(file), "ExitCode::from(", ")"));
+    table("## Exit codes", codes.concat().into_iter().chain(["0", "2"].map(str::to_owned))); // clap's own is 2
+    let mut labels = find("crates/core/src/names.rs", "= \"");
+    labels.retain(|name| name.contains('/') && name != CONDITION_ADDON_REGISTERED);
+    let policy = between(&text("deploy/network-policy.yaml"), "{ addon-signer.io/", ":");
+    labels.extend(policy.iter().map(|name| format!("addon-signer.io/{name}")));
+    table("## Labels and annotations", labels);
+    assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
+    let (client, serving) = (LineNames::client("<AddOnSigner>"), LineNames::serving());
+    let ledger = &find("src/hub/recording/heads.rs", "LEDGER_OBJECT: &str = \"")[0];
+    let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");
+    let mut objects = vec![format!("lease/{LEASE_NAME}")];
+    objects.extend([&client.secret, &serving.secret, ledger, agent].map(|name| format!("secret/{name}")));
+    objects.extend([&client.config_map, &serving.config_map, ledger].map(|name| format!("configmap/{name}")));
+    table("## Objects", objects);
+    let mut paths = find("src/app.rs", ".route(\"");
+    paths.extend(find("src/inventory/resources.rs", ".route(\"").iter().map(|path| format!("{BASE}{path}")));
+    let arms = between(&text("src/gateway/routes.rs"), "\n        [\"", "] =>");
+    let path = |arm: &String| arm.replace('"', "").replace(", ", "/").replace("_", "<addon>").replace("..", "...");
+    paths.extend(arms.iter().map(|arm| format!("/{}", path(arm))));
+    table("## Paths", paths);
+    let problems = text("src/gateway/problem.rs").replace("REVOKED, \"", "\"revoked\", \"");
+    let kinds = between(&problems, "(StatusCode::", "\", ");
+    table("## Problems", kinds.iter().map(|kind| kind.split('"').nth(1).unwrap().to_owned()));
+    let headers = ["insert(\"", "append(\""].map(|call| find("crates/core/src/gateway/headers.rs", call));
+    table("## Headers to the backend", headers.concat());
 }
