@@ -25,11 +25,11 @@ use tracing::info;
 use crate::api::AddOnSigner;
 use crate::audit::Audit;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
-use crate::gateway::{Gateway, GatewayConfig, Inputs, Limits};
+use crate::gateway::{Gateway, GatewayConfig, GatewayInputs, Limits};
 use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
 use crate::hub::{self, HubLinks, HubSettings};
 use crate::inventory::{self, Inventory};
-use crate::ledger::{Health, Location, Reader, Writer, WriterOptions};
+use crate::ledger::{Health, LedgerWriter, Location, Reader, WriterOptions};
 use crate::telemetry::Metrics;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -162,7 +162,7 @@ impl HubProcess {
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
         let (location, clock) = (self.options.ledger.clone(), self.clock.clone());
-        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock });
+        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock });
         let probe = Probe {
             ledger: ledger.health(),
             metrics: metrics.clone(),
@@ -193,7 +193,7 @@ impl HubProcess {
 
         let offered = serving.clone();
         let (clock, audits) = (self.clock.clone(), audit.clone());
-        let inputs = Inputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
+        let inputs = GatewayInputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
         let (gateway, gateway_stop) = (self.gateway, stop.clone());
         tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
 
@@ -201,7 +201,7 @@ impl HubProcess {
             let (client, clock, reader) =
                 (self.client.clone(), self.clock.clone(), Reader::new(self.options.ledger.clone()));
             let (trust, audit) = (trusted.clone(), audit.clone());
-            let inputs = inventory::Inputs { client, trust, serving: offered, clock, audit, reader };
+            let inputs = inventory::InventoryInputs { client, trust, serving: offered, clock, audit, reader };
             tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
         }
 

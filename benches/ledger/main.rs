@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use addon_signer::ledger::{Health, Ledger, Location, Writer, WriterOptions};
+use addon_signer::ledger::{Health, Ledger, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use clap::{Parser, ValueEnum};
 use tokio::task::JoinHandle;
@@ -89,7 +89,7 @@ struct Store {
 impl Store {
     async fn open(location: Location) -> Self {
         let (clock, replica) = (Clock::default(), "bench".to_owned());
-        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock });
+        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock });
         let writer = tokio::spawn(async move { writer.run(1).await.unwrap() });
         let up = |health: &Health| matches!(health, Health::Up { .. });
         ledger.health().wait_for(up).await.unwrap();

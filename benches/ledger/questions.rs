@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use addon_signer::ledger::query::{Cursor, Filter, Query, Standing};
 use addon_signer::ledger::verify::{Check, verify};
-use addon_signer::ledger::view::State;
+use addon_signer::ledger::view::CertificateState;
 use addon_signer::ledger::{Location, Reader};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -31,9 +31,9 @@ pub(crate) async fn lists(location: &Location, now: Timestamp, certificates: u64
         ("issuer, none", Filter { issuer: text("0123"), ..all() }),
         ("signer and agent, none", Filter { signer: text("telemetry"), agent: text("rare"), ..all() }),
         ("agent and signer, none", Filter { signer: text("rare"), agent: text("telemetry"), ..all() }),
-        ("state published", Filter { state: Some(Standing::Recorded(State::Published)), ..all() }),
-        ("state unpublished, none", Filter { state: Some(Standing::Recorded(State::Unpublished)), ..all() }),
-        ("state intent, none", Filter { state: Some(Standing::Recorded(State::Intent)), ..all() }),
+        ("state published", Filter { state: Some(Standing::Recorded(CertificateState::Published)), ..all() }),
+        ("state unpublished, none", Filter { state: Some(Standing::Recorded(CertificateState::Unpublished)), ..all() }),
+        ("state intent, none", Filter { state: Some(Standing::Recorded(CertificateState::Intent)), ..all() }),
         ("valid", Filter { state: Some(Standing::Valid), ..all() }),
         ("expired", Filter { state: Some(Standing::Expired), ..all() }),
         ("expiring within an hour", Filter { expiring_within: Some(Duration::from_secs(3600)), ..all() }),

@@ -33,10 +33,10 @@ const TEXT_MAX: usize = 256;
 
 /// Where decisions are told. Clones share their counts.
 #[derive(Debug, Clone)]
-pub struct Audit(Arc<Inner>);
+pub struct Audit(Arc<AuditState>);
 
 #[derive(Debug)]
-struct Inner {
+struct AuditState {
     clock: Clock,
     throttle: Mutex<Throttle<Cause>>,
 }
@@ -98,7 +98,7 @@ impl Default for Audit {
 impl Audit {
     /// Decisions at the times of this clock.
     pub fn new(clock: Clock) -> Self {
-        Self(Arc::new(Inner { clock, throttle: Mutex::new(Throttle::new(QUOTA)) }))
+        Self(Arc::new(AuditState { clock, throttle: Mutex::new(Throttle::new(QUOTA)) }))
     }
 
     /// A certificate was given to somebody.

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 
-use super::caller::Caller;
+use super::caller::CommandUser;
 use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use crate::hub::authorities::report::ServingReport;
@@ -37,7 +37,7 @@ pub enum CaCommand {
 }
 
 #[derive(Debug, Clone, Args)]
-struct Connection {
+struct ConnectionArgs {
     /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub struct StatusArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 /// What `ca rotate` is told.
@@ -77,7 +77,7 @@ pub struct RotateArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionArgs,
 }
 
 /// One line of authorities as `ca status --output json` prints it.
@@ -155,7 +155,7 @@ struct Ca {
 }
 
 impl Ca {
-    async fn connect(connection: &Connection) -> anyhow::Result<Self> {
+    async fn connect(connection: &ConnectionArgs) -> anyhow::Result<Self> {
         let client: Client = kubernetes::client(connection.kubeconfig.as_deref()).await?;
         Ok(Self {
             signers: Api::all(client.clone()),
@@ -199,7 +199,7 @@ impl Ca {
 
     /// The request is a text that was not there before, with the time and the user; the hub remembers the last one that it began.
     async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
-        let (now, who) = (Clock::default().now(), Caller::ask(&self.client).await.user);
+        let (now, who) = (Clock::default().now(), CommandUser::ask(&self.client).await.user);
         let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("{now} {who}").trim_end() } } });
         let (params, patch) = (PatchParams::default(), Patch::Merge(&body));
         match signer {

@@ -7,14 +7,14 @@ use kube::{Api, Client};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Who asks, and when, by the API server's word.
-pub(super) struct Caller {
+pub(super) struct CommandUser {
     /// The name that the API server knows them by; empty where it does not say.
     pub(super) user: String,
     /// Its clock, in the whole second that it is in; `None` where it does not say.
     pub(super) now: Option<Timestamp>,
 }
 
-impl Caller {
+impl CommandUser {
     /// Asks. An API server that does not answer this is no reason not to go on: it was first served in Kubernetes 1.28.
     pub(super) async fn ask(client: &Client) -> Self {
         let reviews: Api<SelfSubjectReview> = Api::all(client.clone());

@@ -15,7 +15,7 @@ const READER: &str = "addon-signer-ledger-reader";
 
 /// Why the inventory did not answer.
 #[derive(Debug, thiserror::Error)]
-pub enum InventoryError {
+pub enum QuestionError {
     /// Kubernetes' RBAC.
     #[error("your account may not {verb} {resource} of {GROUP}: ask for the ClusterRole {READER}")]
     Forbidden {
@@ -55,12 +55,12 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
 /// already (`certificates?limit=500`).
 ///
 /// # Errors
-/// [`InventoryError`], one sentence each.
-pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result<T, InventoryError> {
+/// [`QuestionError`], one sentence each.
+pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result<T, QuestionError> {
     let request = axum::http::Request::get(format!("{BASE}/{question}")).body(Vec::new())?;
     client.request(request).await.map_err(|error| match error {
         kube::Error::Api(status) => refused(question, *status),
-        other => InventoryError::Api(other),
+        other => QuestionError::Api(other),
     })
 }
 
@@ -68,26 +68,26 @@ pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result
 const NO_STATUS: &str = "Failed to parse error data";
 
 /// Our hub and the API server answer with a Status; the API server's proxy, and a path that nobody serves, with a line of text.
-fn refused(question: &str, status: Status) -> InventoryError {
+fn refused(question: &str, status: Status) -> QuestionError {
     let path = question.split('?').next().unwrap_or_default();
     let (resource, name) = path.split_once('/').map_or((path, None), |(resource, name)| (resource, Some(name)));
     let is_status = status.reason != NO_STATUS;
     match status.code {
-        401 => InventoryError::Unauthorized,
+        401 => QuestionError::Unauthorized,
         403 => {
             let verb = if name.is_some() { "get" } else { "list" };
-            InventoryError::Forbidden { verb, resource: resource.to_owned() }
+            QuestionError::Forbidden { verb, resource: resource.to_owned() }
         }
         // A list is never missing: only an API server without the API says so.
-        404 if is_status && name.is_some() => InventoryError::NotFound(status.message),
-        404 => InventoryError::NotServed(format!(
+        404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
+        404 => QuestionError::NotServed(format!(
             "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the hub with --inventory-listen, or name the ledger by --ledger"
         )),
-        503 if is_status => InventoryError::NotServed(status.message),
-        503 => InventoryError::NotServed(format!(
+        503 if is_status => QuestionError::NotServed(status.message),
+        503 => QuestionError::NotServed(format!(
             "the API server does not reach it; `kubectl get apiservice {API_SERVICE}` says why"
         )),
-        _ => InventoryError::Api(kube::Error::Api(status.boxed())),
+        _ => QuestionError::Api(kube::Error::Api(status.boxed())),
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::ensure;
 
 use crate::ledger::query::{Filter, Query, Standing};
 use crate::ledger::verify::{Check, verify};
-use crate::ledger::view::State;
+use crate::ledger::view::CertificateState;
 use crate::ledger::{Location, Reader};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -17,7 +17,7 @@ pub(super) async fn check(location: &Location) -> anyhow::Result<String> {
     let check = Check { location: location.clone(), head: None, archives: Vec::new() };
     let report = verify(check, |_| {}).await?;
     let reader = Reader::open(location.clone()).await?;
-    let filter = Filter { state: Some(Standing::Recorded(State::Published)), ..Filter::default() };
+    let filter = Filter { state: Some(Standing::Recorded(CertificateState::Published)), ..Filter::default() };
     let published = reader.list(&Query { filter, ..Query::default() }, Timestamp::from_unix(0)).await?.len();
     ensure!(
         u64::try_from(published)? == report.certificates,

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::DemoArgs;
 use super::ledger;
-use super::traffic::{Caller, Traffic};
+use super::traffic::{Traffic, TrafficCaller};
 use super::upstream::Upstream;
 use crate::api::AddOnSigner;
 use crate::api::ocm::{AddOnApi, managed_cluster_resource};
@@ -73,7 +73,7 @@ struct Stage {
     /// Answers as long as the stage stands.
     _upstream: Upstream,
     gateway: SocketAddr,
-    callers: Vec<Caller>,
+    callers: Vec<TrafficCaller>,
     ledger: Location,
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
@@ -145,8 +145,8 @@ fn identity(cluster: &str) -> anyhow::Result<PeerIdentity> {
     Ok(PeerIdentity { cluster: cluster.parse()?, agent: AgentName::of_addon(&addon), addon })
 }
 
-fn caller(cluster: &str, directory: &Path, gateway: SocketAddr) -> anyhow::Result<Caller> {
-    Ok(Caller {
+fn caller(cluster: &str, directory: &Path, gateway: SocketAddr) -> anyhow::Result<TrafficCaller> {
+    Ok(TrafficCaller {
         gateway,
         directory: directory.join(cluster),
         wanted: Wanted::new(&Convention::default(), &identity(cluster)?),
@@ -200,7 +200,7 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn agent(hub: &StandIn, cluster: &str, caller: &Caller, gateway: SocketAddr) -> anyhow::Result<Agent> {
+fn agent(hub: &StandIn, cluster: &str, caller: &TrafficCaller, gateway: SocketAddr) -> anyhow::Result<Agent> {
     let user = format!("system:open-cluster-management:{cluster}:demo");
     let group = format!("system:open-cluster-management:{cluster}");
     let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
@@ -218,7 +218,7 @@ fn agent(hub: &StandIn, cluster: &str, caller: &Caller, gateway: SocketAddr) -> 
     Ok(Agent::new(settings, Store::directory(caller.directory.clone()), Clock::default()))
 }
 
-fn kubeconfig_file(caller: &Caller, cluster: &str) -> anyhow::Result<PathBuf> {
+fn kubeconfig_file(caller: &TrafficCaller, cluster: &str) -> anyhow::Result<PathBuf> {
     let parent = caller.directory.parent().context("the agents' directory has no parent")?;
     Ok(parent.join(format!("{cluster}.kubeconfig")))
 }

@@ -40,7 +40,7 @@ pub(super) struct Count {
 
 /// One agent's calls.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct TrafficCaller {
     pub(super) gateway: SocketAddr,
     pub(super) directory: PathBuf,
     pub(super) wanted: Wanted,
@@ -57,7 +57,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn start(callers: &[Caller]) -> Self {
+    pub(super) fn start(callers: &[TrafficCaller]) -> Self {
         let (count, stop, mut tasks) = (Arc::new(Count::default()), CancellationToken::new(), JoinSet::new());
         for caller in callers.iter().cloned() {
             let (count, stop) = (count.clone(), stop.clone());
@@ -83,7 +83,7 @@ impl Traffic {
     }
 }
 
-impl Caller {
+impl TrafficCaller {
     /// What is on disk now.
     pub(super) async fn credentials(&self) -> anyhow::Result<Usable> {
         let stored = Store::directory(self.directory.clone()).load().await?.context("there is no certificate")?;

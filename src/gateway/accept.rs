@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection;
 use super::handshake::NoHandshake;
-use super::session::{Session, Shared};
+use super::session::{GatewayShared, Session};
 use crate::audit::Caller;
 use crate::listener;
 
@@ -22,7 +22,7 @@ use crate::listener;
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 /// Accepts until `stop`, then waits for the connections, each of which ends within the drain timeout.
-pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
+pub(super) async fn run(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(shared.limits.max_connections));
     let drain = shared.limits.drain_timeout + DRAIN_MARGIN;
     listener::accept(listener, drain, &stop, |tcp, remote| admit(tcp, remote, &shared, &permits, &stop)).await;
@@ -31,7 +31,7 @@ pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>, stop: Cancel
 fn admit(
     tcp: TcpStream,
     remote: SocketAddr,
-    shared: &Arc<Shared>,
+    shared: &Arc<GatewayShared>,
     permits: &Arc<Semaphore>,
     stop: &CancellationToken,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
@@ -58,7 +58,7 @@ fn admit(
 async fn handshake(
     tcp: TcpStream,
     remote: SocketAddr,
-    shared: &Shared,
+    shared: &GatewayShared,
 ) -> Option<(TlsStream<TcpStream>, CertificateDer<'static>)> {
     // Fail closed (invariant I11): without a verifier and a bundle there is no TLS at all.
     let Some(in_effect) = shared.in_effect.borrow().clone() else {
@@ -93,6 +93,6 @@ async fn handshake(
 }
 
 /// In the audit log, which is throttled, and not in the other: strangers must not be able to fill a disk.
-fn refuse(shared: &Shared, remote: SocketAddr, cause: &NoHandshake) {
+fn refuse(shared: &GatewayShared, remote: SocketAddr, cause: &NoHandshake) {
     shared.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
 }

@@ -39,7 +39,7 @@ pub(super) enum Turn {
 }
 
 #[derive(Debug)]
-struct State {
+struct UploadState {
     turn: Turn,
     since: Instant,
     failure: Option<BodyError>,
@@ -47,11 +47,11 @@ struct State {
 
 /// How an upload gets on, told by its body to whoever waits for the response.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<State>);
+pub(super) struct UploadProgress(Mutex<UploadState>);
 
-impl Progress {
+impl UploadProgress {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { turn: Turn::Upstream, since: Instant::now(), failure: None })))
+        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Upstream, since: Instant::now(), failure: None })))
     }
 
     /// Whose move it is, and since when.
@@ -69,7 +69,7 @@ impl Progress {
     fn set(&self, turn: Turn) {
         let mut state = lock(&self.0);
         if state.turn != turn {
-            *state = State { turn, since: Instant::now(), failure: None };
+            *state = UploadState { turn, since: Instant::now(), failure: None };
         }
     }
 
@@ -84,11 +84,11 @@ pub(super) struct Upload {
     inner: Incoming,
     max: u64,
     passed: u64,
-    progress: Arc<Progress>,
+    progress: Arc<UploadProgress>,
 }
 
 impl Upload {
-    pub(super) fn new(inner: Incoming, max: u64, progress: Arc<Progress>) -> Self {
+    pub(super) fn new(inner: Incoming, max: u64, progress: Arc<UploadProgress>) -> Self {
         Self { inner, max, passed: 0, progress }
     }
 }

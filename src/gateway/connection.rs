@@ -52,8 +52,8 @@ pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop
             biased;
             () = at(end) => return,
             _ = sweep.tick() => match verdict(&session) {
-                Verdict::Goes => continue,
-                Verdict::Ends => GRACE,
+                SessionVerdict::Goes => continue,
+                SessionVerdict::Ends => GRACE,
             },
             () = session.close.cancelled(), if end.is_none() => GRACE,
             () = stop.cancelled(), if end.is_none() => session.shared.limits.drain_timeout,
@@ -77,25 +77,25 @@ async fn at(end: Option<Instant>) {
     }
 }
 
-enum Verdict {
+enum SessionVerdict {
     Goes,
     Ends,
 }
 
-fn verdict(session: &Session) -> Verdict {
+fn verdict(session: &Session) -> SessionVerdict {
     match session.check() {
         Err(error) if !error.is_not_ready() => {
             session.shared.stats.sessions_ended.add();
-            return Verdict::Ends;
+            return SessionVerdict::Ends;
         }
         Ok(_) => session.still_used(),
         Err(_) => {}
     }
     if session.is_idle() {
         session.shared.stats.idle_ended.add();
-        return Verdict::Ends;
+        return SessionVerdict::Ends;
     }
-    Verdict::Goes
+    SessionVerdict::Goes
 }
 
 fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder<ConnectionTasks> {

@@ -1,7 +1,7 @@
 //! The gateway: an HTTPS endpoint that accepts the client certificates of our signers and nothing else.
 //!
 //! ```text
-//! Inputs.trust, serving ─► tls (a ServerConfig built whole) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
+//! inputs: trust, serving ─► tls (a ServerConfig built whole) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
 //!                                                               │             │                                  │
 //!                                            handshake, cap, drain      session: authz::identify,           headers, path,
 //!                                                                       registry, clock                     upstream
@@ -96,7 +96,7 @@ pub struct GatewayConfig {
 
 /// What the gateway decides by.
 #[derive(Debug)]
-pub struct Inputs {
+pub struct GatewayInputs {
     /// Whom to trust for what.
     pub trust: watch::Receiver<Arc<Trust>>,
     /// Who has standing.
@@ -167,12 +167,12 @@ impl Gateway {
     /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is gone before `stop`.
     pub async fn run(
         self,
-        inputs: Inputs,
+        inputs: GatewayInputs,
         applied: watch::Sender<Arc<Trust>>,
         stop: CancellationToken,
     ) -> Result<(), GatewayError> {
         let (publish, in_effect) = watch::channel(None);
-        let shared = Arc::new(session::Shared {
+        let shared = Arc::new(session::GatewayShared {
             upstreams: upstream::upstream_client(&self.limits),
             in_effect,
             registry: inputs.registry,

@@ -11,7 +11,7 @@ use hyper::{Request, Response, Uri, Version};
 use hyper_util::client::legacy::ResponseFuture;
 use tokio::time::Instant;
 
-use super::body::{BodyError, OutBody, Progress, Turn, Upload};
+use super::body::{BodyError, OutBody, Turn, Upload, UploadProgress};
 use super::download::Download;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
@@ -40,7 +40,7 @@ impl Forward<'_> {
             return Err(Refusal::TooLarge(route.max_body));
         }
         let timeout = route.timeout;
-        let progress = Progress::new();
+        let progress = UploadProgress::new();
         let request = self.upstream_request(request, route, &rest, &progress)?;
         let response = self.session.shared.upstreams.request(request);
         let response = response_in_time(response, &progress, timeout).await?;
@@ -56,7 +56,7 @@ impl Forward<'_> {
         request: Request<Incoming>,
         route: &Route,
         rest: &str,
-        progress: &Arc<Progress>,
+        progress: &Arc<UploadProgress>,
     ) -> Result<Request<Upload>, Refusal> {
         let unusable = |error: &dyn std::fmt::Display| Refusal::Upstream(error.to_string());
         let (mut parts, body) = request.into_parts();
@@ -108,7 +108,7 @@ fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, 
 /// slow upstream.
 async fn response_in_time(
     response: ResponseFuture,
-    progress: &Progress,
+    progress: &UploadProgress,
     timeout: Duration,
 ) -> Result<Response<Incoming>, Refusal> {
     tokio::pin!(response);
@@ -130,7 +130,7 @@ async fn response_in_time(
 }
 
 /// Who it was: an upload that failed makes the exchange with the upstream fail too.
-fn blame(error: &hyper_util::client::legacy::Error, progress: &Progress) -> Refusal {
+fn blame(error: &hyper_util::client::legacy::Error, progress: &UploadProgress) -> Refusal {
     match progress.failure() {
         Some(BodyError::TooLarge(max)) => Refusal::TooLarge(max),
         Some(error) => Refusal::ClientBroke(error.to_string()),

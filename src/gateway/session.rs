@@ -22,7 +22,7 @@ use addon_signer_core::sighting::{Seen, Sighting, Visit};
 use addon_signer_core::trust::Trust;
 
 /// What all connections share.
-pub(super) struct Shared {
+pub(super) struct GatewayShared {
     pub(super) in_effect: watch::Receiver<Option<Arc<InEffect>>>,
     pub(super) registry: SharedRegistry,
     pub(super) clock: Clock,
@@ -34,7 +34,7 @@ pub(super) struct Shared {
 }
 
 /// A peer under the snapshot by which it was identified.
-struct Known {
+struct KnownPeer {
     trust: Arc<Trust>,
     peer: Arc<Peer>,
 }
@@ -54,12 +54,12 @@ struct Activity {
 
 /// A connection whose handshake is done.
 pub(super) struct Session {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<GatewayShared>,
     pub(super) remote: SocketAddr,
     /// Cancelled when the connection is to end after what it is answering now.
     pub(super) close: CancellationToken,
     leaf: CertificateDer<'static>,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
     /// Its refusal, or its end, is in the audit log.
     refused: AtomicBool,
@@ -67,7 +67,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
+    pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
         let activity = Activity { in_flight: 0, since: Instant::now(), asked: false, responses: Vec::new() };
         let (known, activity) = (Mutex::new(None), Mutex::new(activity));
         let (close, admitted, refused) = (CancellationToken::new(), OnceLock::new(), AtomicBool::new(false));
@@ -105,7 +105,7 @@ impl Session {
         let in_effect = self.shared.in_effect.borrow().clone().ok_or(NoStanding::NothingInEffect)?;
         let now = self.shared.clock.now();
         let mut known = lock(&self.known);
-        if let Some(Known { trust, peer }) = known.as_ref()
+        if let Some(KnownPeer { trust, peer }) = known.as_ref()
             && Arc::ptr_eq(trust, &in_effect.trust)
             && now <= peer.not_after
         {
@@ -113,7 +113,7 @@ impl Session {
         }
         *known = None;
         let peer = Arc::new(authz::identify(&in_effect.trust, &self.leaf, now)?);
-        *known = Some(Known { trust: Arc::clone(&in_effect.trust), peer: Arc::clone(&peer) });
+        *known = Some(KnownPeer { trust: Arc::clone(&in_effect.trust), peer: Arc::clone(&peer) });
         Ok(peer)
     }
 

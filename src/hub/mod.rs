@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::audit::Audit;
-use crate::ledger::{Ledger, LedgerError, Writer};
+use crate::ledger::{Ledger, LedgerError, LedgerWriter};
 use crate::telemetry::Metrics;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -101,7 +101,7 @@ pub enum HubError {
 ///
 /// # Errors
 /// [`HubError`] says which task ended and why.
-pub async fn run(links: HubLinks, settings: HubSettings, writer: Writer) -> Result<(), HubError> {
+pub async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Result<(), HubError> {
     let mut leading = links.leading.clone();
     let addon_api = registry::discover(&links.client).await?;
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
@@ -126,10 +126,11 @@ pub async fn run(links: HubLinks, settings: HubSettings, writer: Writer) -> Resu
         leads = leading.acquired() => u64::from(leads?),
     };
     record(&mut tasks, &links, &settings, (writer, epoch), notes.clone());
-    let inputs = registrations::Inputs { seen: (seen, addons), all_again, signers: served, templates, report };
+    let inputs =
+        registrations::RegistrationInputs { seen: (seen, addons), all_again, signers: served, templates, report };
     let (clock, metrics) = (links.clock.clone(), links.metrics.clone());
     let target = (links.client.clone(), addon_api);
-    let writer = registrations::Writer::new(target, clock, links.leading.clone(), metrics, inputs);
+    let writer = registrations::RegistrationWriter::new(target, clock, links.leading.clone(), metrics, inputs);
     tasks.spawn(async move {
         writer.keep().await?;
         Err(HubError::TaskEnded("registrations".to_owned()))
@@ -147,7 +148,7 @@ fn record(
     tasks: &mut JoinSet<Result<(), HubError>>,
     links: &HubLinks,
     settings: &HubSettings,
-    (writer, epoch): (Writer, u64),
+    (writer, epoch): (LedgerWriter, u64),
     notes: Notes,
 ) {
     let location = writer.location();

@@ -35,7 +35,7 @@ mod routes;
 mod server;
 mod tls;
 
-pub use problem::Problem;
+pub use problem::InventoryProblem;
 
 /// The API group. Kubernetes' RBAC knows the inventory by it.
 pub const GROUP: &str = "ledger.addon-signer.io";
@@ -47,7 +47,7 @@ pub const API_SERVICE: &str = "v1alpha1.ledger.addon-signer.io";
 pub const BASE: &str = "/apis/ledger.addon-signer.io/v1alpha1";
 
 /// What the inventory needs of the process.
-pub struct Inputs {
+pub struct InventoryInputs {
     /// The hub's account.
     pub client: Client,
     /// Its serving anchors go into the APIService.
@@ -107,7 +107,7 @@ impl Inventory {
     ///
     /// # Errors
     /// [`InventoryError::InputEnded`] when a sender of the inputs is gone before `stop`.
-    pub async fn run(self, inputs: Inputs, stop: CancellationToken) -> Result<(), InventoryError> {
+    pub async fn run(self, inputs: InventoryInputs, stop: CancellationToken) -> Result<(), InventoryError> {
         let resources = resources::router(inputs.reader, inputs.clock.clone());
         let (callers, whose) = watch::channel(None);
         let (registered, anchors) = watch::channel(None);

@@ -7,12 +7,12 @@ use serde_json::json;
 
 /// Why a question is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct InventoryProblem {
     code: StatusCode,
     message: String,
 }
 
-impl Problem {
+impl InventoryProblem {
     /// `message` is one sentence for the administrator who asked, without a final period.
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
@@ -34,7 +34,7 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for InventoryProblem {
     fn into_response(self) -> Response {
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

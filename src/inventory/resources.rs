@@ -7,13 +7,13 @@ use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{GROUP, Problem, VERSION};
+use super::{GROUP, InventoryProblem, VERSION};
 use crate::ledger::Reader;
 use crate::ledger::answer::{self, AnswerError};
 use crate::ledger::view::{Certificate, Page};
 use addon_signer_platform::clock::Clock;
 
-type Answer = Result<Json<Value>, Problem>;
+type Answer = Result<Json<Value>, InventoryProblem>;
 type Parameters = Query<Vec<(String, String)>>;
 
 #[derive(Clone)]
@@ -56,8 +56,8 @@ fn list<T: Serialize>(kind: &str, page: Page<T>, name: impl Fn(&T) -> String) ->
 }
 
 /// An entry has a `kind` of its own, which is then called `entryKind`: Kubernetes' name comes first.
-fn object(kind: &str, name: &str, item: &impl Serialize) -> Result<Value, Problem> {
-    let failed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written as JSON");
+fn object(kind: &str, name: &str, item: &impl Serialize) -> Result<Value, InventoryProblem> {
+    let failed = |_| InventoryProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written as JSON");
     let mut value = serde_json::to_value(item).map_err(failed)?;
     if let Some(members) = value.as_object_mut() {
         if let Some(own) = members.remove("kind") {
@@ -70,7 +70,7 @@ fn object(kind: &str, name: &str, item: &impl Serialize) -> Result<Value, Proble
     Ok(value)
 }
 
-impl From<AnswerError> for Problem {
+impl From<AnswerError> for InventoryProblem {
     fn from(error: AnswerError) -> Self {
         let code = match error {
             AnswerError::Query(_) => StatusCode::BAD_REQUEST,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::command::{BatchError, Command, Existing, Outcome, Seen};
+use super::command::{BatchError, CertificateUse, Existing, LedgerCommand, LedgerOutcome};
 use super::connection::{Connection, Value, tuples};
 use super::existing::existing;
 use super::open::Open;
@@ -41,8 +41,8 @@ pub(crate) async fn apply(
     connection: &mut Connection,
     author: &Author,
     tip: Tip,
-    commands: &[Command],
-) -> Result<(Tip, Vec<Outcome>), BatchError> {
+    commands: &[LedgerCommand],
+) -> Result<(Tip, Vec<LedgerOutcome>), BatchError> {
     let known = existing(connection, commands).await?;
     let latest = latest(connection, commands).await?;
     let open = Open::read(connection, commands).await?;
@@ -69,7 +69,7 @@ struct Draft<'a> {
     ended: Vec<(&'static str, String, u64)>,
     latest: Vec<(&'static str, String, String, u64)>,
     published: Vec<(Timestamp, String)>,
-    seen: Vec<Seen>,
+    seen: Vec<CertificateUse>,
 }
 
 impl<'a> Draft<'a> {
@@ -79,29 +79,37 @@ impl<'a> Draft<'a> {
         Self { author, tip, entries, intents, begun, signed, ended, latest, published, seen }
     }
 
-    fn add(&mut self, command: &Command, known: &HashMap<String, Existing>, latest: &Latest, open: &Open) -> Outcome {
+    fn add(
+        &mut self,
+        command: &LedgerCommand,
+        known: &HashMap<String, Existing>,
+        latest: &Latest,
+        open: &Open,
+    ) -> LedgerOutcome {
         match command {
-            Command::Intend(intent) => {
+            LedgerCommand::Intend(intent) => {
                 if let Some(existing) = known.get(&intent.uid) {
-                    return Outcome::Existing(existing.clone());
+                    return LedgerOutcome::Existing(existing.clone());
                 }
                 self.append(&Record::Intent(intent.clone()), &intent.requester);
             }
-            Command::Append { record, actor } => self.append(record, actor),
-            Command::Change { record, actor } => self.change(record, actor, latest),
-            Command::Published { serials, at } => {
+            LedgerCommand::Append { record, actor } => self.append(record, actor),
+            LedgerCommand::Change { record, actor } => self.change(record, actor, latest),
+            LedgerCommand::Published { serials, at } => {
                 self.published.extend(serials.iter().map(|serial| (*at, serial.clone())));
             }
-            Command::Seen(seen) => self.seen.extend(seen.iter().cloned()),
-            Command::Latest { topic } => {
+            LedgerCommand::Seen(seen) => self.seen.extend(seen.iter().cloned()),
+            LedgerCommand::Latest { topic } => {
                 let of_topic = latest.iter().filter(|((of, _), _)| of == topic);
-                return Outcome::Latest(of_topic.map(|((_, name), value)| (name.clone(), value.clone())).collect());
+                return LedgerOutcome::Latest(
+                    of_topic.map(|((_, name), value)| (name.clone(), value.clone())).collect(),
+                );
             }
-            Command::Open { .. } => return Outcome::Open(open.page.clone()),
-            Command::Settle(record) if open.ends(record) => self.append(record, ""),
-            Command::Settle(_) => {}
+            LedgerCommand::Open { .. } => return LedgerOutcome::Open(open.page.clone()),
+            LedgerCommand::Settle(record) if open.ends(record) => self.append(record, ""),
+            LedgerCommand::Settle(_) => {}
         }
-        Outcome::Done
+        LedgerOutcome::Done
     }
 
     fn change(&mut self, record: &Record, actor: &str, latest: &Latest) {
@@ -256,7 +264,7 @@ async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) ->
 }
 
 /// A certificate that the ledger does not know is none of its business: it may be archived.
-async fn mark_seen(connection: &mut Connection, seen: Vec<Seen>) -> Result<(), BatchError> {
+async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Result<(), BatchError> {
     for rows in seen.chunks(ROWS) {
         let values = rows.iter();
         let values: Vec<Value> = values
@@ -274,16 +282,16 @@ async fn mark_seen(connection: &mut Connection, seen: Vec<Seen>) -> Result<(), B
 
 type Latest = BTreeMap<(&'static str, String), String>;
 
-async fn latest(connection: &mut Connection, commands: &[Command]) -> Result<Latest, BatchError> {
+async fn latest(connection: &mut Connection, commands: &[LedgerCommand]) -> Result<Latest, BatchError> {
     let mut latest = Latest::new();
     for command in commands {
         let (topic, rows) = match command {
-            Command::Change { record, .. } => {
+            LedgerCommand::Change { record, .. } => {
                 let Some((topic, name, _)) = record.topic() else { continue };
                 let sql = "SELECT name, value FROM latest WHERE topic = $1 AND name = $2";
                 (topic, connection.rows(sql.to_owned(), vec![topic.into(), name.into()]).await?)
             }
-            Command::Latest { topic } => {
+            LedgerCommand::Latest { topic } => {
                 let sql = "SELECT name, value FROM latest WHERE topic = $1";
                 (*topic, connection.rows(sql.to_owned(), vec![(*topic).into()]).await?)
             }

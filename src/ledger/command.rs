@@ -7,7 +7,7 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct CertificateUse {
     /// The certificate's serial number as [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
     pub serial: String,
     /// When.
@@ -18,7 +18,7 @@ pub struct Seen {
 
 /// One thing to write.
 #[derive(Debug, Clone)]
-pub(crate) enum Command {
+pub(crate) enum LedgerCommand {
     /// Unless the request has an intent already.
     Intend(Box<Intent>),
     /// An entry, whatever was recorded before.
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// Certificates that were handed over.
     Published { serials: Vec<String>, at: Timestamp },
     /// Certificates that were used.
-    Seen(Vec<Seen>),
+    Seen(Vec<CertificateUse>),
     /// Nothing: what is known of a topic ([`Record::topic`]).
     Latest { topic: &'static str },
     /// Nothing: a page of the rows that have not come to an end.
@@ -39,7 +39,7 @@ pub(crate) enum Command {
 
 /// What became of a command.
 #[derive(Debug, Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum LedgerOutcome {
     Done,
     Existing(Existing),
     Latest(BTreeMap<String, String>),

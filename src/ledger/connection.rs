@@ -160,7 +160,7 @@ impl From<String> for Value {
 }
 
 /// Boxed, because the compiler cannot see that sqlx's generic futures are `Send` for every lifetime.
-pub(crate) type Answer<'c, T> = BoxFuture<'c, Result<T, sqlx::Error>>;
+pub(crate) type StoreFuture<'c, T> = BoxFuture<'c, Result<T, sqlx::Error>>;
 
 impl Connection {
     /// Opens a ledger to write.
@@ -199,13 +199,13 @@ impl Connection {
     }
 
     /// Runs one statement; returns how many rows it changed.
-    pub(crate) fn execute(&mut self, sql: String, values: Vec<Value>) -> Answer<'_, u64> {
+    pub(crate) fn execute(&mut self, sql: String, values: Vec<Value>) -> StoreFuture<'_, u64> {
         let executed = async move { on!(self, inner => Ok(bound!(sql, values).execute(inner).await?.rows_affected())) };
         executed.boxed()
     }
 
     /// The rows of one statement.
-    pub(crate) fn rows(&mut self, sql: String, values: Vec<Value>) -> Answer<'_, Vec<Cells>> {
+    pub(crate) fn rows(&mut self, sql: String, values: Vec<Value>) -> StoreFuture<'_, Vec<Cells>> {
         let read = async move {
             on!(self, inner => {
                 let rows = bound!(sql, values).fetch_all(inner).await?;
@@ -216,7 +216,7 @@ impl Connection {
     }
 
     /// BEGIN, COMMIT and the like, without a prepared statement.
-    pub(crate) fn command(&mut self, sql: &'static str) -> Answer<'_, ()> {
+    pub(crate) fn command(&mut self, sql: &'static str) -> StoreFuture<'_, ()> {
         async move { on!(self, inner => sqlx::raw_sql(sql).execute(inner).await.map(drop)) }.boxed()
     }
 

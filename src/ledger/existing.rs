@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use data_encoding::BASE64;
 
-use super::command::{BatchError, Command, Existing};
+use super::command::{BatchError, Existing, LedgerCommand};
 use super::connection::{Cells, Connection, Value, tuples};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
@@ -12,11 +12,11 @@ use addon_signer_core::timestamp::Timestamp;
 /// What the requests of these intents have come to before, by UID.
 pub(super) async fn existing(
     connection: &mut Connection,
-    commands: &[Command],
+    commands: &[LedgerCommand],
 ) -> Result<HashMap<String, Existing>, BatchError> {
     let mut requests = BTreeSet::new();
     for command in commands {
-        if let Command::Intend(intent) = command {
+        if let LedgerCommand::Intend(intent) = command {
             requests.insert((intent.requested.unix(), intent.uid.as_str()));
         }
     }

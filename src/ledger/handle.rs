@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::LedgerError;
-use super::command::{Command, Existing, OpenRow, Outcome, Seen};
-use super::open::{Claim, Claims};
+use super::command::{CertificateUse, Existing, LedgerCommand, LedgerOutcome, OpenRow};
+use super::open::{RequestLock, RequestLocks};
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
@@ -30,9 +30,9 @@ pub enum Health {
 /// One thing to write, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) command: Command,
+    pub(crate) command: LedgerCommand,
     /// `None` of a note that nobody waits for.
-    pub(crate) reply: Option<oneshot::Sender<Result<Outcome, LedgerError>>>,
+    pub(crate) reply: Option<oneshot::Sender<Result<LedgerOutcome, LedgerError>>>,
 }
 
 /// What became of an intent.
@@ -49,12 +49,12 @@ pub enum Intended {
 pub struct Ledger {
     jobs: mpsc::Sender<Job>,
     health: watch::Receiver<Health>,
-    claims: Claims,
+    claims: RequestLocks,
 }
 
 impl Ledger {
     pub(super) fn new(jobs: mpsc::Sender<Job>, health: watch::Receiver<Health>) -> Self {
-        Self { jobs, health, claims: Claims::default() }
+        Self { jobs, health, claims: RequestLocks::default() }
     }
 
     /// Whether it can be written to.
@@ -67,9 +67,9 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`]; nothing may be signed then.
     pub async fn intend(&self, intent: Intent) -> Result<Intended, LedgerError> {
-        match self.ask(Command::Intend(Box::new(intent))).await? {
-            Outcome::Existing(existing) => Ok(Intended::Existing(existing)),
-            Outcome::Done | Outcome::Latest(_) | Outcome::Open(_) => Ok(Intended::Recorded),
+        match self.ask(LedgerCommand::Intend(Box::new(intent))).await? {
+            LedgerOutcome::Existing(existing) => Ok(Intended::Existing(existing)),
+            LedgerOutcome::Done | LedgerOutcome::Latest(_) | LedgerOutcome::Open(_) => Ok(Intended::Recorded),
         }
     }
 
@@ -78,7 +78,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`]; the decision may not take effect then.
     pub async fn append(&self, record: Record, actor: &str) -> Result<(), LedgerError> {
-        self.ask(Command::Append { record, actor: actor.to_owned() }).await.map(drop)
+        self.ask(LedgerCommand::Append { record, actor: actor.to_owned() }).await.map(drop)
     }
 
     /// Records a state, if it is not the one that is known.
@@ -86,7 +86,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub async fn change(&self, record: Record, actor: &str) -> Result<(), LedgerError> {
-        self.ask(Command::Change { record, actor: actor.to_owned() }).await.map(drop)
+        self.ask(LedgerCommand::Change { record, actor: actor.to_owned() }).await.map(drop)
     }
 
     /// What was recorded last of each name of a topic ([`Record::topic`]).
@@ -94,14 +94,14 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub async fn latest(&self, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
-        match self.ask(Command::Latest { topic }).await? {
-            Outcome::Latest(latest) => Ok(latest),
-            Outcome::Done | Outcome::Existing(_) | Outcome::Open(_) => Ok(BTreeMap::new()),
+        match self.ask(LedgerCommand::Latest { topic }).await? {
+            LedgerOutcome::Latest(latest) => Ok(latest),
+            LedgerOutcome::Done | LedgerOutcome::Existing(_) | LedgerOutcome::Open(_) => Ok(BTreeMap::new()),
         }
     }
 
     /// The right to take a request further; `None` while another task of this process has it.
-    pub fn claim(&self, uid: &str) -> Option<Claim> {
+    pub fn claim(&self, uid: &str) -> Option<RequestLock> {
         self.claims.take(uid)
     }
 
@@ -111,9 +111,9 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub async fn open_rows(&self, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, LedgerError> {
-        match self.ask(Command::Open { after, before }).await? {
-            Outcome::Open(rows) => Ok(rows),
-            Outcome::Done | Outcome::Existing(_) | Outcome::Latest(_) => Ok(Vec::new()),
+        match self.ask(LedgerCommand::Open { after, before }).await? {
+            LedgerOutcome::Open(rows) => Ok(rows),
+            LedgerOutcome::Done | LedgerOutcome::Existing(_) | LedgerOutcome::Latest(_) => Ok(Vec::new()),
         }
     }
 
@@ -122,28 +122,28 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub async fn settle(&self, record: Record) -> Result<(), LedgerError> {
-        self.ask(Command::Settle(record)).await.map(drop)
+        self.ask(LedgerCommand::Settle(record)).await.map(drop)
     }
 
     /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the request.
     pub async fn published(&self, serial: String, at: Timestamp) {
-        self.tell(Command::Published { serials: vec![serial], at }).await;
+        self.tell(LedgerCommand::Published { serials: vec![serial], at }).await;
     }
 
     /// Notes which certificates were used. Nobody waits for it, and a minute of it may be lost.
-    pub async fn seen(&self, seen: Vec<Seen>) {
+    pub async fn seen(&self, seen: Vec<CertificateUse>) {
         if !seen.is_empty() {
-            self.tell(Command::Seen(seen)).await;
+            self.tell(LedgerCommand::Seen(seen)).await;
         }
     }
 
-    async fn ask(&self, command: Command) -> Result<Outcome, LedgerError> {
+    async fn ask(&self, command: LedgerCommand) -> Result<LedgerOutcome, LedgerError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job { command, reply: Some(reply) }).await.map_err(|_| LedgerError::Stopped)?;
         answer.await.map_err(|_| LedgerError::Stopped)?
     }
 
-    async fn tell(&self, command: Command) {
+    async fn tell(&self, command: LedgerCommand) {
         if self.jobs.send(Job { command, reply: None }).await.is_err() {
             tracing::debug!("A note came after the end of the ledger's writer");
         }

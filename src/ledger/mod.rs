@@ -24,11 +24,11 @@ pub mod verify;
 pub mod view;
 mod writer;
 
-pub use command::{Existing, OpenRow, OpenState, Seen};
+pub use command::{CertificateUse, Existing, OpenRow, OpenState};
 pub use error::LedgerError;
 pub use file::FileError;
 pub use handle::{Health, Intended, Ledger};
 pub use location::Location;
-pub use open::Claim;
+pub use open::RequestLock;
 pub use reader::Reader;
-pub use writer::{Writer, WriterOptions};
+pub use writer::{LedgerWriter, WriterOptions};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::command::{BatchError, Command, OpenRow, OpenState};
+use super::command::{BatchError, LedgerCommand, OpenRow, OpenState};
 use super::connection::{Cells, Connection};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
@@ -23,14 +23,14 @@ pub(crate) struct Open {
 
 impl Open {
     /// Reads it. Of several questions for a page the first is answered: one task asks.
-    pub(crate) async fn read(connection: &mut Connection, commands: &[Command]) -> Result<Self, BatchError> {
+    pub(crate) async fn read(connection: &mut Connection, commands: &[LedgerCommand]) -> Result<Self, BatchError> {
         let mut open = Self::default();
         for command in commands {
             match command {
-                Command::Open { after, before } if open.page.is_empty() => {
+                LedgerCommand::Open { after, before } if open.page.is_empty() => {
                     open.page = page(connection, *after, *before).await?;
                 }
-                Command::Settle(Record::Abandoned { serial, .. } | Record::Unpublished { serial, .. }) => {
+                LedgerCommand::Settle(Record::Abandoned { serial, .. } | Record::Unpublished { serial, .. }) => {
                     let sql = "SELECT state FROM certificates WHERE serial = $1".to_owned();
                     let rows = connection.rows(sql, vec![serial.as_str().into()]).await?;
                     let state = rows.first().and_then(|row| state(&row.text(0)));
@@ -86,24 +86,24 @@ fn state(name: &str) -> Option<OpenState> {
 
 /// The requests that somebody in this process takes further at the moment.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Claims(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct RequestLocks(Arc<Mutex<HashSet<String>>>);
 
 /// The right to take a request further, one holder at a time.
 #[derive(Debug)]
-pub struct Claim {
-    claims: Claims,
+pub struct RequestLock {
+    claims: RequestLocks,
     uid: String,
 }
 
-impl Claims {
+impl RequestLocks {
     /// `None` while another has it.
-    pub(crate) fn take(&self, uid: &str) -> Option<Claim> {
+    pub(crate) fn take(&self, uid: &str) -> Option<RequestLock> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
-        taken.then(|| Claim { claims: self.clone(), uid: uid.to_owned() })
+        taken.then(|| RequestLock { claims: self.clone(), uid: uid.to_owned() })
     }
 }
 
-impl Drop for Claim {
+impl Drop for RequestLock {
     fn drop(&mut self) {
         self.claims.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.uid);
     }

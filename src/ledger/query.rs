@@ -5,7 +5,7 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::view::{Certificate, State};
+use super::view::{Certificate, CertificateState};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Certificates of one page, unless the question says otherwise.
@@ -17,7 +17,7 @@ pub const PAGE_MAX: u32 = 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// As recorded.
-    Recorded(State),
+    Recorded(CertificateState),
     /// Signed, not unpublished, and within its time.
     Valid,
     /// Signed, and expired.
@@ -271,7 +271,7 @@ mod tests {
             addon: text("a"),
             agent: text("b"),
             issuer: text("0123"),
-            state: Some(Standing::Recorded(State::Unpublished)),
+            state: Some(Standing::Recorded(CertificateState::Unpublished)),
             expiring_within: Some(Duration::from_secs(3600)),
             not_seen_since: Some(Timestamp::from_unix(1_795_000_000)),
         };

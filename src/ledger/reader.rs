@@ -27,9 +27,9 @@ const SERIAL: usize = 40;
 
 /// Reads the ledger. Clones share their connections.
 #[derive(Clone)]
-pub struct Reader(Arc<Inner>);
+pub struct Reader(Arc<ReaderState>);
 
-struct Inner {
+struct ReaderState {
     location: Location,
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
@@ -38,7 +38,7 @@ struct Inner {
 impl Reader {
     /// A reader that opens the ledger when it is first asked: there may be none before its writer has run.
     pub fn new(location: Location) -> Self {
-        Self(Arc::new(Inner { location, idle: Mutex::default(), permits: Semaphore::new(CONNECTIONS) }))
+        Self(Arc::new(ReaderState { location, idle: Mutex::default(), permits: Semaphore::new(CONNECTIONS) }))
     }
 
     /// A reader of a ledger that is there and can be read.

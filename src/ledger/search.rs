@@ -5,7 +5,7 @@
 
 use super::connection::Value;
 use super::query::{Filter, Order, Query, Standing};
-use super::view::{COLUMNS, State};
+use super::view::{COLUMNS, CertificateState};
 use addon_signer_core::timestamp::Timestamp;
 
 /// As many certificates are found by an index and sorted in a few milliseconds.
@@ -72,7 +72,7 @@ impl Search<'_> {
 
     fn candidates(&self) -> Vec<Way> {
         let filter = &self.query.filter;
-        if matches!(filter.state, Some(Standing::Recorded(state)) if state != State::Published) {
+        if matches!(filter.state, Some(Standing::Recorded(state)) if state != CertificateState::Published) {
             return Vec::new(); // an index of its own, and short
         }
         let mut ways: Vec<_> = names(filter).map(|(name, _)| Way::Name(name)).collect();
@@ -112,11 +112,11 @@ fn names(filter: &Filter) -> impl Iterator<Item = (&'static str, &str)> {
 }
 
 /// By way of what is short: a table, or a partial index in its words.
-fn recorded(state: State) -> String {
+fn recorded(state: CertificateState) -> String {
     let index = match state {
-        State::Intent | State::Signed => "seq IN (SELECT seq FROM unfinished) AND ",
-        State::Unpublished | State::Abandoned => "ended_seq IS NOT NULL AND ",
-        State::Published => "",
+        CertificateState::Intent | CertificateState::Signed => "seq IN (SELECT seq FROM unfinished) AND ",
+        CertificateState::Unpublished | CertificateState::Abandoned => "ended_seq IS NOT NULL AND ",
+        CertificateState::Published => "",
     };
     format!("{index}state = '{}'", state.name())
 }

@@ -11,7 +11,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// What an intent has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CertificateState {
     /// It was decided to sign; nothing was signed yet.
     Intent,
     /// It was signed, and is not known to have been handed over.
@@ -24,7 +24,7 @@ pub enum State {
     Abandoned,
 }
 
-impl State {
+impl CertificateState {
     const ALL: [Self; 5] = [Self::Intent, Self::Signed, Self::Published, Self::Unpublished, Self::Abandoned];
 
     /// As the ledger writes it.
@@ -49,13 +49,13 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for CertificateState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for State {
+impl FromStr for CertificateState {
     type Err = ();
 
     fn from_str(name: &str) -> Result<Self, ()> {
@@ -72,7 +72,7 @@ pub struct Certificate {
     /// As [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
     pub serial: String,
     /// What it has come to.
-    pub state: State,
+    pub state: CertificateState,
     /// The AddOnSigner, or `gateway-serving`.
     pub signer: String,
     /// Whose it is; empty for the gateway's own, as `addon` and `agent`.

@@ -19,6 +19,7 @@ mod ocm_types;
 mod postgres;
 mod profiles;
 mod real_parts;
+mod reference;
 mod requests;
 mod stand_in;
 mod stand_in_kubectl;

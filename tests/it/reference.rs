@@ -32,15 +32,16 @@ fn between(text: &str, before: &str, after: &str) -> Vec<String> {
     text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap().to_owned()).collect()
 }
 
-fn in_backquotes(text: &str) -> Names {
-    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+/// What stands between two quotes.
+fn quoted(text: &str, quote: char) -> Names {
+    text.split(quote).skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 fn section(heading: &str) -> String {
     let (text, level) = (text(DOCUMENT), heading.find(' '));
     let body = text.split(&format!("\n{heading}\n")).nth(1).unwrap_or_else(|| panic!("{DOCUMENT} lacks {heading}"));
-    let is_over = |line: &str| line.starts_with('#') && line.find(' ') <= level;
-    body.lines().take_while(|line| !is_over(line)).map(|line| format!("{line}\n")).collect()
+    let lines = body.lines().take_while(|line| !line.starts_with('#') || line.find(' ') > level);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// What only one of them has, a sentence each.
@@ -68,10 +69,9 @@ fn fields(schema: &Value, path: &str) -> BTreeMap<String, (Value, bool)> {
     let mut found = BTreeMap::new();
     for (name, field) in schema["properties"].as_object().unwrap() {
         let required = schema["required"].as_array().is_some_and(|names| names.contains(&Value::from(name.as_str())));
-        let (object, path) = match &field["items"] {
-            item if item["properties"].is_object() => (item, format!("{path}{name}[]")),
-            _ => (field, format!("{path}{name}")),
-        };
+        let is_list = field["items"]["properties"].is_object();
+        let path = format!("{path}{name}{}", if is_list { "[]" } else { "" });
+        let object = if is_list { &field["items"] } else { field };
         let leaf = BTreeMap::from([(path.clone(), (field.clone(), required))]);
         found.extend(if object["properties"].is_object() { fields(object, &format!("{path}.")) } else { leaf });
     }
@@ -82,17 +82,14 @@ fn fields(schema: &Value, path: &str) -> BTreeMap<String, (Value, bool)> {
 fn every_field_is_in_the_document_with_its_default_and_its_values() {
     let crd = serde_json::to_value(AddOnSigner::crd()).unwrap();
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
-    let texts = |value: &Value| -> Names {
-        let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-        items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
+    let texts = |value: &Value| quoted(&value.to_string(), '"');
     for (part, heading) in [("spec", "### Spec"), ("status", "### Status")] {
         let fields = fields(&schema[part], "");
         for (name, row) in table(heading, fields.keys().cloned()) {
             let (field, required) = &fields[&name];
             let values = &texts(&field["enum"]) | &texts(&field["items"]["enum"]);
-            assert!(values.is_subset(&in_backquotes(&row.concat())), "{name} may be {values:?}");
-            let default = (row[1] == "required", in_backquotes(&row[1]));
+            assert!(values.is_subset(&quoted(&row.concat(), '`')), "{name} may be {values:?}");
+            let default = (row[1] == "required", quoted(&row[1], '`'));
             assert!(part == "status" || default == (*required, texts(&field["default"])), "the default of {name}");
         }
     }
@@ -100,17 +97,15 @@ fn every_field_is_in_the_document_with_its_default_and_its_values() {
 
 /// The flags and arguments of a help text (`--flag`, `<NEEDED>`, `[OPTIONAL]`), each with what is said of it.
 fn flags(help: &str) -> BTreeMap<String, String> {
-    let (mut found, mut current) = (BTreeMap::<String, String>::new(), None);
+    let (mut found, mut current) = (BTreeMap::<String, String>::new(), "");
     for line in help.lines().map(str::trim_start) {
         let long = if line.starts_with('-') { line.find("--").map_or(line, |at| &line[at..]) } else { line };
-        let is_argument = long.starts_with(['<', '[']) && long[1..].starts_with(char::is_uppercase);
-        if long.starts_with("--") || is_argument {
-            current = long.split_whitespace().next();
+        if long.starts_with("--") || long.starts_with(['<', '[']) && long[1..].starts_with(char::is_uppercase) {
+            current = long.split_whitespace().next().unwrap();
         }
-        if let Some(name) = current {
-            found.entry(name.to_owned()).or_default().push_str(line);
-        }
+        found.entry(current.to_owned()).or_default().push_str(line);
     }
+    found.remove(""); // what comes before
     found
 }
 
@@ -132,18 +127,19 @@ fn variable(flag: &str) -> String {
     format!("ADDON_SIGNER_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
-/// A table against the help text of a command: which are required, defaults and variables.
-fn check(heading: &str, help: &str, flags: &BTreeMap<String, String>) {
+/// The table of a command against its help text: names, which are required, defaults and variables.
+fn check(heading: &str, command: &str, without: &BTreeMap<String, String>) {
+    let (help, mut flags) = (help(command), flags(&help(command)));
+    flags.retain(|name, _| !without.contains_key(name));
     let usage = help.lines().find(|line| line.starts_with("Usage:")).unwrap();
     for (name, row) in table(heading, flags.keys().cloned()) {
         let (text, default) = (&flags[&name], &row[1]);
         let required = name.starts_with('<') || usage.contains(&format!(" {name} "));
         assert_eq!(default == "required", required, "{heading}: {name}");
-        assert!(in_backquotes(default).iter().all(|word| text.contains(word)), "{heading}: the default in: {text}");
-        for known in between(text, "[default: ", "]") {
-            let is_sentence = known.contains(' ') && !default.is_empty();
-            assert!(is_sentence || default.contains(&known), "{heading}: {name} is {known} by default");
-        }
+        assert!(quoted(default, '`').iter().all(|word| text.contains(word)), "{heading}: the default in: {text}");
+        let known = between(text, "[default: ", "]").concat();
+        let is_sentence = known.contains(' ') && !default.is_empty();
+        assert!(is_sentence || default.contains(&known), "{heading}: {name} is {known} by default");
         let has_variable = heading.ends_with(" hub`") || WITH_VARIABLE.contains(&name.as_str());
         let shown = between(text, "[env: ", "]").concat();
         assert_eq!(shown.trim_end_matches('='), if has_variable { variable(&name) } else { String::new() });
@@ -153,13 +149,11 @@ fn check(heading: &str, help: &str, flags: &BTreeMap<String, String>) {
 #[test]
 fn every_command_and_flag_is_in_the_document_with_its_default() {
     let everywhere = flags(&help(""));
-    check("### Every command", &help(""), &everywhere);
+    check("### Every command", "", &BTreeMap::new());
     let documented = between(&text(DOCUMENT), "\n### `addon-signer ", "`").into_iter().collect();
     assert_eq!(differences(&commands(""), &documented), Vec::<String>::new());
     for command in documented {
-        let mut own = flags(&help(&command));
-        own.retain(|flag, _| !everywhere.contains_key(flag));
-        check(&format!("### `addon-signer {command}`"), &help(&command), &own);
+        check(&format!("### `addon-signer {command}`"), &command, &everywhere);
     }
 }
 
@@ -182,8 +176,7 @@ fn every_flag_of_the_agent_is_in_the_document() {
 
 #[test]
 fn a_flag_that_is_missing_or_made_up_is_reported() {
-    let help =
-        "Arguments:\n  [NAME]  A name\n\nOptions:\n      --known <N>  A number [default: 1]\n  -n, --new  Not yet\n";
+    let help = "Arguments:\n  [NAME]  A name\n\nOptions:\n      --known <N>  A number\n  -n, --new  Not yet\n";
     let document = ["[NAME]", "--known", "--made-up"].map(str::to_owned).into();
     let expected = ["--new is not in docs/reference.md", "docs/reference.md has --made-up, which does not exist"];
     assert_eq!(differences(&flags(help).into_keys().collect(), &document), expected);
@@ -193,8 +186,8 @@ fn a_flag_that_is_missing_or_made_up_is_reported() {
 fn every_metric_is_in_the_document_with_its_labels() {
     let code = text("src/telemetry.rs");
     assert!(code.contains("Registry::with_prefix(\"addon_signer\")"));
-    let gateway = between(&text("src/gateway/stats.rs"), "\"gateway_", "\"").into_iter();
-    let gateway = gateway.map(|name| (format!("addon_signer_gateway_{name}_total"), Names::new()));
+    let gateway = between(&text("src/gateway/stats.rs"), "\"gateway_", "\"");
+    let gateway = gateway.iter().map(|name| (format!("addon_signer_gateway_{name}_total"), Names::new()));
     let mut metrics: BTreeMap<_, _> = gateway.collect();
     for call in between(&code, "registry.register(", ");") {
         let field = call.split(".clone()").next().unwrap().split_whitespace().next_back().unwrap();
@@ -205,7 +198,7 @@ fn every_metric_is_in_the_document_with_its_labels() {
         metrics.insert(name, between(&labels, "\n    ", ":").into_iter().collect());
     }
     for (name, row) in table("## Metrics", metrics.keys().cloned()) {
-        assert_eq!((row[1] == "counter", &in_backquotes(&row[2])), (name.ends_with("_total"), &metrics[&name]));
+        assert_eq!((row[1] == "counter", &quoted(&row[2], '`')), (name.ends_with("_total"), &metrics[&name]));
     }
 }
 
@@ -217,7 +210,7 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_condition_and_reason_is_in_the_document() {
     let mut files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hub"));
-    files.extend(["src/api/status.rs", "src/api/registrations.rs"].map(PathBuf::from));
+    files.extend(["src/api/status.rs", "src/api/registrations/mod.rs"].map(PathBuf::from));
     files.retain(|file| !file.ends_with("tests.rs"));
     let is_reason = |w: &&str| w.len() > 3 && w.starts_with(char::is_uppercase) && w.chars().all(char::is_alphabetic);
     let pick = |text: &str, quote: char| text.split(quote).filter(is_reason).map(str::to_owned).collect::<Names>();
@@ -231,14 +224,16 @@ fn every_condition_and_reason_is_in_the_document() {
 #[test]
 fn every_name_that_others_rely_on_is_in_the_document() {
     let find = |file: &str, before: &str| between(&text(file), before, "\"");
-    table("## Audit events", [find("src/audit.rs", "event = \""), find("src/audit.rs", "connection(\"")].concat());
+    table(
+        "## Audit events",
+        [find("src/audit/mod.rs", "event = \""), find("src/audit/mod.rs", "connection(\"")].concat(),
+    );
     let codes =
         ["src/cli/mod.rs", "crates/agent/src/cli/mod.rs"].map(|file| between(&text(file), "ExitCode::from(", ")"));
     table("## Exit codes", codes.concat().into_iter().chain(["0", "2"].map(str::to_owned))); // clap's own is 2
     let mut labels = find("crates/core/src/names.rs", "= \"");
     labels.retain(|name| name.contains('/') && name != CONDITION_ADDON_REGISTERED);
-    let policy = between(&text("deploy/network-policy.yaml"), "{ addon-signer.io/", ":");
-    labels.extend(policy.iter().map(|name| format!("addon-signer.io/{name}")));
+    labels.extend(between(&text("deploy/network-policy.yaml"), "{ addon", ":").iter().map(|it| format!("addon{it}")));
     table("## Labels and annotations", labels);
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
     let (client, serving) = (LineNames::client("<AddOnSigner>"), LineNames::serving());
@@ -257,6 +252,4 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     let problems = text("src/gateway/problem.rs").replace("REVOKED, \"", "\"revoked\", \"");
     let kinds = between(&problems, "(StatusCode::", "\", ");
     table("## Problems", kinds.iter().map(|kind| kind.split('"').nth(1).unwrap().to_owned()));
-    let headers = ["insert(\"", "append(\""].map(|call| find("crates/core/src/gateway/headers.rs", call));
-    table("## Headers to the backend", headers.concat());
 }

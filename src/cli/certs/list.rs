@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize as _;
 
-use super::{Source, SourceArgs, past};
+use super::{LedgerSource, SourceArgs, past};
 use crate::api::units::{UnitError, parse_duration};
 use crate::ledger::query::{Filter, PAGE_MAX, Query, QueryError, Standing};
 use crate::ledger::view::Certificate;
@@ -87,7 +87,7 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
         expiring_within: args.expiring_within,
         not_seen_since: args.not_seen_since,
     };
-    let source = Source::open(args.source).await?;
+    let source = LedgerSource::open(args.source).await?;
     let mut query = Query { filter, after: None, limit: PAGE_MAX };
     let mut left = if args.all { u64::MAX } else { args.limit };
     let mut printer = Printer { format: args.output, now: Clock::default().now(), printed: 0 };
@@ -218,13 +218,13 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::view::State;
+    use crate::ledger::view::CertificateState;
 
     fn mk_certificate() -> Certificate {
         Certificate {
             seq: 7,
             serial: "01234567".repeat(5),
-            state: State::Published,
+            state: CertificateState::Published,
             signer: "telemetry".to_owned(),
             cluster: "production-europe-west-17".to_owned(),
             addon: "telemetry".to_owned(),

@@ -62,12 +62,12 @@ struct SourceArgs {
 }
 
 /// Who answers.
-enum Source {
+enum LedgerSource {
     Ledger(Reader),
     Hub(Client),
 }
 
-impl Source {
+impl LedgerSource {
     async fn open(args: SourceArgs) -> anyhow::Result<Self> {
         match args.ledger {
             Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::api::ocm;
-use crate::cli::caller::Caller;
+use crate::cli::caller::CommandUser;
 use crate::hub::registrations::registry::discover;
 use crate::output::{Format, print, print_json};
 use addon_signer_core::identity::{AddOnName, ClusterName};
@@ -66,7 +66,7 @@ struct Revoked<'r> {
 
 pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
     let client: Client = kubernetes::client(args.kubeconfig.as_deref()).await?;
-    let caller = Caller::ask(&client).await;
+    let caller = CommandUser::ask(&client).await;
     let now = caller.now.unwrap_or_else(|| Clock::default().now());
     let before = moment(args.before, now)?;
     let resource = discover(&client).await?.resource();

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Source, SourceArgs, text};
+use super::{LedgerSource, SourceArgs, text};
 use crate::ledger::view::{Details, Written};
 use crate::output::{Format, print, print_json};
 use addon_signer_core::timestamp::Timestamp;
@@ -22,7 +22,7 @@ pub struct ShowArgs {
 }
 
 pub(super) async fn run(args: ShowArgs) -> anyhow::Result<()> {
-    let details = Source::open(args.source).await?.details(&args.name).await?;
+    let details = LedgerSource::open(args.source).await?.details(&args.name).await?;
     match args.output {
         Format::Table => print(&as_text(&details, Clock::default().now())),
         Format::Json => print_json(&details)?,

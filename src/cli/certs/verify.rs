@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::ProgressLine;
 use crate::ledger::Location;
-use crate::ledger::verify::{Check, HeadReport, Report, verify};
+use crate::ledger::verify::{Check, HeadReport, VerifyReport, verify};
 use crate::output::print;
 use addon_signer_core::journal::head::Head;
 
@@ -43,8 +43,8 @@ fn read_head(file: &std::path::Path) -> anyhow::Result<Head> {
     Head::read(text.trim()).with_context(cannot)
 }
 
-fn as_text(report: &Report) -> String {
-    let Report { ledger, first, tip, certificates, unchecked, head } = report;
+fn as_text(report: &VerifyReport) -> String {
+    let VerifyReport { ledger, first, tip, certificates, unchecked, head } = report;
     let mut lines = vec![
         format!("good: the ledger {ledger}"),
         format!("rows {first} to {}, the last has the hash {}", tip.seq, tip.hash),

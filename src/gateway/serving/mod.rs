@@ -99,7 +99,7 @@ pub enum ServingError {
 }
 
 /// A complete pair.
-struct Held {
+struct ServingCertificate {
     pair: Arc<CertifiedKey>,
     issuer: String,
     renew_at: Timestamp,
@@ -146,7 +146,7 @@ pub async fn keep_serving_certificate(
 }
 
 /// Waits until a certificate is needed and there is a serving CA; `false` when nobody tells whom to trust any more.
-async fn until_due(held: Option<&Held>, clock: &Clock, trust: &mut watch::Receiver<Arc<Trust>>) -> bool {
+async fn until_due(held: Option<&ServingCertificate>, clock: &Clock, trust: &mut watch::Receiver<Arc<Trust>>) -> bool {
     loop {
         let active = trust.borrow_and_update().serving_active.clone();
         let due = match (held, active) {
@@ -169,7 +169,7 @@ async fn obtain(
     names: &ServingNames,
     clock: &Clock,
     trust: &watch::Receiver<Arc<Trust>>,
-) -> Result<Held, ServingError> {
+) -> Result<ServingCertificate, ServingError> {
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
     let wish = Wish {
@@ -187,7 +187,7 @@ async fn obtain(
     let snapshot = Arc::clone(&trust.borrow());
     let (issuer, renew_at) = check(leaf, &name, &key, names, &snapshot, clock.now())?;
     let signing = rustls::crypto::ring::sign::any_ecdsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()).into())?;
-    Ok(Held { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), issuer, renew_at })
+    Ok(ServingCertificate { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), issuer, renew_at })
 }
 
 async fn create(requests: &Api<CertificateSigningRequest>, request: Vec<u8>) -> Result<String, ServingError> {

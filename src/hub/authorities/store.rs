@@ -151,12 +151,12 @@ struct StoredMember {
 
 /// Secrets and ConfigMaps of one namespace.
 #[derive(Clone)]
-pub struct Store {
+pub struct AuthorityStore {
     secrets: Api<Secret>,
     config_maps: Api<ConfigMap>,
 }
 
-impl Store {
+impl AuthorityStore {
     /// The hub's namespace.
     pub fn new(client: &Client, namespace: &str) -> Self {
         Self {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Action, Announcer, LEASE_NAME, Leadership, Leading, Ours, Record, Seen, channel, step};
+use super::{Announcer, LEASE_NAME, Leadership, Leading, LeaseAction, LeaseRecord, Ours, SeenLease, channel, step};
 use crate::ledger::Location;
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_platform::clock::Clock;
@@ -53,7 +53,7 @@ pub struct Holder {
     clock: Clock,
     announcer: Announcer,
     started: Instant,
-    seen: Option<Seen>,
+    seen: Option<SeenLease>,
     /// As the API server showed it last.
     current: Option<Lease>,
     epoch: Option<u32>,
@@ -125,16 +125,18 @@ impl Holder {
         }
         let now = self.started.elapsed();
         let record = self.current.as_ref().map(|lease| self.record(lease));
-        self.seen = record.map(|record| Seen::follow(self.seen.take(), record, now));
+        self.seen = record.map(|record| SeenLease::follow(self.seen.take(), record, now));
         let mut action = step(self.seen.as_ref(), self.side(), now);
-        if matches!(action, Action::Create { .. } | Action::TakeOver { .. }) {
+        if matches!(action, LeaseAction::Create { .. } | LeaseAction::TakeOver { .. }) {
             self.raise_floor().await;
             action = step(self.seen.as_ref(), self.side(), now);
         }
         let (epoch, written) = match action {
-            Action::Create { epoch } => (epoch, self.api.create(&PostParams::default(), &self.ours(epoch)).await?),
-            Action::TakeOver { epoch } | Action::Renew { epoch } => (epoch, self.replace(&self.ours(epoch)).await?),
-            Action::Wait { holder } => {
+            LeaseAction::Create { epoch } => (epoch, self.api.create(&PostParams::default(), &self.ours(epoch)).await?),
+            LeaseAction::TakeOver { epoch } | LeaseAction::Renew { epoch } => {
+                (epoch, self.replace(&self.ours(epoch)).await?)
+            }
+            LeaseAction::Wait { holder } => {
                 let waiting = Leadership::Waiting(format!("held by {holder}"));
                 if self.announcer.leadership() != waiting {
                     info!(holder, "Waits for the Lease");
@@ -142,7 +144,7 @@ impl Holder {
                 self.announcer.step_back(waiting);
                 return Ok(Some(self.look()));
             }
-            Action::Stop(loss) => {
+            LeaseAction::Stop(loss) => {
                 self.announcer.step_back(Leadership::Lost(loss));
                 return Ok(None);
             }
@@ -205,10 +207,10 @@ impl Holder {
         self.look()
     }
 
-    fn record(&self, lease: &Lease) -> Record {
+    fn record(&self, lease: &Lease) -> LeaseRecord {
         let spec = lease.spec.clone().unwrap_or_default();
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        Record {
+        LeaseRecord {
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
             transitions: spec.lease_transitions.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
             duration: seconds.map_or(self.settings.duration, Duration::from_secs),

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use holder::{Holder, LeaseSettings, identity};
-pub use step::{Action, Ours, Record, Seen, step};
+pub use step::{LeaseAction, LeaseRecord, Ours, SeenLease, step};
 
 /// The name of the Lease.
 pub const LEASE_NAME: &str = "addon-signer";
@@ -60,7 +60,7 @@ pub enum Loss {
 }
 
 #[derive(Debug, Clone)]
-struct Held {
+struct LeaseState {
     leadership: Leadership,
     /// Until when a leader is sure that nobody else leads.
     until: Instant,
@@ -68,11 +68,11 @@ struct Held {
 
 /// Tells what this hub is to the Lease.
 #[derive(Debug)]
-pub struct Announcer(watch::Sender<Held>);
+pub struct Announcer(watch::Sender<LeaseState>);
 
 /// Knows what this hub is to the Lease.
 #[derive(Debug, Clone)]
-pub struct Leading(watch::Receiver<Held>);
+pub struct Leading(watch::Receiver<LeaseState>);
 
 /// That this hub leads: whoever writes what must be one hub's alone is given it. Only [`Leading::leads`] makes one.
 ///
@@ -100,7 +100,7 @@ impl Leads {
 
 /// A pair of both, which begins as waiting.
 pub fn channel() -> (Announcer, Leading) {
-    let held = Held { leadership: Leadership::Waiting("not read yet".to_owned()), until: Instant::now() };
+    let held = LeaseState { leadership: Leadership::Waiting("not read yet".to_owned()), until: Instant::now() };
     let (sender, receiver) = watch::channel(held);
     (Announcer(sender), Leading(receiver))
 }
@@ -125,7 +125,7 @@ impl Announcer {
         // A renewal moves the deadline, which wakes nobody.
         self.0.send_if_modified(|held| {
             let differs = held.leadership != leadership;
-            *held = Held { leadership, until };
+            *held = LeaseState { leadership, until };
             differs
         });
     }
@@ -169,7 +169,7 @@ impl Leading {
     /// # Errors
     /// [`Loss`] when it never will.
     pub async fn acquired(&mut self) -> Result<u32, Loss> {
-        let led = |held: &Held| matches!(held.leadership, Leadership::Leader { .. } | Leadership::Lost(_));
+        let led = |held: &LeaseState| matches!(held.leadership, Leadership::Leader { .. } | Leadership::Lost(_));
         match self.0.wait_for(led).await.map(|held| held.leadership.clone()) {
             Ok(Leadership::Leader { epoch }) => Ok(epoch),
             Ok(Leadership::Lost(loss)) => Err(loss),
@@ -179,7 +179,7 @@ impl Leading {
 
     /// Waits until this hub has lost the Lease. It never does after it has given it back.
     pub async fn lost(&mut self) -> Loss {
-        let lost = |held: &Held| matches!(held.leadership, Leadership::Lost(_));
+        let lost = |held: &LeaseState| matches!(held.leadership, Leadership::Lost(_));
         match self.0.wait_for(lost).await.map(|held| held.leadership.clone()) {
             Ok(Leadership::Lost(loss)) => loss,
             Ok(_) | Err(_) => self.abandoned().await,

@@ -7,7 +7,7 @@ use super::Loss;
 
 /// The Lease as the API server showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct LeaseRecord {
     /// `holderIdentity`; `None` where it is empty.
     pub holder: Option<String>,
     /// `leaseTransitions`.
@@ -20,16 +20,16 @@ pub struct Record {
 
 /// A Lease, and since when it has not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenLease {
     /// The Lease.
-    pub record: Record,
+    pub record: LeaseRecord,
     /// When this version was seen first, by our own clock.
     pub since: Duration,
 }
 
-impl Seen {
+impl SeenLease {
     /// The same version goes on having been seen since then.
-    pub fn follow(before: Option<Self>, record: Record, now: Duration) -> Self {
+    pub fn follow(before: Option<Self>, record: LeaseRecord, now: Duration) -> Self {
         match before {
             Some(before) if before.record.version == record.version => before,
             _ => Self { record, since: now },
@@ -50,7 +50,7 @@ pub struct Ours<'a> {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum LeaseAction {
     /// There is no Lease: create it as ours.
     Create {
         /// The epoch to begin.
@@ -75,33 +75,35 @@ pub enum Action {
     Stop(Loss),
 }
 
-/// The one thing to do at `now`, by the clock of [`Seen::since`].
+/// The one thing to do at `now`, by the clock of [`SeenLease::since`].
 ///
 /// Who led once never takes over again: it ends, and its next start is another holder with another epoch.
-pub fn step(seen: Option<&Seen>, ours: Ours<'_>, now: Duration) -> Action {
+pub fn step(seen: Option<&SeenLease>, ours: Ours<'_>, now: Duration) -> LeaseAction {
     match (seen, ours.epoch) {
-        (None, Some(_)) => Action::Stop(Loss::Deleted),
-        (None, None) => Action::Create { epoch: after(0, ours) },
+        (None, Some(_)) => LeaseAction::Stop(Loss::Deleted),
+        (None, None) => LeaseAction::Create { epoch: after(0, ours) },
         (Some(seen), Some(epoch)) => keep(&seen.record, ours, epoch),
         (Some(seen), None) => acquire(seen, ours, now),
     }
 }
 
-fn keep(record: &Record, ours: Ours<'_>, epoch: u32) -> Action {
+fn keep(record: &LeaseRecord, ours: Ours<'_>, epoch: u32) -> LeaseAction {
     match &record.holder {
-        Some(holder) if holder != ours.identity => Action::Stop(Loss::Taken(holder.clone())),
-        Some(_) if record.transitions == epoch => Action::Renew { epoch },
-        Some(_) | None => Action::Stop(Loss::Changed),
+        Some(holder) if holder != ours.identity => LeaseAction::Stop(Loss::Taken(holder.clone())),
+        Some(_) if record.transitions == epoch => LeaseAction::Renew { epoch },
+        Some(_) | None => LeaseAction::Stop(Loss::Changed),
     }
 }
 
-fn acquire(seen: &Seen, ours: Ours<'_>, now: Duration) -> Action {
+fn acquire(seen: &SeenLease, ours: Ours<'_>, now: Duration) -> LeaseAction {
     let record = &seen.record;
     match &record.holder {
         // Only we write this identity: we took it, and the answer was lost.
-        Some(holder) if holder == ours.identity => Action::Renew { epoch: record.transitions },
-        Some(holder) if now < seen.since.saturating_add(record.duration) => Action::Wait { holder: holder.clone() },
-        Some(_) | None => Action::TakeOver { epoch: after(record.transitions, ours) },
+        Some(holder) if holder == ours.identity => LeaseAction::Renew { epoch: record.transitions },
+        Some(holder) if now < seen.since.saturating_add(record.duration) => {
+            LeaseAction::Wait { holder: holder.clone() }
+        }
+        Some(_) | None => LeaseAction::TakeOver { epoch: after(record.transitions, ours) },
     }
 }
 
@@ -116,73 +118,73 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn mk_seen(holder: Option<&str>, transitions: u32) -> Seen {
+    fn mk_seen(holder: Option<&str>, transitions: u32) -> SeenLease {
         let holder = holder.map(str::to_owned);
-        let record = Record { holder, transitions, duration: 15 * SECOND, version: "8".to_owned() };
-        Seen { record, since: 100 * SECOND }
+        let record = LeaseRecord { holder, transitions, duration: 15 * SECOND, version: "8".to_owned() };
+        SeenLease { record, since: 100 * SECOND }
     }
 
     fn mk_ours(epoch: Option<u32>) -> Ours<'static> {
         Ours { identity: "us", epoch, floor: 0 }
     }
 
-    fn decide(holder: Option<&str>, transitions: u32, epoch: Option<u32>, at: u32) -> Action {
+    fn decide(holder: Option<&str>, transitions: u32, epoch: Option<u32>, at: u32) -> LeaseAction {
         step(Some(&mk_seen(holder, transitions)), mk_ours(epoch), at * SECOND)
     }
 
     #[test]
     fn a_lease_that_does_not_exist_is_created() {
-        assert_eq!(step(None, mk_ours(None), SECOND), Action::Create { epoch: 1 });
+        assert_eq!(step(None, mk_ours(None), SECOND), LeaseAction::Create { epoch: 1 });
     }
 
     #[test]
     fn a_deleted_lease_does_not_lead_to_an_epoch_that_was_used() {
         let ours = Ours { floor: 41, ..mk_ours(None) };
-        assert_eq!(step(None, ours, SECOND), Action::Create { epoch: 42 });
-        assert_eq!(step(Some(&mk_seen(None, 3)), ours, SECOND), Action::TakeOver { epoch: 42 });
-        assert_eq!(step(Some(&mk_seen(None, 50)), ours, SECOND), Action::TakeOver { epoch: 51 });
+        assert_eq!(step(None, ours, SECOND), LeaseAction::Create { epoch: 42 });
+        assert_eq!(step(Some(&mk_seen(None, 3)), ours, SECOND), LeaseAction::TakeOver { epoch: 42 });
+        assert_eq!(step(Some(&mk_seen(None, 50)), ours, SECOND), LeaseAction::TakeOver { epoch: 51 });
     }
 
     #[test]
     fn a_lease_that_was_given_back_is_taken_at_once() {
-        assert_eq!(decide(None, 6, None, 100), Action::TakeOver { epoch: 7 });
+        assert_eq!(decide(None, 6, None, 100), LeaseAction::TakeOver { epoch: 7 });
     }
 
     #[test]
     fn a_holder_counts_for_the_whole_duration_since_its_last_sign_of_life() {
-        assert_eq!(decide(Some("them"), 6, None, 100), Action::Wait { holder: "them".to_owned() });
-        assert_eq!(decide(Some("them"), 6, None, 114), Action::Wait { holder: "them".to_owned() });
-        assert_eq!(decide(Some("them"), 6, None, 115), Action::TakeOver { epoch: 7 });
+        assert_eq!(decide(Some("them"), 6, None, 100), LeaseAction::Wait { holder: "them".to_owned() });
+        assert_eq!(decide(Some("them"), 6, None, 114), LeaseAction::Wait { holder: "them".to_owned() });
+        assert_eq!(decide(Some("them"), 6, None, 115), LeaseAction::TakeOver { epoch: 7 });
     }
 
     #[test]
     fn a_renewal_starts_the_wait_anew_and_the_same_version_does_not() {
         let first = mk_seen(Some("them"), 6);
-        let again = Seen::follow(Some(first.clone()), first.record.clone(), 110 * SECOND);
+        let again = SeenLease::follow(Some(first.clone()), first.record.clone(), 110 * SECOND);
         assert_eq!(again.since, 100 * SECOND);
-        let renewed = Record { version: "9".to_owned(), ..first.record.clone() };
-        let renewed = Seen::follow(Some(first), renewed, 110 * SECOND);
+        let renewed = LeaseRecord { version: "9".to_owned(), ..first.record.clone() };
+        let renewed = SeenLease::follow(Some(first), renewed, 110 * SECOND);
         assert_eq!(renewed.since, 110 * SECOND);
-        assert_eq!(step(Some(&renewed), mk_ours(None), 124 * SECOND), Action::Wait { holder: "them".to_owned() });
+        assert_eq!(step(Some(&renewed), mk_ours(None), 124 * SECOND), LeaseAction::Wait { holder: "them".to_owned() });
     }
 
     #[test]
     fn our_own_lease_is_renewed_however_late() {
-        assert_eq!(decide(Some("us"), 7, Some(7), 101), Action::Renew { epoch: 7 });
-        assert_eq!(decide(Some("us"), 7, Some(7), 999), Action::Renew { epoch: 7 });
+        assert_eq!(decide(Some("us"), 7, Some(7), 101), LeaseAction::Renew { epoch: 7 });
+        assert_eq!(decide(Some("us"), 7, Some(7), 999), LeaseAction::Renew { epoch: 7 });
     }
 
     #[test]
     fn a_lease_that_we_took_without_hearing_of_it_is_ours() {
-        assert_eq!(decide(Some("us"), 7, None, 101), Action::Renew { epoch: 7 });
+        assert_eq!(decide(Some("us"), 7, None, 101), LeaseAction::Renew { epoch: 7 });
     }
 
     #[test]
     fn who_led_and_finds_another_stops() {
-        assert_eq!(decide(Some("them"), 8, Some(7), 101), Action::Stop(Loss::Taken("them".to_owned())));
-        assert_eq!(decide(Some("them"), 8, Some(7), 999), Action::Stop(Loss::Taken("them".to_owned())));
-        assert_eq!(decide(None, 8, Some(7), 101), Action::Stop(Loss::Changed));
-        assert_eq!(decide(Some("us"), 8, Some(7), 101), Action::Stop(Loss::Changed));
-        assert_eq!(step(None, mk_ours(Some(7)), SECOND), Action::Stop(Loss::Deleted));
+        assert_eq!(decide(Some("them"), 8, Some(7), 101), LeaseAction::Stop(Loss::Taken("them".to_owned())));
+        assert_eq!(decide(Some("them"), 8, Some(7), 999), LeaseAction::Stop(Loss::Taken("them".to_owned())));
+        assert_eq!(decide(None, 8, Some(7), 101), LeaseAction::Stop(Loss::Changed));
+        assert_eq!(decide(Some("us"), 8, Some(7), 101), LeaseAction::Stop(Loss::Changed));
+        assert_eq!(step(None, mk_ours(Some(7)), SECOND), LeaseAction::Stop(Loss::Deleted));
     }
 }

@@ -9,7 +9,7 @@ use tracing::debug;
 
 use crate::api::AddOnSigner;
 use crate::api::manager::last_manager;
-use crate::ledger::{Ledger, LedgerError, Seen as Use};
+use crate::ledger::{CertificateUse as Use, Ledger, LedgerError};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::registry::{Registry, Revocation, SharedRegistry, Standing, StandingChange};
@@ -27,10 +27,10 @@ type Waiting = BTreeMap<(&'static str, String), (Record, String)>;
 
 /// Shared by all who see changes.
 #[derive(Clone, Default)]
-pub(crate) struct Notes(Arc<Inner>);
+pub(crate) struct Notes(Arc<NotesState>);
 
 #[derive(Default)]
-struct Inner {
+struct NotesState {
     waiting: Mutex<Waiting>,
     /// The addons that have a signer; the standing of others is not of interest.
     addons: Mutex<BTreeSet<AddOnName>>,

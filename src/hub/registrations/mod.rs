@@ -16,5 +16,5 @@ mod work;
 mod writer;
 
 pub(in crate::hub) use watch::keep_templates;
-pub use work::Seen;
-pub use writer::{Inputs, Writer};
+pub use work::SeenAddOn;
+pub use writer::{RegistrationInputs, RegistrationWriter};

@@ -21,7 +21,7 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::discovery::served_version;
 use crate::hub::registrations::wanted::trim;
-use crate::hub::registrations::work::Seen;
+use crate::hub::registrations::work::SeenAddOn;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
@@ -136,7 +136,7 @@ pub(in crate::hub) async fn watch_addons(
     client: Client,
     api: AddOnApi,
     registry: Recorded,
-    seen: mpsc::Sender<Seen>,
+    seen: mpsc::Sender<SeenAddOn>,
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
     let mut events =
@@ -170,7 +170,7 @@ pub(in crate::hub) async fn watch_addons(
                 let Some(key) = ocm::addon_key(&object) else { continue };
                 let AddOnKey { cluster, addon } = key.clone();
                 registry.write(|registry| registry.put_addon(cluster, addon, None));
-                Seen::Gone(key)
+                SeenAddOn::Gone(key)
             }
             Err(error) => {
                 warn!(%error, "Watching addons; trying again");
@@ -187,9 +187,9 @@ pub(in crate::hub) async fn watch_addons(
     Err(RegistryError::Ended("ManagedClusterAddOns"))
 }
 
-fn there(mut object: DynamicObject) -> Seen {
+fn there(mut object: DynamicObject) -> SeenAddOn {
     trim(&mut object);
-    Seen::There(Box::new(object))
+    SeenAddOn::There(Box::new(object))
 }
 
 /// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be

@@ -13,7 +13,7 @@ const EXAMPLES: usize = 3;
 
 /// What is known of the registrations of all addons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RegistrationReport {
     /// Which addons the addon-manager registers.
     pub templates: Templates,
     /// AddOnTemplates that single ManagedClusterAddOns name for their cluster.
@@ -27,7 +27,7 @@ pub struct Report {
 /// Whether a condition holds, its reason and its sentences.
 pub type Told = (bool, &'static str, String);
 
-impl Report {
+impl RegistrationReport {
     /// Addons of a signer whose registrations are left to another program.
     pub fn left_of<'r>(&'r self, config: &'r SignerConfig) -> impl Iterator<Item = &'r AddOnKey> {
         self.left.iter().filter(|key| config.registers && config.rules.addons.contains(&key.addon))
@@ -165,7 +165,7 @@ mod tests {
     }
 
     /// The addon `telemetry` is run from these templates, of which `with` names the signer.
-    fn mk_report(in_use: &[&str]) -> Report {
+    fn mk_report(in_use: &[&str]) -> RegistrationReport {
         let templated = TemplatedAddOns {
             addons: BTreeMap::from([("telemetry".parse().unwrap(), names(in_use))]),
             templates: BTreeMap::from([
@@ -175,10 +175,10 @@ mod tests {
             ]),
             ..TemplatedAddOns::default()
         };
-        Report { templates: Templates::Read(Arc::new(templated)), ..Report::default() }
+        RegistrationReport { templates: Templates::Read(Arc::new(templated)), ..RegistrationReport::default() }
     }
 
-    fn told(report: &Report, config: &SignerConfig) -> Option<(bool, &'static str)> {
+    fn told(report: &RegistrationReport, config: &SignerConfig) -> Option<(bool, &'static str)> {
         report.condition(config).map(|(holds, reason, _)| (holds, reason))
     }
 
@@ -197,11 +197,12 @@ mod tests {
         let managed = mk_config("Managed", &["telemetry"]);
         let both = mk_config("Managed", &["telemetry", "logging"]);
         let external = mk_config("External", &["telemetry"]);
-        let nobody = Report { templates: Templates::Read(Arc::default()), ..Report::default() };
-        let unread = Report { templates: Templates::Unread("e".to_owned()), ..Report::default() };
-        let failing = Report { failing: Some((1, "e".to_owned())), ..nobody.clone() };
+        let nobody = RegistrationReport { templates: Templates::Read(Arc::default()), ..RegistrationReport::default() };
+        let unread =
+            RegistrationReport { templates: Templates::Unread("e".to_owned()), ..RegistrationReport::default() };
+        let failing = RegistrationReport { failing: Some((1, "e".to_owned())), ..nobody.clone() };
         for (report, config, expected) in [
-            (Report::default(), &managed, None),
+            (RegistrationReport::default(), &managed, None),
             (unread.clone(), &managed, Some((false, "TemplatesUnread"))),
             (unread, &external, None),
             (failing.clone(), &managed, Some((false, "WriteFailed"))),
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn a_template_that_one_cluster_names_for_itself_counts() {
         let overrides = BTreeMap::from([("telemetry".parse().unwrap(), names(&["without"]))]);
-        let report = Report { overrides, ..mk_report(&["with"]) };
+        let report = RegistrationReport { overrides, ..mk_report(&["with"]) };
         assert_eq!(told(&report, &mk_config("Managed", &["telemetry"])), Some((false, "TemplateLacksSigner")));
     }
 
@@ -232,14 +233,15 @@ mod tests {
     fn what_is_taken_away_is_counted_with_examples() {
         let key = |n: u32| AddOnKey { cluster: format!("c{n}").parse().unwrap(), addon: "telemetry".parse().unwrap() };
         let left: Arc<BTreeSet<AddOnKey>> = Arc::new((1..=4).map(key).collect());
-        let both = Report { left: Arc::clone(&left), ..mk_report(&["without"]) };
+        let both = RegistrationReport { left: Arc::clone(&left), ..mk_report(&["without"]) };
         let (_, reason, sentences) = both.condition(&mk_config("Managed", &["telemetry"])).unwrap();
         assert_eq!(reason, "TemplateLacksSigner");
         assert!(
             sentences.contains("does not name this signer") && sentences.contains("Another program"),
             "{sentences}"
         );
-        let report = Report { templates: Templates::Read(Arc::default()), left, ..Report::default() };
+        let report =
+            RegistrationReport { templates: Templates::Read(Arc::default()), left, ..RegistrationReport::default() };
         let (holds, reason, sentence) = report.condition(&mk_config("Managed", &["telemetry"])).unwrap();
         assert_eq!((holds, reason), (false, "TakenAway"));
         assert!(
@@ -259,7 +261,8 @@ mod tests {
             addons: addons.iter().map(|name| (name.parse().unwrap(), addons.iter().cloned().collect())).collect(),
             ..TemplatedAddOns::default()
         };
-        let report = Report { templates: Templates::Read(Arc::new(templated)), ..Report::default() };
+        let report =
+            RegistrationReport { templates: Templates::Read(Arc::new(templated)), ..RegistrationReport::default() };
         let (_, _, sentences) = report.condition(&mk_config("Managed", &names)).unwrap();
         assert!(sentences.ends_with("61 more addons are like that.") && sentences.len() < 2_000, "{sentences}");
     }

@@ -26,7 +26,7 @@ const LIST_AGAIN: Duration = Duration::from_secs(5);
 
 /// An addon as a watch or a list shows it.
 #[derive(Debug)]
-pub enum Seen {
+pub enum SeenAddOn {
     /// As it is now, trimmed.
     There(Box<DynamicObject>),
     /// It is gone.
@@ -101,16 +101,16 @@ pub(super) async fn write(
 }
 
 /// Shows every addon to the writer, and then that these were all. Tries until it has come to the end.
-pub(super) async fn list(target: Target, seen: mpsc::Sender<Seen>) -> Done {
+pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done {
     while let Err(error) = list_pages(&target, &seen).await {
         warn!(error, "Listing addons to write their registrations; trying again");
         sleep(LIST_AGAIN).await;
     }
-    show(&seen, Seen::Listed).await;
+    show(&seen, SeenAddOn::Listed).await;
     Done::Listed
 }
 
-async fn list_pages(target: &Target, seen: &mpsc::Sender<Seen>) -> Result<(), String> {
+async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(), String> {
     let addons: Api<DynamicObject> = Api::all_with(target.client.clone(), &target.api.resource());
     let mut params = ListParams::default().limit(PAGE);
     loop {
@@ -120,7 +120,7 @@ async fn list_pages(target: &Target, seen: &mpsc::Sender<Seen>) -> Result<(), St
         };
         for mut object in page.items {
             trim(&mut object);
-            show(seen, Seen::There(Box::new(object))).await;
+            show(seen, SeenAddOn::There(Box::new(object))).await;
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
@@ -129,7 +129,7 @@ async fn list_pages(target: &Target, seen: &mpsc::Sender<Seen>) -> Result<(), St
     }
 }
 
-async fn show(seen: &mpsc::Sender<Seen>, what: Seen) {
+async fn show(seen: &mpsc::Sender<SeenAddOn>, what: SeenAddOn) {
     // The writer has the other end, and ends its tasks when it goes.
     let _ = seen.send(what).await;
 }

@@ -15,7 +15,7 @@ use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 
 /// How a request ends badly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RefusalKind {
     /// Nobody had approved it.
     Denied,
     /// Somebody else had approved it; Kubernetes does not take an approval back.
@@ -24,7 +24,7 @@ pub enum Verdict {
 
 /// Why an answer was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
+pub enum NotWritten {
     /// Another hub may lead.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
@@ -53,7 +53,7 @@ impl<'l> Answers<'l> {
         &self,
         csr: &CertificateSigningRequest,
         signer: &str,
-    ) -> Result<CertificateSigningRequest, AnswerError> {
+    ) -> Result<CertificateSigningRequest, NotWritten> {
         let sentence = format!("The request follows the rules of the AddOnSigner {signer}.");
         self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
     }
@@ -65,13 +65,13 @@ impl<'l> Answers<'l> {
     pub async fn refuse(
         &self,
         csr: &CertificateSigningRequest,
-        verdict: Verdict,
+        verdict: RefusalKind,
         reason: &str,
         sentence: &str,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<(), NotWritten> {
         let (kind, subresource) = match verdict {
-            Verdict::Denied => ("Denied", "approval"),
-            Verdict::Failed => ("Failed", "status"),
+            RefusalKind::Denied => ("Denied", "approval"),
+            RefusalKind::Failed => ("Failed", "status"),
         };
         self.write(with_condition(csr, kind, reason, sentence), subresource).await.map(|_| ())
     }
@@ -86,7 +86,7 @@ impl<'l> Answers<'l> {
         kind: &str,
         reason: &str,
         sentence: &str,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<(), NotWritten> {
         self.write(with_condition(csr, kind, reason, sentence), "status").await.map(|_| ())
     }
 
@@ -99,7 +99,7 @@ impl<'l> Answers<'l> {
         csr: &CertificateSigningRequest,
         issued: &Issued,
         trust_bundle: &str,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<(), NotWritten> {
         let mut csr = csr.clone();
         let annotations = csr.metadata.annotations.get_or_insert_with(BTreeMap::new);
         annotations.insert(ANNOTATION_TRUST_BUNDLE.to_owned(), trust_bundle.to_owned());
@@ -115,7 +115,7 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// The API server's.
-    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), AnswerError> {
+    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), NotWritten> {
         let preconditions =
             Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -152,7 +152,7 @@ impl<'l> Answers<'l> {
         &self,
         csr: CertificateSigningRequest,
         subresource: &str,
-    ) -> Result<CertificateSigningRequest, AnswerError> {
+    ) -> Result<CertificateSigningRequest, NotWritten> {
         self.leads.still()?;
         Ok(self.api.replace_subresource(subresource, &csr.name_any(), &PostParams::default(), &csr).await?)
     }

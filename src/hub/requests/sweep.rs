@@ -35,7 +35,7 @@ enum SweepError {
 
 /// What a row has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
+enum RowVerdict {
     /// The signer takes it further.
     Leave,
     /// Its certificate was handed over, and the note of that was lost.
@@ -97,18 +97,18 @@ impl Sweep {
             return Ok(());
         }
         match judge(row, request.as_ref()) {
-            Verdict::Leave => {}
-            Verdict::Published => self.ledger.published(row.serial.clone(), self.clock.now()).await,
-            Verdict::End(reason) => {
+            RowVerdict::Leave => {}
+            RowVerdict::Published => self.ledger.published(row.serial.clone(), self.clock.now()).await,
+            RowVerdict::End(reason) => {
                 info!(csr = row.request, uid = row.uid, serial = row.serial, reason, "Closed a row of the ledger");
                 self.ledger.settle(end(row, reason)).await?;
             }
-            Verdict::Other(found) => {
+            RowVerdict::Other(found) => {
                 let (csr, uid, recorded) = (&row.request, &row.uid, &row.serial);
                 error!(csr, uid, recorded, found, "A request has a certificate that is not the recorded one");
                 self.ledger.settle(end(row, "The request has another certificate.")).await?;
             }
-            Verdict::Unrecorded => {
+            RowVerdict::Unrecorded => {
                 let (csr, uid, serial) = (&row.request, &row.uid, &row.serial);
                 error!(csr, uid, serial, "A request has a certificate that the ledger does not have; was it restored?");
             }
@@ -117,21 +117,21 @@ impl Sweep {
     }
 }
 
-fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> Verdict {
+fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> RowVerdict {
     let request = request.filter(|request| request.metadata.uid.as_deref() == Some(row.uid.as_str()));
-    let Some(request) = request else { return Verdict::End("The request was deleted.") };
+    let Some(request) = request else { return RowVerdict::End("The request was deleted.") };
     if is_issued(request) {
         let found = serial(request).unwrap_or_else(|| "unreadable".to_owned());
         return match row.state {
-            _ if found != row.serial => Verdict::Other(found),
-            OpenState::Signed => Verdict::Published,
-            OpenState::Intent => Verdict::Unrecorded,
+            _ if found != row.serial => RowVerdict::Other(found),
+            OpenState::Signed => RowVerdict::Published,
+            OpenState::Intent => RowVerdict::Unrecorded,
         };
     }
     if ["Denied", "Failed"].iter().any(|kind| has_condition(request, kind)) {
-        return Verdict::End("The request was refused.");
+        return RowVerdict::End("The request was refused.");
     }
-    Verdict::Leave
+    RowVerdict::Leave
 }
 
 /// The serial number of the certificate that the request has, as rows have it.

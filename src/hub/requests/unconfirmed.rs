@@ -17,7 +17,7 @@ const REMEMBER: Duration = Duration::from_secs(3_600);
 pub(super) const WATCH_BEHIND: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
-struct Known {
+struct UnconfirmedCertificate {
     issued: Issued,
     since: Timestamp,
     /// The API server said that it has it.
@@ -26,14 +26,14 @@ struct Known {
 
 /// By the UID of the request.
 #[derive(Debug, Default)]
-pub struct Unconfirmed(Mutex<HashMap<String, Known>>);
+pub struct Unconfirmed(Mutex<HashMap<String, UnconfirmedCertificate>>);
 
 fn uid(csr: &CertificateSigningRequest) -> &str {
     csr.metadata.uid.as_deref().unwrap_or_default()
 }
 
 impl Unconfirmed {
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, UnconfirmedCertificate>> {
         // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +46,10 @@ impl Unconfirmed {
     pub(super) fn remember(&self, csr: &CertificateSigningRequest, issued: &Issued, now: Timestamp) {
         let mut known = self.known();
         known.retain(|_, known| known.since.until(now) < REMEMBER);
-        known.insert(uid(csr).to_owned(), Known { issued: issued.clone(), since: now, published: false });
+        known.insert(
+            uid(csr).to_owned(),
+            UnconfirmedCertificate { issued: issued.clone(), since: now, published: false },
+        );
     }
 
     pub(super) fn mark_published(&self, csr: &CertificateSigningRequest) {

@@ -28,12 +28,12 @@ use crate::api::rules::SignerConfig;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::keeper::LinePlan;
 use crate::hub::authorities::state::LineState;
-use crate::hub::authorities::store::Store;
+use crate::hub::authorities::store::AuthorityStore;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::recording::Notes;
-use crate::hub::registrations::report::Report;
+use crate::hub::registrations::report::RegistrationReport;
 use crate::hub::registrations::wanted::Signers;
-use crate::hub::requests::signer::Shared;
+use crate::hub::requests::signer::SignerShared;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_platform::errors::explain;
@@ -64,8 +64,8 @@ struct Served {
 pub(super) struct Supervisor {
     links: HubLinks,
     settings: HubSettings,
-    shared: Shared,
-    store: Store,
+    shared: SignerShared,
+    store: AuthorityStore,
     board: Board,
     api: Api<AddOnSigner>,
     serving: watch::Sender<LineState>,
@@ -75,7 +75,7 @@ pub(super) struct Supervisor {
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Option<Signers>>,
     /// What is known of the registrations of all addons.
-    registrations: watch::Receiver<Option<Report>>,
+    registrations: watch::Receiver<Option<RegistrationReport>>,
     /// Addons of which it was told that they are left to another program.
     left: Arc<BTreeSet<AddOnKey>>,
     /// Signer names whose AddOnSigner was deleted while this hub ran.
@@ -90,12 +90,12 @@ impl Supervisor {
         links: HubLinks,
         settings: HubSettings,
         addon_api: AddOnApi,
-        (signers, registrations): (watch::Sender<Option<Signers>>, watch::Receiver<Option<Report>>),
+        (signers, registrations): (watch::Sender<Option<Signers>>, watch::Receiver<Option<RegistrationReport>>),
         notes: Notes,
     ) -> Self {
         let client = links.client.clone();
         let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
-        let shared = Shared {
+        let shared = SignerShared {
             client: client.clone(),
             clock: links.clock.clone(),
             registry: links.registry.clone(),
@@ -110,7 +110,7 @@ impl Supervisor {
         };
         Self {
             shared,
-            store: Store::new(&client, &settings.namespace),
+            store: AuthorityStore::new(&client, &settings.namespace),
             board: Board::new(links.trust.clone()),
             api: Api::all(client),
             serving: watch::channel(LineState::Starting).0,

@@ -15,7 +15,7 @@ use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve};
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::LineNames;
 use crate::hub::recording::chronicle::LineRecord;
-use crate::hub::requests::signer::{self, Held, Kind, Signer};
+use crate::hub::requests::signer::{self, HeldRequests, Kind, Signer};
 use crate::hub::requests::unconfirmed::Unconfirmed;
 use crate::hub::supervisor::task::until_stopped;
 use addon_signer_core::policy::GATEWAY_SERVING_SIGNER;
@@ -64,7 +64,7 @@ impl Supervisor {
             serving: self.serving.subscribe(),
             limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
             unconfirmed: Unconfirmed::default(),
-            held: Held::default(),
+            held: HeldRequests::default(),
         }
     }
 

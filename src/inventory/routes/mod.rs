@@ -13,7 +13,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::{BASE, GROUP, Problem, VERSION};
+use super::{BASE, GROUP, InventoryProblem, VERSION};
 use crate::audit::Audit;
 
 /// Under the minute after which kube-apiserver gives up (`--request-timeout`), so that our sentence arrives.
@@ -31,8 +31,8 @@ pub(super) fn router(resources: Router, audit: Audit) -> Router {
         .fallback(unknown)
 }
 
-async fn unknown(uri: Uri) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("{GROUP} has nothing at {}", uri.path()))
+async fn unknown(uri: Uri) -> InventoryProblem {
+    InventoryProblem::new(StatusCode::NOT_FOUND, format!("{GROUP} has nothing at {}", uri.path()))
 }
 
 fn group() -> Value {
@@ -58,7 +58,7 @@ async fn guard(State(audit): State<Audit>, request: Request, next: Next) -> Resp
     let answer = match check(&request, user.as_deref()) {
         Ok(()) => tokio::time::timeout(ANSWER, next.run(request)).await.unwrap_or_else(|_| {
             let message = format!("the hub did not find the answer within {} s", ANSWER.as_secs());
-            Problem::new(StatusCode::GATEWAY_TIMEOUT, message).into_response()
+            InventoryProblem::new(StatusCode::GATEWAY_TIMEOUT, message).into_response()
         }),
         Err(problem) => problem.into_response(),
     };
@@ -71,21 +71,27 @@ fn user(headers: &HeaderMap) -> Option<String> {
     user.filter(|user| !user.is_empty())
 }
 
-fn check(request: &Request, user: Option<&str>) -> Result<(), Problem> {
+fn check(request: &Request, user: Option<&str>) -> Result<(), InventoryProblem> {
     if user.is_none() {
-        return Err(Problem::new(StatusCode::UNAUTHORIZED, "the API server does not say who asks"));
+        return Err(InventoryProblem::new(StatusCode::UNAUTHORIZED, "the API server does not say who asks"));
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
-        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{GROUP} is read-only: get and list")));
+        return Err(InventoryProblem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("{GROUP} is read-only: get and list"),
+        ));
     }
-    let bad = |message: String| Problem::new(StatusCode::BAD_REQUEST, message);
+    let bad = |message: String| InventoryProblem::new(StatusCode::BAD_REQUEST, message);
     let Query(parameters) = Query::<Vec<(String, String)>>::try_from_uri(request.uri())
         .map_err(|error| bad(format!("the query cannot be read: {error}")))?;
     for (name, value) in &parameters {
         match name.as_str() {
             "fieldSelector" | "labelSelector" => return Err(bad(format!("{GROUP} knows no {name}"))),
             "watch" if !["false", "0"].contains(&value.as_str()) => {
-                return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{GROUP} cannot be watched")));
+                return Err(InventoryProblem::new(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    format!("{GROUP} cannot be watched"),
+                ));
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 //! leaves a ledger that can be checked.
 
 use crate::ledger::connection::{Cells, Connection};
-use crate::ledger::view::State;
+use crate::ledger::view::CertificateState;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -60,12 +60,14 @@ pub(super) async fn plan(
 /// Why a certificate stays, if it does.
 fn keeps(row: &Cells, before: Option<Timestamp>) -> Option<String> {
     let (seq, not_after) = (row.count(0), Timestamp::from_unix(row.int(2).unwrap_or(i64::MAX)));
-    let state: Option<State> = row.str(1).parse().ok(); // no state: it stays, and `certs verify` says more
+    let state: Option<CertificateState> = row.str(1).parse().ok(); // no state: it stays, and `certs verify` says more
     match state {
-        None | Some(State::Intent | State::Signed) => {
+        None | Some(CertificateState::Intent | CertificateState::Signed) => {
             Some(format!("row {seq} is about the request {}, which is still open; a running hub closes it", row.str(6)))
         }
-        Some(State::Published | State::Unpublished) if before.is_some_and(|before| not_after >= before) => {
+        Some(CertificateState::Published | CertificateState::Unpublished)
+            if before.is_some_and(|before| not_after >= before) =>
+        {
             Some(format!("row {seq} is about the certificate {}, which is valid until {not_after}", row.str(5)))
         }
         Some(_) => None,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::VerifyError;
 use crate::ledger::connection::{Cells, Connection};
-use crate::ledger::view::State;
+use crate::ledger::view::CertificateState;
 use addon_signer_core::journal::chain::{Fault, Problem};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
@@ -26,7 +26,7 @@ const TEXTS: [(usize, &str); 8] = [
 ];
 
 /// A row says that a later entry ends, or signs, its certificate.
-struct Claim {
+struct NamedEntry {
     /// The row.
     seq: u64,
     uid: String,
@@ -35,7 +35,7 @@ struct Claim {
     kind: &'static str,
 }
 
-impl Claim {
+impl NamedEntry {
     fn holds(&self, entry: &Entry) -> bool {
         self.kind == entry.kind && self.serial == entry.detail("serial") && self.uid == entry.detail("uid")
     }
@@ -50,7 +50,7 @@ impl Claim {
 pub(super) struct Index {
     rows: VecDeque<Cells>,
     /// By the entry that a row names. Most are a few entries ahead.
-    claims: HashMap<u64, Vec<Claim>>,
+    claims: HashMap<u64, Vec<NamedEntry>>,
     /// The last entry of the ledger.
     last: u64,
     /// Rows that were compared.
@@ -99,7 +99,7 @@ impl Index {
     fn compare(&mut self, intent: &Entry, row: &Cells) -> Result<(), Fault> {
         let state = compare(intent, row).map_err(|what| fault(intent.seq, what))?;
         for (kind, at) in [("signed", row.count(12)), (state.name(), row.count(13))] {
-            let claim = Claim { seq: intent.seq, uid: row.text(1), serial: row.text(8), kind };
+            let claim = NamedEntry { seq: intent.seq, uid: row.text(1), serial: row.text(8), kind };
             if at == 0 {
                 continue;
             }
@@ -114,7 +114,7 @@ impl Index {
 }
 
 /// The state of a row, or what it says otherwise than its intent, or than itself.
-fn compare(intent: &Entry, row: &Cells) -> Result<State, String> {
+fn compare(intent: &Entry, row: &Cells) -> Result<CertificateState, String> {
     let differs =
         |name: &str, index: &str, entry: &str| format!("{name} is {index:?} there and {entry:?} in the entry");
     for (at, name) in TEXTS {
@@ -131,7 +131,7 @@ fn compare(intent: &Entry, row: &Cells) -> Result<State, String> {
     }
     let state = row.str(11);
     let contradiction = || format!("its state is {state:?}, which does not go with the entries that it names");
-    let known: State = state.parse().map_err(|()| contradiction())?;
+    let known: CertificateState = state.parse().map_err(|()| contradiction())?;
     let is_unfinished = row.int(16).is_some();
     if known.is_final() == is_unfinished {
         let is = if is_unfinished { "one of" } else { "none of" };
@@ -139,10 +139,10 @@ fn compare(intent: &Entry, row: &Cells) -> Result<State, String> {
     }
     let (signed, ended, released) = (row.count(12), row.count(13), row.count(14));
     let agrees = match known {
-        State::Intent => signed == 0 && ended == 0 && released == 0,
-        State::Signed | State::Published => signed != 0 && ended == 0 && released == 0,
-        State::Unpublished => ended != 0 && released == 0,
-        State::Abandoned => ended != 0 && released == ended,
+        CertificateState::Intent => signed == 0 && ended == 0 && released == 0,
+        CertificateState::Signed | CertificateState::Published => signed != 0 && ended == 0 && released == 0,
+        CertificateState::Unpublished => ended != 0 && released == 0,
+        CertificateState::Abandoned => ended != 0 && released == ended,
     };
     if agrees { Ok(known) } else { Err(contradiction()) }
 }

@@ -15,7 +15,7 @@ use addon_signer_core::journal::chain::{Chain, Fault};
 use addon_signer_core::journal::entry::{Entry, Tip};
 use addon_signer_core::journal::head::Head;
 use index::Index;
-use rows::{Page, Pages, Snapshot};
+use rows::{Pages, RowPage, Snapshot};
 
 /// What to check.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct Check {
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct VerifyProgress {
     /// Rows that were checked.
     pub done: u64,
     /// All rows of the ledger.
@@ -39,7 +39,7 @@ pub struct Progress {
 
 /// What was found to be good.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct VerifyReport {
     /// Which ledger; empty for one in which nothing was written yet.
     pub ledger: String,
     /// The first row that was checked, in a file or in the ledger.
@@ -98,13 +98,13 @@ pub enum VerifyError {
 
 /// What entries say that the check itself needs.
 #[derive(Debug, Default)]
-struct Notes {
+struct RecordedKeys {
     ledger: Option<String>,
     /// Keys of heads, and from which entry on.
     keys: Vec<(u64, String)>,
 }
 
-impl Notes {
+impl RecordedKeys {
     fn take(&mut self, entry: &Entry) {
         match entry.kind.as_str() {
             "opened" if entry.seq == 1 => self.ledger = Some(entry.detail("ledger").to_owned()),
@@ -118,7 +118,7 @@ impl Notes {
 ///
 /// # Errors
 /// [`VerifyError`] names the first bad row.
-pub async fn verify(check: Check, progress: impl Fn(Progress)) -> Result<Report, VerifyError> {
+pub async fn verify(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
     let location = check.location.clone();
     let checked = run(check, progress).await;
     // A store's error is explained where the ledger is known.
@@ -128,16 +128,16 @@ pub async fn verify(check: Check, progress: impl Fn(Progress)) -> Result<Report,
     })
 }
 
-async fn run(check: Check, progress: impl Fn(Progress)) -> Result<Report, VerifyError> {
+async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
     let Check { location, head, archives } = check;
     let snapshot = Snapshot::take(&location).await?;
-    let mut notes = Notes::default();
+    let mut notes = RecordedKeys::default();
     let (chain, first) = begin(&snapshot, head.as_ref(), &archives, &mut notes)?;
     let (from, last, recorded) = (chain.tip().seq + 1, snapshot.last, snapshot.ledger.clone());
     let mut walk = Walk { chain, notes, index: Index::new(last) };
     let mut pages = snapshot.read(from);
     let found =
-        walk.follow(&mut pages, |seq| progress(Progress { done: seq + 1 - from, total: last + 1 - from })).await;
+        walk.follow(&mut pages, |seq| progress(VerifyProgress { done: seq + 1 - from, total: last + 1 - from })).await;
     let mut connection = pages.end().await?;
     if let Some(entry) = found? {
         return Err(index::unclaimed(&mut connection, &entry).await?.into());
@@ -149,13 +149,13 @@ async fn run(check: Check, progress: impl Fn(Progress)) -> Result<Report, Verify
     let ledger = notes.ledger.clone().unwrap_or(recorded);
     let unchecked = first - 1;
     let head = head.map(|head| judge_head(head, &ledger, &notes, unchecked)).transpose()?;
-    Ok(Report { ledger, first, tip, certificates: index.certificates, unchecked, head })
+    Ok(VerifyReport { ledger, first, tip, certificates: index.certificates, unchecked, head })
 }
 
 /// What is followed through the ledger.
 struct Walk {
     chain: Chain,
-    notes: Notes,
+    notes: RecordedKeys,
     index: Index,
 }
 
@@ -171,7 +171,7 @@ impl Walk {
         Ok(None)
     }
 
-    fn follow_page(&mut self, page: Page) -> Result<Option<Entry>, Fault> {
+    fn follow_page(&mut self, page: RowPage) -> Result<Option<Entry>, Fault> {
         self.index.add(page.index);
         for row in &page.entries {
             let entry = self.chain.follow(row.count(0), row.str(1), row.bytes(2))?;
@@ -189,7 +189,7 @@ fn begin(
     snapshot: &Snapshot,
     head: Option<&Head>,
     archives: &[PathBuf],
-    notes: &mut Notes,
+    notes: &mut RecordedKeys,
 ) -> Result<(Chain, u64), VerifyError> {
     let through = snapshot.through();
     let start = |row: u64| {
@@ -233,7 +233,7 @@ fn begin(
     }
 }
 
-fn judge_head(head: Head, ledger: &str, notes: &Notes, unchecked: u64) -> Result<HeadReport, VerifyError> {
+fn judge_head(head: Head, ledger: &str, notes: &RecordedKeys, unchecked: u64) -> Result<HeadReport, VerifyError> {
     if head.ledger != ledger {
         return Err(VerifyError::Head(format!("it is of the ledger {}, and this is {ledger}", head.ledger)));
     }

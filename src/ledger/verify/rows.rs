@@ -69,7 +69,7 @@ impl Snapshot {
 }
 
 /// Entries in their order, and the rows of the index up to the last of them.
-pub(super) struct Page {
+pub(super) struct RowPage {
     /// `seq`, `entry`, `hash`.
     pub(super) entries: Vec<Cells>,
     /// [`super::index::COLUMNS`].
@@ -78,13 +78,13 @@ pub(super) struct Page {
 
 /// Pages as they are read.
 pub(super) struct Pages {
-    pages: mpsc::Receiver<Page>,
+    pages: mpsc::Receiver<RowPage>,
     reader: JoinHandle<Result<Connection, sqlx::Error>>,
 }
 
 impl Pages {
     /// The next page; `None` after the last, or when reading has failed.
-    pub(super) async fn next(&mut self) -> Option<Page> {
+    pub(super) async fn next(&mut self) -> Option<RowPage> {
         self.pages.recv().await
     }
 
@@ -96,7 +96,7 @@ impl Pages {
     }
 }
 
-async fn read(mut connection: Connection, from: u64, pages: mpsc::Sender<Page>) -> Result<Connection, sqlx::Error> {
+async fn read(mut connection: Connection, from: u64, pages: mpsc::Sender<RowPage>) -> Result<Connection, sqlx::Error> {
     let columns = super::index::COLUMNS;
     let (mut after, mut index_after) = (from - 1, -1);
     loop {
@@ -112,7 +112,7 @@ async fn read(mut connection: Connection, from: u64, pages: mpsc::Sender<Page>) 
         let index = connection.rows(sql, vec![index_after.into(), upto.into()]).await?;
         index_after = upto;
         // Nobody takes it after a fault was found.
-        if pages.send(Page { entries, index }).await.is_err() || is_last {
+        if pages.send(RowPage { entries, index }).await.is_err() || is_last {
             return Ok(connection);
         }
     }

@@ -15,7 +15,7 @@ use folding::Folding;
 use transaction::{Commit, commit, new_id, read_id, read_tip};
 
 use super::batch::{self, Author};
-use super::command::{BatchError, Command, Outcome};
+use super::command::{BatchError, LedgerCommand, LedgerOutcome};
 use super::connection::Connection;
 use super::error::classify;
 use super::handle::{Health, Job, Ledger};
@@ -51,20 +51,20 @@ pub struct WriterOptions {
 }
 
 /// The writing task, before it runs.
-pub struct Writer {
+pub struct LedgerWriter {
     options: WriterOptions,
     /// The transition count of the Lease that this process holds.
     epoch: u64,
     jobs: mpsc::Receiver<Job>,
     health: watch::Sender<Health>,
-    store: Option<Store>,
+    store: Option<OpenLedger>,
     /// Kept as long as the writer: the file is ours whether it answers or not.
     lock: Option<FileLock>,
     retry_at: Instant,
 }
 
 /// An open ledger.
-struct Store {
+struct OpenLedger {
     connection: Connection,
     ledger: String,
     tip: Tip,
@@ -73,7 +73,7 @@ struct Store {
     clock_behind: bool,
 }
 
-impl Writer {
+impl LedgerWriter {
     /// A writer and its handle. Nothing is opened before it runs.
     pub fn new(options: WriterOptions) -> (Self, Ledger) {
         let (sender, jobs) = mpsc::channel(QUEUE);
@@ -172,7 +172,7 @@ impl Writer {
         });
     }
 
-    async fn try_open(&mut self) -> Result<Store, LedgerError> {
+    async fn try_open(&mut self) -> Result<OpenLedger, LedgerError> {
         let location = self.options.location.clone();
         if let (Location::Sqlite(path), None) = (&location, &self.lock) {
             self.lock = Some(lock::take(path, &self.options.replica)?);
@@ -182,7 +182,7 @@ impl Writer {
         let taken = taken.unwrap_or_else(|_| Err(BatchError::Store(sqlx::Error::PoolTimedOut)));
         let (ledger, tip) = taken.map_err(|error| self.explain(error))?;
         let folding = Folding::new(&location, tip.seq);
-        Ok(Store { connection, ledger, tip, folding, clock_behind: false })
+        Ok(OpenLedger { connection, ledger, tip, folding, clock_behind: false })
     }
 
     /// Raises the fence, and says in the chain that this process writes from here on.
@@ -202,7 +202,7 @@ impl Writer {
             commands.push(Record::Leader);
         }
         let commands: Vec<_> =
-            commands.into_iter().map(|record| Command::Change { record, actor: String::new() }).collect();
+            commands.into_iter().map(|record| LedgerCommand::Change { record, actor: String::new() }).collect();
         let (tip, _) = batch::apply(connection, &author, tip, &commands).await?;
         let ledger = read_id(connection).await?;
         connection.command("COMMIT").await?;
@@ -293,7 +293,7 @@ impl Writer {
     }
 }
 
-impl Store {
+impl OpenLedger {
     /// Entries keep the time of the last one until the clock has passed it (`batch::apply`).
     fn look_at_the_clock(&mut self, now: Timestamp) {
         let behind = now.until(self.tip.time) > CLOCK_STEP;
@@ -309,9 +309,9 @@ impl Store {
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
     let together = waiting.iter().take_while(|job| match &job.command {
-        Command::Intend(intent) => uids.insert(intent.uid.clone()),
-        Command::Settle(record) => record.uid().is_some_and(|uid| uids.insert(uid.to_owned())),
-        Command::Append { record, .. } => {
+        LedgerCommand::Intend(intent) => uids.insert(intent.uid.clone()),
+        LedgerCommand::Settle(record) => record.uid().is_some_and(|uid| uids.insert(uid.to_owned())),
+        LedgerCommand::Append { record, .. } => {
             uids.extend(record.uid().map(str::to_owned));
             true
         }
@@ -321,7 +321,7 @@ fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     waiting.drain(..together).collect()
 }
 
-fn answer_each(jobs: Vec<Job>, outcomes: Vec<Outcome>) {
+fn answer_each(jobs: Vec<Job>, outcomes: Vec<LedgerOutcome>) {
     for (job, outcome) in jobs.into_iter().zip(outcomes) {
         // Who asked may have gone; what was written stays.
         let _ = job.reply.map(|reply| reply.send(Ok(outcome)));

@@ -4,7 +4,7 @@ use tokio::time::timeout;
 
 use super::PATIENCE;
 use crate::ledger::batch::{self, Author};
-use crate::ledger::command::{BatchError, Command, Outcome};
+use crate::ledger::command::{BatchError, LedgerCommand, LedgerOutcome};
 use crate::ledger::connection::Connection;
 use crate::ledger::error::classify;
 use crate::ledger::{LedgerError, Location};
@@ -13,13 +13,13 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// How a transaction ended.
 pub(super) enum Commit {
-    Durable(Tip, Vec<Outcome>),
+    Durable(Tip, Vec<LedgerOutcome>),
     /// Nothing was written.
     Failed(BatchError),
     /// COMMIT was sent and not answered: it may have happened.
     Unknown {
         would_be: Tip,
-        outcomes: Vec<Outcome>,
+        outcomes: Vec<LedgerOutcome>,
         cause: LedgerError,
     },
 }
@@ -28,7 +28,7 @@ pub(super) async fn commit(
     connection: &mut Connection,
     author: &Author,
     tip: Tip,
-    commands: &[Command],
+    commands: &[LedgerCommand],
     location: &Location,
 ) -> Commit {
     let late = || BatchError::Store(sqlx::Error::PoolTimedOut);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::audit::Audit;
-use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, GatewayStats, Inputs, Limits};
+use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, GatewayInputs, GatewayStats, Limits};
 use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
 use addon_signer_core::sighting::Seen;
@@ -78,7 +78,7 @@ impl World {
         let registry = SharedRegistry::default();
         register(&registry);
         let (audit, seen) = (Audit::new(clock.clone()), Arc::<Seen>::default());
-        let inputs = Inputs {
+        let inputs = GatewayInputs {
             trust: trust_receiver,
             registry: registry.clone(),
             serving: serving_receiver,

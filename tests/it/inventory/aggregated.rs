@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use addon_signer::cli::inventory::{InventoryError, ask, connect};
+use addon_signer::cli::inventory::{QuestionError, ask, connect};
 use addon_signer::inventory::{API_SERVICE, BASE};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -85,7 +85,7 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
 
     let mallory = as_user(&hub, "mallory").await;
     let refused = ask::<Value>(&mallory, "certificates").await.unwrap_err();
-    assert!(matches!(refused, InventoryError::Forbidden { verb: "list", .. }), "{refused}");
+    assert!(matches!(refused, QuestionError::Forbidden { verb: "list", .. }), "{refused}");
     for verb in ["create", "delete"] {
         let body = if verb == "create" { hyper::Request::post } else { hyper::Request::delete };
         let request = body(format!("{BASE}/certificates")).body(Vec::new()).unwrap();
@@ -94,7 +94,7 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     }
     stage.stop().await;
     let gone = ask::<Value>(&alice, "certificates").await.unwrap_err();
-    assert!(matches!(gone, InventoryError::NotServed(_)), "{gone}");
+    assert!(matches!(gone, QuestionError::NotServed(_)), "{gone}");
 }
 
 /// Right to one certificate by name is no right to the list, although Kubernetes authorizes a list with that name as selector.
@@ -119,7 +119,7 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
     wait_until(PATIENCE, "the right to one", async || ask::<Value>(&bob, &format!("certificates/{serial}")).await.ok())
         .await;
     let all = ask::<Value>(&bob, "certificates").await.unwrap_err();
-    assert!(matches!(all, InventoryError::Forbidden { .. }), "{all}");
+    assert!(matches!(all, QuestionError::Forbidden { .. }), "{all}");
     let narrowed =
         ask::<Value>(&bob, &format!("certificates?fieldSelector=metadata.name%3D{serial}")).await.unwrap_err();
     assert_eq!(narrowed.to_string(), "the inventory cannot be read: ledger.addon-signer.io knows no fieldSelector");

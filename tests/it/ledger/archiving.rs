@@ -7,8 +7,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use addon_signer::ledger::archive::{Archive, ArchiveError, Archived, archive};
-use addon_signer::ledger::verify::{Check, Report, VerifyError, verify};
-use addon_signer::ledger::{Existing, Intended, Location, Writer};
+use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
+use addon_signer::ledger::{Existing, Intended, LedgerWriter, Location};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -28,7 +28,7 @@ const OVER: Timestamp = Timestamp::from_unix(1_795_086_401);
 async fn hub(location: &Location, clock: &Clock, epoch: u64) -> Open {
     let (mut options, epoch) = options(location, "hub-a", epoch);
     options.clock = clock.clone();
-    let (writer, ledger) = Writer::new(options);
+    let (writer, ledger) = LedgerWriter::new(options);
     let open = Open { ledger, writer: tokio::spawn(writer.run(epoch)) };
     open.ledger.append(Record::Leader, "").await.unwrap();
     open
@@ -78,7 +78,7 @@ async fn move_out(location: &Location, file: &Path) -> Result<Archived, ArchiveE
     archive(to(location, file), |_, _| ()).await
 }
 
-async fn check(location: &Location, archives: &[&Path]) -> Result<Report, VerifyError> {
+async fn check(location: &Location, archives: &[&Path]) -> Result<VerifyReport, VerifyError> {
     let archives = archives.iter().map(|path| PathBuf::from(*path)).collect();
     verify(Check { location: location.clone(), head: None, archives }, |_| ()).await
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer::ledger::{Health, Location, Seen};
+use addon_signer::ledger::{CertificateUse, Health, Location};
 use addon_signer_core::journal::head::Head;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::PrivateKey;
@@ -42,7 +42,7 @@ async fn prepare(location: &Location, head: &Path) {
     hub.ledger.append(Record::Signed { uid, serial: serial.clone(), certificate: leaf.to_vec() }, "").await.unwrap();
     let at = Timestamp::from_unix(1_795_040_000);
     hub.ledger.published(serial.clone(), at).await;
-    hub.ledger.seen(vec![Seen { serial, at, from: "192.0.2.1".to_owned() }]).await;
+    hub.ledger.seen(vec![CertificateUse { serial, at, from: "192.0.2.1".to_owned() }]).await;
     let (ledger, tip) = match &*hub.ledger.health().borrow() {
         Health::Up { ledger, tip } => (ledger.clone(), *tip),
         other => panic!("{other:?}"),

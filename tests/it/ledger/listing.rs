@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use addon_signer::ledger::query::{Filter, Order, Query, Standing};
-use addon_signer::ledger::view::{Certificate, State};
-use addon_signer::ledger::{Location, Reader, Seen, answer};
+use addon_signer::ledger::view::{Certificate, CertificateState};
+use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::Intent;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -45,7 +45,8 @@ async fn fill(hub: &Open) {
         done.await.unwrap();
     }
     let seen = (1..=MANY).filter(|n| n % 50 != 1 && !n.is_multiple_of(4));
-    let seen = seen.map(|n| Seen { serial: format!("{n:040x}"), at: NOW.minus(hours(n % 90)), from: String::new() });
+    let seen =
+        seen.map(|n| CertificateUse { serial: format!("{n:040x}"), at: NOW.minus(hours(n % 90)), from: String::new() });
     hub.ledger.seen(seen.collect()).await;
 }
 
@@ -72,8 +73,8 @@ fn filters() -> Vec<Filter> {
             filter.clone(),
             state(Standing::Valid),
             state(Standing::Expired),
-            state(Standing::Recorded(State::Signed)),
-            state(Standing::Recorded(State::Intent)),
+            state(Standing::Recorded(CertificateState::Signed)),
+            state(Standing::Recorded(CertificateState::Intent)),
             Filter { expiring_within: Some(hours(12)), ..filter.clone() },
             Filter { not_seen_since: Some(NOW.minus(hours(30))), ..filter.clone() },
             Filter { not_seen_since: Some(NOW.minus(hours(30))), ..state(Standing::Valid) },

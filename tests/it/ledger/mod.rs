@@ -17,7 +17,7 @@ mod writing;
 
 use std::path::Path;
 
-use addon_signer::ledger::{Health, Ledger, LedgerError, Location, Writer, WriterOptions};
+use addon_signer::ledger::{Health, Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -47,7 +47,7 @@ pub(crate) fn options(location: &Location, replica: &str, epoch: u64) -> (Writer
 
 /// A writer that runs; whether it could open the ledger is another question.
 pub(crate) fn start((options, epoch): (WriterOptions, u64)) -> Open {
-    let (writer, ledger) = Writer::new(options);
+    let (writer, ledger) = LedgerWriter::new(options);
     Open { ledger, writer: tokio::spawn(writer.run(epoch)) }
 }
 

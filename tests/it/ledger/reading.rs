@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use addon_signer::ledger::query::{Filter, Query, Standing};
-use addon_signer::ledger::view::State;
-use addon_signer::ledger::{Location, Reader, Seen, answer};
+use addon_signer::ledger::view::CertificateState;
+use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -54,7 +54,7 @@ async fn filters(location: &Location) {
     let (uid, reason) = ("uid-7".to_owned(), "The request is gone.".to_owned());
     hub.ledger.append(Record::Unpublished { uid, serial: serial(7), reason }, "").await.unwrap();
     hub.ledger.published(serial(1), NOW).await;
-    let seen = |n, at| Seen { serial: serial(n), at, from: "192.0.2.1".to_owned() };
+    let seen = |n, at| CertificateUse { serial: serial(n), at, from: "192.0.2.1".to_owned() };
     hub.ledger.seen(vec![seen(1, NOW), seen(2, NOW.minus(Duration::from_secs(60)))]).await;
     hub.close().await;
 
@@ -68,11 +68,11 @@ async fn filters(location: &Location) {
     assert_eq!(numbers(&reader, Filter { agent: text("other"), ..all() }).await, [3]);
     assert_eq!(numbers(&reader, Filter { issuer: text("fedcba9876543210"), ..all() }).await, [4]);
     let standing = |standing: Standing| Filter { state: Some(standing), ..all() };
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(State::Intent))).await, [9]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(State::Signed))).await, [6, 5, 4, 3, 2]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(State::Published))).await, [1]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(State::Unpublished))).await, [7]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(State::Abandoned))).await, [8]);
+    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Intent))).await, [9]);
+    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Signed))).await, [6, 5, 4, 3, 2]);
+    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Published))).await, [1]);
+    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Unpublished))).await, [7]);
+    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Abandoned))).await, [8]);
     assert_eq!(numbers(&reader, standing(Standing::Valid)).await, [6, 4, 3, 2, 1]);
     assert_eq!(numbers(&reader, standing(Standing::Expired)).await, [5]);
     let within = |seconds| Filter { expiring_within: Some(Duration::from_secs(seconds)), ..all() };
@@ -144,7 +144,7 @@ async fn show(location: &Location) {
     hub.ledger.change(authority, "").await.unwrap();
     hub.ledger.intend(mk_intent(0xab)).await.unwrap();
     hub.ledger.append(mk_signed(0xab), "").await.unwrap();
-    hub.ledger.seen(vec![Seen { serial: serial(0xab), at: NOW, from: "192.0.2.1".to_owned() }]).await;
+    hub.ledger.seen(vec![CertificateUse { serial: serial(0xab), at: NOW, from: "192.0.2.1".to_owned() }]).await;
     hub.ledger.intend(mk_intent(2)).await.unwrap();
     let (uid, reason) = ("uid-2".to_owned(), "It was never signed.".to_owned());
     hub.ledger.append(Record::Abandoned { uid, serial: serial(2), reason: reason.clone() }, "").await.unwrap();
@@ -159,7 +159,10 @@ async fn show(location: &Location) {
         assert_eq!(answer::certificate(&reader, &name).await.as_ref(), Ok(&found), "{name}");
     }
     let intent = mk_intent(0xab);
-    assert_eq!((found.certificate.state, found.certificate.serial.as_str()), (State::Signed, intent.serial.as_str()));
+    assert_eq!(
+        (found.certificate.state, found.certificate.serial.as_str()),
+        (CertificateState::Signed, intent.serial.as_str())
+    );
     assert_eq!((&found.requester, &found.csr, &found.tbs), (&intent.requester, &intent.csr, &intent.tbs));
     assert_eq!((found.generation.as_str(), found.decided.epoch, found.decided.replica.as_str()), ("1", 3, "hub-a"));
     assert_eq!(found.signed.as_ref().map(|written| written.seq), Some(found.decided.seq + 1));
@@ -172,7 +175,7 @@ async fn show(location: &Location) {
     assert_eq!((found.ended, found.reason), (None, None));
 
     let abandoned = answer::certificate(&reader, "uid-2").await.unwrap();
-    assert_eq!((abandoned.certificate.state, abandoned.reason), (State::Abandoned, Some(reason)));
+    assert_eq!((abandoned.certificate.state, abandoned.reason), (CertificateState::Abandoned, Some(reason)));
     let error = answer::certificate(&reader, "nobody").await.unwrap_err().to_string();
     assert!(error.contains("named \"nobody\""), "{error}");
 }

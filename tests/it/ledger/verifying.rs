@@ -1,6 +1,6 @@
 //! What the check finds, and that it finds it where it is.
 
-use addon_signer::ledger::verify::{Check, Report, VerifyError, verify};
+use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
 use addon_signer::ledger::{Health, Location};
 use addon_signer_core::journal::head::Head;
 use addon_signer_core::journal::record::Record;
@@ -16,7 +16,7 @@ use crate::support::store::{TestStore, on_every_store};
 
 const CERTIFICATES: u64 = 700;
 
-async fn check(location: &Location, head: Option<Head>) -> Result<Report, VerifyError> {
+async fn check(location: &Location, head: Option<Head>) -> Result<VerifyReport, VerifyError> {
     verify(Check { location: location.clone(), head, archives: Vec::new() }, |_| ()).await
 }
 

@@ -8,7 +8,7 @@ use addon_signer::api::AddOnSigner;
 use addon_signer::audit::Audit;
 use addon_signer::hub::lease::{self, Leading};
 use addon_signer::hub::{HubError, HubLinks, HubSettings};
-use addon_signer::ledger::{Ledger, Location, Writer, WriterOptions};
+use addon_signer::ledger::{Ledger, LedgerWriter, Location, WriterOptions};
 use addon_signer::telemetry::Metrics;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -128,7 +128,7 @@ impl RunningHub {
         };
         let (holding, leading) = Holding::start(hub, client.clone(), options.lease, location.clone()).await;
         let replica = format!("test-{}", std::process::id());
-        let (writer, ledger) = Writer::new(WriterOptions { location, replica, clock: clock.clone() });
+        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
         let links = HubLinks {
             client,
             clock: clock.clone(),

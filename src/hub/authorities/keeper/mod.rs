@@ -16,7 +16,7 @@ use crate::hub::authorities::board::Board;
 use crate::hub::authorities::gate::Gate;
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
-use crate::hub::authorities::store::{LineNames, Store, StoreError};
+use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::lease::{Leading, NotLeading};
 use crate::hub::recording::chronicle::LineRecord;
@@ -90,7 +90,7 @@ pub struct Keeper {
     /// Where it lives.
     pub names: LineNames,
     /// How it is read and written.
-    pub store: Store,
+    pub store: AuthorityStore,
     /// The time.
     pub clock: Clock,
     /// Where decisions are told.

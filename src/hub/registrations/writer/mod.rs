@@ -15,10 +15,10 @@ use tracing::{debug, info, warn};
 
 use super::disputes::{Disputes, Sight, Step};
 use super::later::Later;
-use super::report::Report;
+use super::report::RegistrationReport;
 use super::templates::{TemplatedAddOns, Templates};
 use super::wanted::{Signers, wanted_status};
-use super::work::{self, Done, Failure, Patch, Seen, Target};
+use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
 use crate::api::addon_template::template_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{is_left, say_left};
@@ -44,9 +44,9 @@ const ROUND: Duration = Duration::from_secs(10);
 const LIST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What the writer is told, and what it tells.
-pub struct Inputs {
+pub struct RegistrationInputs {
     /// Addons as they are seen.
-    pub seen: (mpsc::Sender<Seen>, mpsc::Receiver<Seen>),
+    pub seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
     /// Not all were passed on: look at all again, soon.
     pub all_again: Arc<Notify>,
     /// Whose registrations are kept; `None` before the AddOnSigners were read.
@@ -54,16 +54,16 @@ pub struct Inputs {
     /// Which addons are the addon-manager's.
     pub templates: watch::Receiver<Templates>,
     /// What is known, for the AddOnSigners to tell; `None` before it is.
-    pub report: watch::Sender<Option<Report>>,
+    pub report: watch::Sender<Option<RegistrationReport>>,
 }
 
 /// Writes registrations.
-pub struct Writer {
+pub struct RegistrationWriter {
     target: Target,
     clock: Clock,
     leading: Leading,
     metrics: Metrics,
-    inputs: Inputs,
+    inputs: RegistrationInputs,
     signers: Option<Signers>,
     templates: Templates,
     disputes: Disputes,
@@ -88,14 +88,14 @@ pub struct Writer {
     is_complete: bool,
 }
 
-impl Writer {
+impl RegistrationWriter {
     /// With the hub's account, while it leads.
     pub fn new(
         (client, api): (Client, AddOnApi),
         clock: Clock,
         leading: Leading,
         metrics: Metrics,
-        inputs: Inputs,
+        inputs: RegistrationInputs,
     ) -> Self {
         Self {
             target: Target { client, api },
@@ -193,11 +193,11 @@ impl Writer {
         }
     }
 
-    fn observe(&mut self, seen: Seen) {
+    fn observe(&mut self, seen: SeenAddOn) {
         match seen {
-            Seen::There(object) => self.look(&object),
-            Seen::Gone(key) => self.forget(&key),
-            Seen::Listed => {
+            SeenAddOn::There(object) => self.look(&object),
+            SeenAddOn::Gone(key) => self.forget(&key),
+            SeenAddOn::Listed => {
                 let Some(there) = self.listed.take() else { return };
                 self.disputes.tidy(self.began.elapsed(), |key| there.contains(key));
                 self.overrides.retain(|key, _| there.contains(key));
@@ -348,13 +348,13 @@ impl Writer {
         });
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> RegistrationReport {
         let mut overrides: BTreeMap<AddOnName, BTreeSet<String>> = BTreeMap::new();
         for (key, name) in &self.overrides {
             overrides.entry(key.addon.clone()).or_default().insert(name.clone());
         }
         let failing: Vec<&String> = self.failures.values().filter(|(n, _)| *n >= FAILING).map(|(_, why)| why).collect();
-        Report {
+        RegistrationReport {
             templates: self.templates.clone(),
             overrides,
             left: Arc::new(self.disputes.left().cloned().collect()),

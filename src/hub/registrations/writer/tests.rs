@@ -26,7 +26,7 @@ struct Server {
     manners: BTreeMap<String, Manner>,
     addons: Mutex<BTreeMap<String, Value>>,
     writes: Mutex<Vec<(String, u64)>>,
-    seen: mpsc::Sender<Seen>,
+    seen: mpsc::Sender<SeenAddOn>,
     began: Instant,
 }
 
@@ -71,7 +71,7 @@ impl Server {
             status["registrations"] = json!([]);
         }
         self.addons.lock().unwrap().insert(cluster.to_owned(), status.clone());
-        self.seen.send(Seen::There(Box::new(Self::object(cluster, &status)))).await.unwrap();
+        self.seen.send(SeenAddOn::There(Box::new(Self::object(cluster, &status)))).await.unwrap();
         answer
     }
 
@@ -90,7 +90,7 @@ struct World {
     server: Arc<Server>,
     signers: watch::Sender<Option<Signers>>,
     templates: watch::Sender<Templates>,
-    report: watch::Receiver<Option<Report>>,
+    report: watch::Receiver<Option<RegistrationReport>>,
     all_again: Arc<Notify>,
     announcer: lease::Announcer,
     _writer: tokio::task::JoinHandle<()>,
@@ -128,7 +128,7 @@ impl World {
         let (announcer, leading) = lease::channel();
         announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
         let all_again = Arc::new(Notify::new());
-        let inputs = Inputs {
+        let inputs = RegistrationInputs {
             seen,
             all_again: Arc::clone(&all_again),
             signers: of_signers,
@@ -136,7 +136,7 @@ impl World {
             report: reporting,
         };
         let target = (client, AddOnApi::V1Alpha1);
-        let writer = Writer::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
+        let writer = RegistrationWriter::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
         let writer = tokio::spawn(async move { writer.keep().await.unwrap() });
         Self { server, signers, templates, report, all_again, announcer, _writer: writer }
     }
@@ -159,12 +159,12 @@ async fn pass(seconds: u64) {
 async fn nothing_is_written_before_signers_and_templates_are_known() {
     let world = World::start(&[("c1", Manner::Good)], &json!({}));
     let seen = Server::object("c1", &json!({}));
-    world.server.seen.send(Seen::There(Box::new(seen.clone()))).await.unwrap();
+    world.server.seen.send(SeenAddOn::There(Box::new(seen.clone()))).await.unwrap();
     pass(60).await;
     world.signers.send_replace(Some(mk_signers("24h")));
     pass(60).await;
     world.templates.send_replace(Templates::Unread("it is forbidden".to_owned()));
-    world.server.seen.send(Seen::There(Box::new(seen))).await.unwrap();
+    world.server.seen.send(SeenAddOn::There(Box::new(seen))).await.unwrap();
     pass(60).await;
     assert!(world.server.writes.lock().unwrap().is_empty());
     assert!(matches!(world.report.borrow().as_ref().unwrap().templates, Templates::Unread(_)), "and it says why");
@@ -179,7 +179,7 @@ async fn a_hub_that_is_not_sure_whether_it_leads_writes_nothing_until_it_is() {
     world.announcer.lead(1, Instant::now());
     world.know();
     pass(1).await;
-    world.server.seen.send(Seen::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
+    world.server.seen.send(SeenAddOn::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
     pass(120).await;
     assert!(world.server.writes.lock().unwrap().is_empty());
     world.announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
@@ -222,7 +222,7 @@ async fn events_do_not_make_a_refused_write_come_earlier() {
     world.know();
     for _ in 0..600 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        world.server.seen.send(Seen::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
+        world.server.seen.send(SeenAddOn::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
     }
     assert!(world.server.writes_of("c1").len() <= 10, "{:?}", world.server.writes_of("c1"));
 }
@@ -259,7 +259,7 @@ async fn what_is_gone_is_forgotten_also_when_only_a_list_shows_it() {
     assert_eq!(world.left(), 2);
     world.server.addons.lock().unwrap().clear();
     let gone = ocm::addon_key(&Server::object("c1", &json!({}))).unwrap();
-    world.server.seen.send(Seen::Gone(gone)).await.unwrap();
+    world.server.seen.send(SeenAddOn::Gone(gone)).await.unwrap();
     pass(20).await;
     assert_eq!(world.left(), 1);
     world.all_again.notify_one();

@@ -38,7 +38,7 @@ pub struct Unusable {
 
 /// How often each of them was tried, by its UID.
 #[derive(Debug, Default)]
-pub struct Held(Mutex<HashMap<String, Tries>>);
+pub struct HeldRequests(Mutex<HashMap<String, Tries>>);
 
 #[derive(Debug)]
 struct Tries {
@@ -46,7 +46,7 @@ struct Tries {
     last: Timestamp,
 }
 
-impl Held {
+impl HeldRequests {
     /// Counts one more try: how long to wait until the next, and whether this was the first.
     fn again(&self, uid: &str, now: Timestamp) -> (Duration, bool) {
         // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn request_that_is_held_waits_twice_as_long_each_time() {
-        let held = Held::default();
+        let held = HeldRequests::default();
         let seconds: Vec<u64> = (0..10).map(|_| held.again("a", NOW).0.as_secs()).collect();
         assert_eq!(seconds, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         assert_eq!(held.again("b", NOW), (RETRY, true), "each by itself");
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn request_that_is_gone_is_forgotten() {
-        let held = Held::default();
+        let held = HeldRequests::default();
         held.again("a", NOW);
         held.again("b", NOW.plus(LONGEST * 2 + Duration::from_secs(1)));
         assert_eq!(held.0.lock().unwrap().len(), 1);

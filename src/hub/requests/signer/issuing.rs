@@ -31,7 +31,7 @@ struct Signing {
     published: Bundle,
 }
 
-enum Outcome {
+enum Obtained {
     Signed(Issued),
     /// The identity had too many.
     Limited(Duration),
@@ -60,10 +60,10 @@ impl Signer {
         let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
         let profile = approved.profile().clone();
         let issued = match self.obtain(leads, csr, approved, &signing, now).await {
-            Ok(Outcome::Signed(issued)) => issued,
-            Ok(Outcome::Limited(pause)) => return self.say_limited(leads, csr, pause).await,
-            Ok(Outcome::NotYet) => return Ok(Requeue::requeue(SOON)),
-            Ok(Outcome::Outdated(serial)) => return self.give_up(leads, csr, approve, serial).await,
+            Ok(Obtained::Signed(issued)) => issued,
+            Ok(Obtained::Limited(pause)) => return self.say_limited(leads, csr, pause).await,
+            Ok(Obtained::NotYet) => return Ok(Requeue::requeue(SOON)),
+            Ok(Obtained::Outdated(serial)) => return self.give_up(leads, csr, approve, serial).await,
             Err(SignerError::Row(unusable)) => return self.hold(leads, csr, &unusable, now).await,
             Err(error) => return Err(error),
         };
@@ -112,7 +112,7 @@ impl Signer {
         approved: Approved,
         signing: &Signing,
         now: Timestamp,
-    ) -> Result<Outcome, SignerError> {
+    ) -> Result<Obtained, SignerError> {
         if let Some(issued) = self.unconfirmed.recall(csr) {
             return Ok(self.if_accepted(issued, signing, now));
         }
@@ -121,12 +121,12 @@ impl Signer {
         let prepared = issuer.prepare(approved.clone(), Serial::new(now, &SystemRandom::new())?, now)?;
         // Persisted before it is signed: an anchor is dropped only when no leaf of it can live any more (invariant I6).
         if !self.reserved(&signing.ready, prepared.not_after()).await {
-            return Ok(Outcome::NotYet);
+            return Ok(Obtained::NotYet);
         }
         leads.still()?;
         // Last, so that a request that waits for the hub does not use up what its identity may have.
         if let Err(pause) = self.take_token(&profile, now) {
-            return Ok(Outcome::Limited(pause));
+            return Ok(Obtained::Limited(pause));
         }
         let intended = self.shared.ledger.intend(self.intent(csr, &prepared, &profile, now)).await;
         if intended != Ok(Intended::Recorded) {
@@ -157,7 +157,7 @@ impl Signer {
         signing: &Signing,
         (issuer, serial, at, tbs): (String, Serial, Timestamp, String),
         now: Timestamp,
-    ) -> Result<Outcome, SignerError> {
+    ) -> Result<Obtained, SignerError> {
         let active = &signing.ready.stored.issuer;
         // An error means that this authority would not sign it: then the intent is abandoned below, with that reason.
         let again = active.prepare(approved, serial, at).ok();
@@ -165,13 +165,13 @@ impl Signer {
         // Half a life is left: a certificate that ends soon is worth a new decision.
         let again = again.filter(|again| at.until(now) <= now.until(again.not_after()));
         match again {
-            Some(prepared) if !self.reserved(&signing.ready, prepared.not_after()).await => Ok(Outcome::NotYet),
+            Some(prepared) if !self.reserved(&signing.ready, prepared.not_after()).await => Ok(Obtained::NotYet),
             Some(prepared) => self.sign(leads, csr, prepared, signing, now).await,
             None => {
                 let reason = "It was not signed before the authority, the rules or the time changed, or certificates were revoked.".to_owned();
                 let (uid, serial) = (csr.metadata.uid.clone().unwrap_or_default(), serial.to_string());
                 self.shared.ledger.append(Record::Abandoned { uid, serial, reason }, "").await?;
-                Ok(Outcome::NotYet)
+                Ok(Obtained::NotYet)
             }
         }
     }
@@ -184,10 +184,10 @@ impl Signer {
         prepared: Prepared,
         signing: &Signing,
         now: Timestamp,
-    ) -> Result<Outcome, SignerError> {
+    ) -> Result<Obtained, SignerError> {
         // What was revoked meanwhile is not worth a signature: the intent is abandoned the next time.
         if self.is_revoked(prepared.profile(), prepared.not_before()) {
-            return Ok(Outcome::NotYet);
+            return Ok(Obtained::NotYet);
         }
         leads.still()?;
         let issued = signing.ready.stored.issuer.sign(prepared, &signing.published, now, &SystemRandom::new())?;
@@ -198,17 +198,17 @@ impl Signer {
         };
         self.shared.ledger.append(signed, "").await?;
         self.unconfirmed.remember(csr, &issued, now);
-        Ok(Outcome::Signed(issued))
+        Ok(Obtained::Signed(issued))
     }
 
-    fn if_accepted(&self, issued: Issued, signing: &Signing, now: Timestamp) -> Outcome {
+    fn if_accepted(&self, issued: Issued, signing: &Signing, now: Timestamp) -> Obtained {
         let purpose = match self.kind {
             Kind::Client { .. } => Purpose::Client,
             Kind::Serving(_) => Purpose::Server,
         };
         match signing.published.verify(&issued.certificate, purpose, now) {
-            Ok(_) => Outcome::Signed(issued),
-            Err(_) => Outcome::Outdated(issued.serial),
+            Ok(_) => Obtained::Signed(issued),
+            Err(_) => Obtained::Outdated(issued.serial),
         }
     }
 

@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 mod held;
 mod issuing;
 
-pub use held::{Held, Unusable};
+pub use held::{HeldRequests, Unusable};
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
@@ -29,7 +29,7 @@ use crate::hub::authorities::state::LineState;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::lease::{Leading, Leads, NotLeading};
 use crate::hub::registrations::registry;
-use crate::hub::requests::answers::{AnswerError, Answers, Verdict};
+use crate::hub::requests::answers::{Answers, NotWritten, RefusalKind};
 use crate::hub::requests::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::hub::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::ledger::{Ledger, LedgerError};
@@ -67,7 +67,7 @@ pub enum Kind {
 
 /// Settings that all signers share.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SignerShared {
     /// The hub's account.
     pub client: Client,
     /// The time.
@@ -97,7 +97,7 @@ pub struct Signer {
     /// What it signs.
     pub kind: Kind,
     /// What all signers share.
-    pub shared: Shared,
+    pub shared: SignerShared,
     /// The line that signs.
     pub line: watch::Receiver<LineState>,
     /// Where reservations are asked for.
@@ -109,7 +109,7 @@ pub struct Signer {
     /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
     pub unconfirmed: Unconfirmed,
     /// Requests whose row of the ledger cannot be used.
-    pub held: Held,
+    pub held: HeldRequests,
 }
 
 /// Why an action did not come about; it is tried again.
@@ -135,11 +135,11 @@ pub enum SignerError {
     NotLeading(#[from] NotLeading),
 }
 
-impl From<AnswerError> for SignerError {
-    fn from(error: AnswerError) -> Self {
+impl From<NotWritten> for SignerError {
+    fn from(error: NotWritten) -> Self {
         match error {
-            AnswerError::NotLeading(error) => error.into(),
-            AnswerError::Api(error) => error.into(),
+            NotWritten::NotLeading(error) => error.into(),
+            NotWritten::Api(error) => error.into(),
         }
     }
 }
@@ -211,8 +211,8 @@ impl Signer {
         let done = match action {
             Action::DeleteAfter(Duration::ZERO) => self.delete(leads, csr).await,
             Action::DeleteAfter(pause) => Ok(Requeue::requeue(pause)),
-            Action::Deny(refusal) => self.refuse(leads, csr, Verdict::Denied, &refusal).await,
-            Action::Fail(refusal) => self.refuse(leads, csr, Verdict::Failed, &refusal).await,
+            Action::Deny(refusal) => self.refuse(leads, csr, RefusalKind::Denied, &refusal).await,
+            Action::Fail(refusal) => self.refuse(leads, csr, RefusalKind::Failed, &refusal).await,
             Action::Issue { approved, approve } => self.issue(leads, csr, approved, approve, now).await,
             Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Requeue::await_change()),
         };
@@ -265,7 +265,7 @@ impl Signer {
     ) -> Result<Requeue, SignerError> {
         let sentence = "The certificate that was signed for this request is not accepted any more: it could not be handed \
                         over in time. Make a new request.";
-        let verdict = if approve { Verdict::Denied } else { Verdict::Failed };
+        let verdict = if approve { RefusalKind::Denied } else { RefusalKind::Failed };
         self.answers(leads).refuse(csr, verdict, "CertificateOutdated", sentence).await?;
         let uid = csr.metadata.uid.clone().unwrap_or_default();
         let reason = "It was not accepted any more when it could be handed over.".to_owned();
@@ -307,7 +307,7 @@ impl Signer {
         &self,
         leads: &Leads,
         csr: &CertificateSigningRequest,
-        verdict: Verdict,
+        verdict: RefusalKind,
         refusal: &Refusal,
     ) -> Result<Requeue, SignerError> {
         let answers = self.answers(leads);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::hub::authorities::store::{LineNames, Store, StoreError};
+use addon_signer::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
 use addon_signer_core::ca::bundle::Purpose;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
@@ -71,7 +71,7 @@ async fn a_line_is_never_written_over_a_newer_one() {
     let (_hub, admin, running) = mk_ready().await;
     let now = running.clock.now();
     drop(running);
-    let (store, names) = (Store::new(&admin, "addon-signer"), LineNames::client("telemetry"));
+    let (store, names) = (AuthorityStore::new(&admin, "addon-signer"), LineNames::client("telemetry"));
     let (announcer, leading) = addon_signer::hub::lease::channel();
     announcer.lead(1, tokio::time::Instant::now() + Duration::from_secs(3_600));
     let leads = leading.leads().unwrap();
