@@ -126,7 +126,8 @@ impl World {
         Self { hub, admin, gateway, program, dir }
     }
 
-    /// An agent whose request waits until there is a signer for it: it watches, as it also does where a person approves.
+    /// An agent whose request waits until there is a signer for it: it watches, as it also does where a person
+    /// approves.
     async fn first(&self, pause: Duration) -> Memory {
         let output = self.dir.path().join("first");
         let agent = self.agent(&[format!("--output-dir={}", output.display())]);

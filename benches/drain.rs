@@ -6,9 +6,9 @@
 //! $ cargo bench --bench drain -- --requests 2000 --peer 100
 //! ```
 //!
-//! Every contestant drains requests that were created before, of the same clusters, on the same API server, the floor and
-//! our hub as the same account; an etcd that waits for the disk. An observer watches the requests: a rate is the certificates after the first,
-//! divided by the time from the first to the last that the observer saw.
+//! Every contestant drains requests that were created before, of the same clusters, on the same API server, the floor
+//! and our hub as the same account; an etcd that waits for the disk. An observer watches the requests: a rate is the
+//! certificates after the first, divided by the time from the first to the last that the observer saw.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -151,7 +151,8 @@ struct Stores {
 }
 
 impl Stores {
-    /// A file in memory never waits for a disk; otherwise it is the same. PostgreSQL where ADDON_SIGNER_POSTGRES names it.
+    /// A file in memory never waits for a disk; otherwise it is the same. PostgreSQL where ADDON_SIGNER_POSTGRES names
+    /// it.
     async fn start() -> Self {
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

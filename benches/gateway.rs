@@ -5,8 +5,9 @@
 //! $ cargo bench --bench gateway -- --seconds 5
 //! ```
 //!
-//! Upstream, client and gateway each have a runtime of their own in this process, nginx has as many workers as there are
-//! cores; all share the machine. TLS 1.3, P-256 certificates, no resumption, keep-alive but for connections per second.
+//! Upstream, client and gateway each have a runtime of their own in this process, nginx has as many workers as there
+//! are cores; all share the machine. TLS 1.3, P-256 certificates, no resumption, keep-alive but for connections per
+//! second.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -125,8 +125,8 @@ impl HubProcess {
         self.metrics_address
     }
 
-    /// Runs hub and gateway until `stop`, or until one of the tasks ends. The Lease is given back at once when `stop` says so, and
-    /// after everything else when a task ended.
+    /// Runs hub and gateway until `stop`, or until one of the tasks ends. The Lease is given back at once when `stop`
+    /// says so, and after everything else when a task ended.
     ///
     /// # Errors
     /// Which task ended, and why.

@@ -43,8 +43,8 @@ pub(crate) struct Filler {
 }
 
 impl Filler {
-    /// The newest tenth is valid; of the others each lived as long. Every second one was used to its end, the others never. The
-    /// oldest have rare names. One that has them from another run is left alone.
+    /// The newest tenth is valid; of the others each lived as long. Every second one was used to its end, the others
+    /// never. The oldest have rare names. One that has them from another run is left alone.
     pub(crate) async fn fill(location: &Location, signer: &Signer, count: u64) {
         let is_there = matches!(location, Location::Sqlite(path) if path.exists());
         Store::open(location.clone()).await.close().await;

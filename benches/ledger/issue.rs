@@ -16,8 +16,8 @@ const AT_ONCE: u64 = 64;
 const ROUNDS: usize = 24;
 const CONTESTANTS: usize = 6;
 
-/// Issuing on the two ledgers, without any, and the floor. In every other round the large ledger is before the small one: whoever
-/// comes after the floor finds the disk busy.
+/// Issuing on the two ledgers, without any, and the floor. In every other round the large ledger is before the small
+/// one: whoever comes after the floor finds the disk busy.
 pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger; 2], count: u64) {
     let (sizes, [small, large]) = (signer.sizes(), ledgers);
     let mut rates: [Vec<f64>; CONTESTANTS] = Default::default();

@@ -1,13 +1,14 @@
-//! What being durable costs, and whether the ledger stays quick when it has grown: issuing beside appending the same bytes to a
-//! plain file, on a ledger of 10 thousand certificates beside one of a million; the first page of a list; the check of everything.
+//! What being durable costs, and whether the ledger stays quick when it has grown: issuing beside appending the same
+//! bytes to a plain file, on a ledger of 10 thousand certificates beside one of a million; the first page of a list;
+//! the check of everything.
 //!
 //! ```console
 //! $ export ADDON_SIGNER_POSTGRES=/usr/lib/postgresql/15/bin   # for PostgreSQL as well
 //! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] [--part lists|verify|issue]... [--store sqlite|postgres]
 //! ```
 //!
-//! A million certificates take 4 GB of disk, on PostgreSQL as many again. Contestants take turns, so that a busy machine slows
-//! them alike.
+//! A million certificates take 4 GB of disk, on PostgreSQL as many again. Contestants take turns, so that a busy
+//! machine slows them alike.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

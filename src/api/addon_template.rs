@@ -1,5 +1,6 @@
-//! Which addons OCM's addon-manager registers by itself: those whose ClusterManagementAddOn has an AddOnTemplate among its
-//! configurations (OCM `pkg/addon/templateagent/common.go`, `SupportAddOnTemplate`). All of it is the hub's: no cluster can write it.
+//! Which addons OCM's addon-manager registers by itself: those whose ClusterManagementAddOn has an AddOnTemplate among
+//! its configurations (OCM `pkg/addon/templateagent/common.go`, `SupportAddOnTemplate`). All of it is the hub's: no
+//! cluster can write it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +17,8 @@ pub const ADDON_TEMPLATES: &str = "addontemplates";
 /// The configuration that v1beta1 shows where v1alpha1 names none (OCM `pkg/addon/webhook/v1beta1`).
 const NO_DEFAULT: &str = "__reserved_no_default__";
 
-/// The AddOnTemplates that a ClusterManagementAddOn names, of its own and per placement; `None` where it has none among its
-/// configurations, because then the addon-manager does not register the addon.
+/// The AddOnTemplates that a ClusterManagementAddOn names, of its own and per placement; `None` where it has none among
+/// its configurations, because then the addon-manager does not register the addon.
 #[must_use]
 pub fn templates_of_management_addon(addon: &DynamicObject) -> Option<BTreeSet<String>> {
     let spec = addon.data.get("spec")?;
@@ -50,8 +51,8 @@ pub fn owner_of_addon(addon: &DynamicObject) -> Option<&str> {
     owners.into_iter().find(of_ours).map(|owner| owner.name.as_str())
 }
 
-/// The signer names that an AddOnTemplate registers, each with whether it names a user of its own: that one is the same on every
-/// cluster, and policy refuses it.
+/// The signer names that an AddOnTemplate registers, each with whether it names a user of its own: that one is the same
+/// on every cluster, and policy refuses it.
 #[must_use]
 pub fn signer_names(template: &DynamicObject) -> BTreeMap<String, bool> {
     let registrations = items(template.data.pointer("/spec/registration"));

@@ -20,7 +20,8 @@ pub fn annotator<'m>(object: &'m ObjectMeta, annotation: &str) -> &'m str {
     entries(object).find(owns).and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
 }
 
-/// The field managers that a field of the status belongs to: whoever changed its value last, and whoever wrote the same since.
+/// The field managers that a field of the status belongs to: whoever changed its value last, and whoever wrote the same
+/// since.
 pub fn status_managers<'m>(object: &'m ObjectMeta, field: &str) -> impl Iterator<Item = &'m str> {
     let field = format!("f:{field}");
     let owns = move |entry: &&ManagedFieldsEntry| {

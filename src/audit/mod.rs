@@ -1,8 +1,9 @@
-//! Decisions of consequence: one line each on the tracing target `audit`, with the field names that `docs/audit.md` lists.
+//! Decisions of consequence: one line each on the tracing target `audit`, with the field names that `docs/audit.md`
+//! lists.
 //!
-//! [`lines`] writes them as JSON, whatever the log for people looks like. What anybody can provoke is [throttled](Throttle) by
-//! cause, and a cause is a word of this program's, never text of the peer's; such text is in fields of bounded length. Grants,
-//! steps of authorities and changes of standing are always written.
+//! [`lines`] writes them as JSON, whatever the log for people looks like. What anybody can provoke is
+//! [throttled](Throttle) by cause, and a cause is a word of this program's, never text of the peer's; such text is in
+//! fields of bounded length. Grants, steps of authorities and changes of standing are always written.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -23,8 +24,8 @@ mod lines;
 
 pub use lines::{Lines, lines};
 
-/// A handful shows what is going on; the sum says how much. Without a certificate one can bring about some 14 causes: less than
-/// 100 kB in a minute.
+/// A handful shows what is going on; the sum says how much. Without a certificate one can bring about some 14 causes:
+/// less than 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
 /// How often sums that are due are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -191,8 +192,8 @@ impl Audit {
         }
     }
 
-    /// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the answer.
-    /// Not throttled: only users with the right to read come so far.
+    /// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the
+    /// answer. Not throttled: only users with the right to read come so far.
     pub(crate) fn inventory(&self, user: &str, request: &str, status: u16) {
         let (time, user, request) = (self.now(), bounded(user), bounded(request));
         info!(target: AUDIT_TARGET, time, event = "inventory", user, request, status);

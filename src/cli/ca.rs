@@ -197,7 +197,8 @@ impl Ca {
         Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
-    /// The request is a text that was not there before, with the time and the user; the hub remembers the last one that it began.
+    /// The request is a text that was not there before, with the time and the user; the hub remembers the last one that
+    /// it began.
     async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
         let (now, who) = (Clock::default().now(), CommandUser::ask(&self.client).await.user);
         let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("{now} {who}").trim_end() } } });

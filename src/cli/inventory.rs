@@ -41,7 +41,8 @@ pub enum QuestionError {
     Question(#[from] axum::http::Error),
 }
 
-/// A client that says at once that the inventory is not served: the usual one would ask for minutes, as a controller should.
+/// A client that says at once that the inventory is not served: the usual one would ask for minutes, as a controller
+/// should.
 ///
 /// # Errors
 /// [`KubeconfigError`](kubernetes::KubeconfigError)
@@ -51,8 +52,8 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     Client::try_from(config).context("the kubeconfig cannot be used")
 }
 
-/// Asks `GET /apis/ledger.addon-signer.io/v1alpha1/<question>`: a resource, perhaps a name, and a query that is percent-encoded
-/// already (`certificates?limit=500`).
+/// Asks `GET /apis/ledger.addon-signer.io/v1alpha1/<question>`: a resource, perhaps a name, and a query that is
+/// percent-encoded already (`certificates?limit=500`).
 ///
 /// # Errors
 /// [`QuestionError`], one sentence each.
@@ -67,7 +68,8 @@ pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result
 /// kube's word for an answer that is no Status.
 const NO_STATUS: &str = "Failed to parse error data";
 
-/// Our hub and the API server answer with a Status; the API server's proxy, and a path that nobody serves, with a line of text.
+/// Our hub and the API server answer with a Status; the API server's proxy, and a path that nobody serves, with a line
+/// of text.
 fn refused(question: &str, status: Status) -> QuestionError {
     let path = question.split('?').next().unwrap_or_default();
     let (resource, name) = path.split_once('/').map_or((path, None), |(resource, name)| (resource, Some(name)));

@@ -32,7 +32,8 @@ struct Cli {
     /// Logs as lines of text or of JSON; what is logged is set by RUST_LOG (default: info).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
     log_format: LogFormat,
-    /// Where decisions go, one line of JSON each: stdout, stderr, off, or a file that is appended to [default: stdout for hub, else off].
+    /// Where decisions go, one line of JSON each: stdout, stderr, off, or a file that is appended to [default: stdout
+    /// for hub, else off].
     #[arg(long, env = "ADDON_SIGNER_AUDIT_LOG", value_name = "WHERE", global = true)]
     audit_log: Option<AuditLog>,
     #[command(subcommand)]

@@ -1,4 +1,5 @@
-//! What the gateway lets in: a cap on connections, handshakes outside the accept loop and bounded in time, a bounded drain.
+//! What the gateway lets in: a cap on connections, handshakes outside the accept loop and bounded in time, a bounded
+//! drain.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -79,7 +79,8 @@ impl UploadProgress {
     }
 }
 
-/// A request's body on its way to the upstream. Trailers are dropped: they could carry what was stripped from the headers.
+/// A request's body on its way to the upstream. Trailers are dropped: they could carry what was stripped from the
+/// headers.
 pub(super) struct Upload {
     inner: Incoming,
     max: u64,

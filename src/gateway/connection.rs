@@ -1,8 +1,8 @@
 //! One connection from its handshake to its end.
 //!
 //! Each connection checks itself once a second (one interval in its own task): no list of live connections to keep
-//! consistent, nothing to look up, and a look at the registry costs less than a microsecond. The end of a certificate's life
-//! needs no timer of its own: it is one more thing that the check sees.
+//! consistent, nothing to look up, and a look at the registry costs less than a microsecond. The end of a certificate's
+//! life needs no timer of its own: it is one more thing that the check sees.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -7,11 +7,12 @@
 //!                                                                       registry, clock                     upstream
 //! ```
 //!
-//! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): before the first configuration, and
-//!   whenever there is none, connections are closed as they come.
-//! - A certificate is an identity only of the addon whose CA signed it (I14): [`addon_signer_core::gateway::authz::identify`].
-//! - No session outlives its credential by more than 2 s (I15): each request is checked, and each connection checks itself
-//!   once a second and ends when its identity has lost trust, standing or life, whatever is in flight on it.
+//! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): before the first
+//!   configuration, and whenever there is none, connections are closed as they come.
+//! - A certificate is an identity only of the addon whose CA signed it (I14):
+//!   [`addon_signer_core::gateway::authz::identify`].
+//! - No session outlives its credential by more than 2 s (I15): each request is checked, and each connection checks
+//!   itself once a second and ends when its identity has lost trust, standing or life, whatever is in flight on it.
 //!
 //! The gateway knows the hub only by the values that are handed to it, and never imports it.
 
@@ -160,8 +161,8 @@ impl Gateway {
         Arc::clone(&self.stats)
     }
 
-    /// Serves until `stop`, then drains for at most [`Limits::drain_timeout`]. `applied` is sent each trust snapshot once new
-    /// connections are verified by it and requests decided by it.
+    /// Serves until `stop`, then drains for at most [`Limits::drain_timeout`]. `applied` is sent each trust snapshot
+    /// once new connections are verified by it and requests decided by it.
     ///
     /// # Errors
     /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is gone before `stop`.

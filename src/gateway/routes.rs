@@ -121,7 +121,8 @@ fn names_tag(value: &HeaderValue, tag: &str) -> bool {
 
 fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refusal) -> Response<OutBody> {
     session.shared.stats.problems.add();
-    // What ends the connection was told when the connection was refused or ended: one line per decision. The query is not told.
+    // What ends the connection was told when the connection was refused or ended: one line per decision. The query is
+    // not told.
     if !refusal.ends_connection() {
         let request = (asked.method.as_str(), asked.uri.path());
         session.shared.audit.refused_request(&session.caller(peer), request, refusal.reason(), refusal);

@@ -80,8 +80,8 @@ impl Session {
         drop(self.check());
     }
 
-    /// Who asks, decided now: by the trust in effect, the clock and the registry. When that changes what has become of the
-    /// connection, the audit log is told.
+    /// Who asks, decided now: by the trust in effect, the clock and the registry. When that changes what has become of
+    /// the connection, the audit log is told.
     pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
         let checked = self.decide();
         match &checked {

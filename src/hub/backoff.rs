@@ -12,9 +12,9 @@ pub(super) fn doubled(shortest: Duration, failures: u32, longest: Duration) -> D
     shortest.saturating_mul(2_u32.saturating_pow(failures)).min(longest)
 }
 
-/// Of a watch: twice as long each time, up to 3 seconds. kube's own default goes up to a minute, which is how long nobody would get a
-/// certificate, and a detached cluster would stay in, after the API server is back. A hub has a handful of watches, so that
-/// trying this often is no burden.
+/// Of a watch: twice as long each time, up to 3 seconds. kube's own default goes up to a minute, which is how long
+/// nobody would get a certificate, and a detached cluster would stay in, after the API server is back. A hub has a
+/// handful of watches, so that trying this often is no burden.
 #[derive(Debug, Default)]
 pub(super) struct WatchBackoff {
     failures: u32,

@@ -1,5 +1,5 @@
-//! The hub: signers, authorities, registrations. One task per line of authorities, one per signer name, two watches for the
-//! registry; `supervisor` starts and stops them as AddOnSigners come and go. Of several hubs one leads, by a Lease.
+//! The hub: signers, authorities, registrations. One task per line of authorities, one per signer name, two watches for
+//! the registry; `supervisor` starts and stops them as AddOnSigners come and go. Of several hubs one leads, by a Lease.
 
 pub mod authorities;
 mod backoff;
@@ -33,8 +33,8 @@ use registrations::templates::Templates;
 use requests::sweep::Sweep;
 use supervisor::Supervisor;
 
-/// How many addons may wait to be looked at for their registrations, as large as a cluster makes them; when there are more, all are
-/// looked at again later.
+/// How many addons may wait to be looked at for their registrations, as large as a cluster makes them; when there are
+/// more, all are looked at again later.
 const REGISTRATIONS_WAITING: usize = 64;
 
 /// What the hub is told by its command line.
@@ -96,8 +96,8 @@ pub enum HubError {
     TaskFailed(#[from] tokio::task::JoinError),
 }
 
-/// Runs the hub until one of its tasks ends, which none does by itself, or until it has lost the Lease. Before it leads it only
-/// reads who is registered, so that it can start at once.
+/// Runs the hub until one of its tasks ends, which none does by itself, or until it has lost the Lease. Before it leads
+/// it only reads who is registered, so that it can start at once.
 ///
 /// # Errors
 /// [`HubError`] says which task ended and why.
@@ -167,7 +167,8 @@ fn record(
     tasks.spawn(until_the_writer_ends(recording::keep_seen(ledger, seen, clock)));
 }
 
-/// What feeds the writer ends when that has ended, and may be seen to end before it: only the writer says why, so it says nothing.
+/// What feeds the writer ends when that has ended, and may be seen to end before it: only the writer says why, so it
+/// says nothing.
 async fn until_the_writer_ends(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
     feeder.await;
     std::future::pending().await

@@ -20,8 +20,8 @@ const LOOK: Duration = Duration::from_secs(15);
 
 /// Keeps it until nobody tells the anchors any more. `registered` is what the API server has confirmed.
 ///
-/// The anchors are those that agents get: a new one is in them long before its key signs (invariant I5), and the listener
-/// waits for `registered` besides.
+/// The anchors are those that agents get: a new one is in them long before its key signs (invariant I5), and the
+/// listener waits for `registered` besides.
 pub(super) async fn keep(
     client: Client,
     mut trust: watch::Receiver<Arc<Trust>>,

@@ -1,6 +1,6 @@
 //! Who counts as the API server's front proxy: a client certificate of one CA, with one of some common names, as
-//! kube-apiserver itself publishes them (`pkg/controlplane/controller/clusterauthenticationtrust`) and every aggregated API
-//! server reads them (`apiserver/pkg/authentication/request/headerrequest`).
+//! kube-apiserver itself publishes them (`pkg/controlplane/controller/clusterauthenticationtrust`) and every aggregated
+//! API server reads them (`apiserver/pkg/authentication/request/headerrequest`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The ledger's inventory as a read-only API of the hub's Kubernetes: `v1alpha1.ledger.addon-signer.io`, an aggregated API.
+//! The ledger's inventory as a read-only API of the hub's Kubernetes: `v1alpha1.ledger.addon-signer.io`, an aggregated
+//! API.
 //!
 //! ```text
 //! kubeconfig ─► kube-apiserver (authentication, RBAC, audit) ─► its front proxy ─► server ─► routes ─► the ledger's reader
@@ -6,12 +7,13 @@
 //!               ca_bundle keeps that CA                        front_proxy says whose counts
 //! ```
 //!
-//! - Only the API server's front proxy gets a handshake: a client certificate of the CA and with a name that the ConfigMap
-//!   `kube-system/extension-apiserver-authentication` holds (`front_proxy`). Who asks is then the header `X-Remote-User`.
-//! - Kubernetes has authorized what it passes on, and only that is answered: `get` and `list` of two resources, cluster-wide,
-//!   without selectors (`routes`).
-//! - The certificate is the gateway's own, with the Service's name in it. One of a new serving CA is used when that CA is in
-//!   the APIService, and not before (`tls`).
+//! - Only the API server's front proxy gets a handshake: a client certificate of the CA and with a name that the
+//!   ConfigMap `kube-system/extension-apiserver-authentication` holds (`front_proxy`). Who asks is then the header
+//!   `X-Remote-User`.
+//! - Kubernetes has authorized what it passes on, and only that is answered: `get` and `list` of two resources,
+//!   cluster-wide, without selectors (`routes`).
+//! - The certificate is the gateway's own, with the Service's name in it. One of a new serving CA is used when that CA
+//!   is in the APIService, and not before (`tls`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -102,8 +104,8 @@ impl Inventory {
         self.address
     }
 
-    /// Serves until `stop`, then for a few seconds what is in flight. An API server that is away, an APIService or a ConfigMap
-    /// that is not there are no errors: nobody can ask meanwhile, and the log says why.
+    /// Serves until `stop`, then for a few seconds what is in flight. An API server that is away, an APIService or a
+    /// ConfigMap that is not there are no errors: nobody can ask meanwhile, and the log says why.
     ///
     /// # Errors
     /// [`InventoryError::InputEnded`] when a sender of the inputs is gone before `stop`.

@@ -21,7 +21,8 @@ use crate::listener;
 /// Connections at a time. There are as many clients as API servers, and each keeps a few.
 const CONNECTIONS: usize = 128;
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Without a request. Go's transport gives up an idle connection after 90 s, and should be first: it knows what it sent.
+/// Without a request. Go's transport gives up an idle connection after 90 s, and should be first: it knows what it
+/// sent.
 const IDLE: Duration = Duration::from_secs(120);
 /// The longest life of a connection, so that none outlives the client's certificate by more.
 const LONGEST: Duration = Duration::from_secs(600);

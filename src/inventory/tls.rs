@@ -20,8 +20,8 @@ pub(super) struct Sources {
     pub(super) clock: Clock,
 }
 
-/// Publishes a configuration after every change; `None` while there is nobody to let in or nothing to show. Returns, with
-/// what it was, when a source is gone.
+/// Publishes a configuration after every change; `None` while there is nobody to let in or nothing to show. Returns,
+/// with what it was, when a source is gone.
 pub(super) async fn keep_in_effect(
     mut sources: Sources,
     publish: watch::Sender<Option<Arc<ServerConfig>>>,

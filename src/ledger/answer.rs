@@ -43,7 +43,8 @@ pub async fn page(reader: &Reader, query: &Query, now: Timestamp) -> Result<Page
     Ok(Page { metadata: PageMetadata { next }, items })
 }
 
-/// `GET certificates/NAME`: everything about the certificate with this serial number, or of the CSR with this UID or name.
+/// `GET certificates/NAME`: everything about the certificate with this serial number, or of the CSR with this UID or
+/// name.
 ///
 /// # Errors
 /// [`AnswerError::NotFound`] and [`AnswerError::Ledger`].

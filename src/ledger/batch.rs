@@ -1,4 +1,5 @@
-//! What one transaction writes: the entries of everything that waits, chained in order, and the index that follows from them.
+//! What one transaction writes: the entries of everything that waits, chained in order, and the index that follows from
+//! them.
 
 use std::collections::{BTreeMap, HashMap};
 

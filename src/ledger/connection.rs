@@ -15,15 +15,16 @@ use super::{LedgerError, Location};
 const BUSY: Duration = Duration::from_secs(5);
 /// How long PostgreSQL may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A commit is durable when it is answered. A transaction whose client the network has lost holds the row of the fence, and
-/// nothing but time ends it; ours are never idle in between.
+/// A commit is durable when it is answered. A transaction whose client the network has lost holds the row of the fence,
+/// and nothing but time ends it; ours are never idle in between.
 const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
 /// Blocks of file systems have as much: a smaller page that is written costs them reading the block first.
 const PAGE: u32 = 4096;
-/// KiB at most, and no more than is needed. UIDs are random, so that each certificate touches a page of their index wherever it is:
-/// so many certificates' as are in here cost no reading.
+/// KiB at most, and no more than is needed. UIDs are random, so that each certificate touches a page of their index
+/// wherever it is: so many certificates' as are in here cost no reading.
 const CACHE: &str = "-131072";
-/// A commit folds the journal into the file when it has so many pages, 256 MiB: the writer does it before, and without commits waiting.
+/// A commit folds the journal into the file when it has so many pages, 256 MiB: the writer does it before, and without
+/// commits waiting.
 const WAL_PAGES: &str = "65536";
 /// Statements differ by how many rows they have.
 const STATEMENTS: usize = 512;

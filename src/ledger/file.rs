@@ -36,8 +36,8 @@ pub enum FileError {
     Fault(#[from] Fault),
 }
 
-/// Follows the chain through the file at `path`. `begin` gets the number of the first row and says what it must follow; `each`
-/// sees every entry that is good. Returns the number of the first row, and the chain after the last.
+/// Follows the chain through the file at `path`. `begin` gets the number of the first row and says what it must follow;
+/// `each` sees every entry that is good. Returns the number of the first row, and the chain after the last.
 ///
 /// # Errors
 /// [`FileError`] with the first thing that is wrong.

@@ -105,8 +105,8 @@ impl Ledger {
         self.claims.take(uid)
     }
 
-    /// Some rows that have not come to an end, after the entry `after`, whose intent was recorded before `before`; in their
-    /// order, and none when there are no more.
+    /// Some rows that have not come to an end, after the entry `after`, whose intent was recorded before `before`; in
+    /// their order, and none when there are no more.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -125,7 +125,8 @@ impl Ledger {
         self.ask(LedgerCommand::Settle(record)).await.map(drop)
     }
 
-    /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the request.
+    /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the
+    /// request.
     pub async fn published(&self, serial: String, at: Timestamp) {
         self.tell(LedgerCommand::Published { serials: vec![serial], at }).await;
     }

@@ -68,8 +68,8 @@ impl Reader {
         rows.iter().map(|row| self.certificate(row)).collect()
     }
 
-    /// Everything about the certificate with this serial number (in any usual form), or of the CSR with this UID or name: of
-    /// several the newest. A name that is written as a UID counts only where there is no such UID.
+    /// Everything about the certificate with this serial number (in any usual form), or of the CSR with this UID or
+    /// name: of several the newest. A name that is written as a UID counts only where there is no such UID.
     ///
     /// # Errors
     /// [`LedgerError`].

@@ -75,7 +75,8 @@ async fn version(location: &Location, connection: &mut Connection) -> Result<i64
     }
 }
 
-/// A file that does not begin as SQLite's do is left alone. SQLite itself takes one of a single byte for an empty database.
+/// A file that does not begin as SQLite's do is left alone. SQLite itself takes one of a single byte for an empty
+/// database.
 fn refuse_other_file(location: &Location) -> Result<(), LedgerError> {
     let Location::Sqlite(path) = location else { return Ok(()) };
     let failed = |error: io::Error| LedgerError::File { path: path.clone(), cause: error.to_string() };

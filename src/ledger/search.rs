@@ -1,7 +1,9 @@
-//! How a question is put to a store so that its first page takes milliseconds, whatever the other certificates are like.
+//! How a question is put to a store so that its first page takes milliseconds, whatever the other certificates are
+//! like.
 //!
-//! A store that guesses how rare a name is may walk through a million certificates in vain. So it is asked first whether what is
-//! asked for is rare, and then the question leaves it one index: a column that must not lead stands in an expression that none has.
+//! A store that guesses how rare a name is may walk through a million certificates in vain. So it is asked first
+//! whether what is asked for is rare, and then the question leaves it one index: a column that must not lead stands in
+//! an expression that none has.
 
 use super::connection::Value;
 use super::query::{Filter, Order, Query, Standing};
@@ -31,7 +33,8 @@ pub(crate) struct Search<'q> {
 }
 
 impl Search<'_> {
-    /// Asks for one row that says of each of [`Self::candidates`] how many there are, up to [`FEW`]. `None` if there is no choice.
+    /// Asks for one row that says of each of [`Self::candidates`] how many there are, up to [`FEW`]. `None` if there is
+    /// no choice.
     pub(crate) fn counts(&self) -> Option<(String, Vec<Value>)> {
         let mut sql = Terms::default();
         let counts: Vec<_> = self.candidates().into_iter().map(|way| sql.count(self, way)).collect();

@@ -40,8 +40,7 @@ fn quoted(text: &str, quote: char) -> Names {
 fn section(heading: &str) -> String {
     let (text, level) = (text(DOCUMENT), heading.find(' '));
     let body = text.split(&format!("\n{heading}\n")).nth(1).unwrap_or_else(|| panic!("{DOCUMENT} lacks {heading}"));
-    let lines = body.lines().take_while(|line| !line.starts_with('#') || line.find(' ') > level);
-    lines.collect::<Vec<_>>().join("\n")
+    body.lines().take_while(|it| !it.starts_with('#') || it.find(' ') > level).map(|it| format!("{it}\n")).collect()
 }
 
 /// What only one of them has, a sentence each.
@@ -105,8 +104,7 @@ fn flags(help: &str) -> BTreeMap<String, String> {
         }
         found.entry(current.to_owned()).or_default().push_str(line);
     }
-    found.remove(""); // what comes before
-    found
+    found.into_iter().filter(|(name, _)| !name.is_empty()).collect()
 }
 
 fn help(command: &str) -> String {
@@ -185,16 +183,16 @@ fn a_flag_that_is_missing_or_made_up_is_reported() {
 #[test]
 fn every_metric_is_in_the_document_with_its_labels() {
     let code = text("src/telemetry.rs");
-    assert!(code.contains("Registry::with_prefix(\"addon_signer\")"));
+    let prefix = &between(&code, "Registry::with_prefix(\"", "\"")[0];
     let gateway = between(&text("src/gateway/stats.rs"), "\"gateway_", "\"");
-    let gateway = gateway.iter().map(|name| (format!("addon_signer_gateway_{name}_total"), Names::new()));
+    let gateway = gateway.iter().map(|name| (format!("{prefix}_gateway_{name}_total"), Names::new()));
     let mut metrics: BTreeMap<_, _> = gateway.collect();
     for call in between(&code, "registry.register(", ");") {
         let field = call.split(".clone()").next().unwrap().split_whitespace().next_back().unwrap();
         let kind = &between(&code, &format!("\n    {field}: "), "\n")[0];
         let labels = between(&code, &format!("struct {} {{", between(kind, "Family<", ",").concat()), "}").concat();
         let suffix = if kind.contains("Counter") { "_total" } else { "" };
-        let name = format!("addon_signer_{}{suffix}", between(&call, "\"", "\"")[0]);
+        let name = format!("{prefix}_{}{suffix}", between(&call, "\"", "\"")[0]);
         metrics.insert(name, between(&labels, "\n    ", ":").into_iter().collect());
     }
     for (name, row) in table("## Metrics", metrics.keys().cloned()) {
@@ -203,7 +201,7 @@ fn every_metric_is_in_the_document_with_its_labels() {
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
-    let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let paths = dir.read_dir().unwrap().map(|entry| entry.unwrap().path()).filter(|path| !path.ends_with("tests.rs"));
     paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
@@ -211,7 +209,6 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 fn every_condition_and_reason_is_in_the_document() {
     let mut files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hub"));
     files.extend(["src/api/status.rs", "src/api/registrations/mod.rs"].map(PathBuf::from));
-    files.retain(|file| !file.ends_with("tests.rs"));
     let is_reason = |w: &&str| w.len() > 3 && w.starts_with(char::is_uppercase) && w.chars().all(char::is_alphabetic);
     let pick = |text: &str, quote: char| text.split(quote).filter(is_reason).map(str::to_owned).collect::<Names>();
     let code: Names = files.iter().flat_map(|file| pick(&text(file), '"')).collect();
@@ -224,13 +221,11 @@ fn every_condition_and_reason_is_in_the_document() {
 #[test]
 fn every_name_that_others_rely_on_is_in_the_document() {
     let find = |file: &str, before: &str| between(&text(file), before, "\"");
-    table(
-        "## Audit events",
-        [find("src/audit/mod.rs", "event = \""), find("src/audit/mod.rs", "connection(\"")].concat(),
-    );
-    let codes =
-        ["src/cli/mod.rs", "crates/agent/src/cli/mod.rs"].map(|file| between(&text(file), "ExitCode::from(", ")"));
-    table("## Exit codes", codes.concat().into_iter().chain(["0", "2"].map(str::to_owned))); // clap's own is 2
+    let audit = text("src/audit/mod.rs").replace("connection(\"", "event = \"");
+    table("## Audit events", between(&audit, "event = \"", "\""));
+    let programs = text("src/cli/mod.rs") + &text("crates/agent/src/cli/mod.rs");
+    let codes = between(&programs, "ExitCode::from(", ")").into_iter();
+    table("## Exit codes", codes.chain(["0", "2"].map(str::to_owned))); // clap's own is 2
     let mut labels = find("crates/core/src/names.rs", "= \"");
     labels.retain(|name| name.contains('/') && name != CONDITION_ADDON_REGISTERED);
     labels.extend(between(&text("deploy/network-policy.yaml"), "{ addon", ":").iter().map(|it| format!("addon{it}")));
@@ -245,9 +240,8 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     table("## Objects", objects);
     let mut paths = find("src/app.rs", ".route(\"");
     paths.extend(find("src/inventory/resources.rs", ".route(\"").iter().map(|path| format!("{BASE}{path}")));
-    let arms = between(&text("src/gateway/routes.rs"), "\n        [\"", "] =>");
-    let path = |arm: &String| arm.replace('"', "").replace(", ", "/").replace("_", "<addon>").replace("..", "...");
-    paths.extend(arms.iter().map(|arm| format!("/{}", path(arm))));
+    let routes = text("src/gateway/routes.rs").replace("_, ..]", "\"<addon>\", \"...\"]");
+    paths.extend(between(&routes, "  [\"", "\"] =>").iter().map(|arm| format!("/{}", arm.replace("\", \"", "/"))));
     table("## Paths", paths);
     let problems = text("src/gateway/problem.rs").replace("REVOKED, \"", "\"revoked\", \"");
     let kinds = between(&problems, "(StatusCode::", "\", ");

@@ -5,8 +5,9 @@
 //! (`enrol`), a proof at the gateway (`gateway`), then one write (`store`). Until that write the old pair stays. What
 //! was issued and could not be proven or stored yet is held in memory and tried again without another request.
 //!
-//! That a certificate is revoked only the gateway knows. The agent asks it for its anchors now and then, and once when it starts;
-//! when the answer is that, the certificate counts as unusable and is replaced like one that is missing, with the same pauses.
+//! That a certificate is revoked only the gateway knows. The agent asks it for its anchors now and then, and once when
+//! it starts; when the answer is that, the certificate counts as unusable and is replaced like one that is missing,
+//! with the same pauses.
 
 pub mod api_error;
 pub mod cli;
@@ -256,7 +257,8 @@ impl Agent {
         pause.min(self.timing.poll)
     }
 
-    /// A new pair: issued, proven, stored, in that order. With an `old` pair that is good, an unproven one is held back.
+    /// A new pair: issued, proven, stored, in that order. With an `old` pair that is good, an unproven one is held
+    /// back.
     async fn replace(&mut self, old: Option<&Usable>) -> Result<Outcome, AgentError> {
         let (fresh, usable) = match self.take_candidate() {
             Some(held) => held,

@@ -1,7 +1,7 @@
 //! What addon-signer decides, as functions from values to values.
 //!
-//! Nothing here reads the clock, a file, a socket or random numbers: these are arguments. `Cargo.toml` and `clippy.toml` of
-//! this crate enforce that. The fuzz targets build this crate alone.
+//! Nothing here reads the clock, a file, a socket or random numbers: these are arguments. `Cargo.toml` and
+//! `clippy.toml` of this crate enforce that. The fuzz targets build this crate alone.
 //!
 //! | module | what is in it |
 //! |---|---|

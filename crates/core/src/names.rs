@@ -4,7 +4,8 @@
 pub const ANNOTATION_SUSPENDED: &str = "addon-signer.io/suspended";
 /// On a ManagedClusterAddOn: certificates of its agents that begin before this time are revoked.
 pub const ANNOTATION_REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
-/// On a ManagedClusterAddOn: who asked for [`ANNOTATION_REVOKE_BEFORE`], as `certs revoke` writes it: that time, a space, the user.
+/// On a ManagedClusterAddOn: who asked for [`ANNOTATION_REVOKE_BEFORE`], as `certs revoke` writes it: that time, a
+/// space, the user.
 pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
 /// On a CSR: the serving anchors (PEM) that the agent must trust, written together with the certificate.
 pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
@@ -20,7 +21,8 @@ pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
 pub const LABEL_LINE: &str = "addon-signer.io/line";
 /// Label of Secrets and ConfigMaps of a client line: the AddOnSigner's name.
 pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
-/// Condition type of a ManagedClusterAddOn: false while the hub leaves its registrations to a program that keeps changing them.
+/// Condition type of a ManagedClusterAddOn: false while the hub leaves its registrations to a program that keeps
+/// changing them.
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
 /// The tracing target of decisions: the audit log has these events and no others.
 pub const AUDIT_TARGET: &str = "audit";

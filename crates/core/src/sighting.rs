@@ -1,10 +1,11 @@
-//! Which certificate was last used when, and from which address: evidence, gathered in memory and handed over in batches.
+//! Which certificate was last used when, and from which address: evidence, gathered in memory and handed over in
+//! batches.
 //!
-//! A connection opens a [`Visit`] once; each request then costs one store to an atomic of that connection's own. Nothing is
-//! lost but what happens in the minute before a crash. Bounds: one slot per live connection, one [`Sighting`] per certificate
-//! whose connections have ended and that was not drained ([`LEFT_MAX`]; one more is not recorded and counted in
-//! [`Seen::missed`], those that are there still learn of later uses), and for a minute the name of each certificate that was
-//! drained.
+//! A connection opens a [`Visit`] once; each request then costs one store to an atomic of that connection's own.
+//! Nothing is lost but what happens in the minute before a crash. Bounds: one slot per live connection, one
+//! [`Sighting`] per certificate whose connections have ended and that was not drained ([`LEFT_MAX`]; one more is not
+//! recorded and counted in [`Seen::missed`], those that are there still learn of later uses), and for a minute the name
+//! of each certificate that was drained.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -40,14 +41,14 @@ pub struct Sighting {
 
 /// Issuer and serial number: what names a certificate (RFC 5280 section 4.1.2.2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Name {
+struct CertificateName {
     issuer: String,
     serial: String,
 }
 
 impl Sighting {
-    fn name(&self) -> Name {
-        Name { issuer: self.issuer.clone(), serial: self.serial.clone() }
+    fn name(&self) -> CertificateName {
+        CertificateName { issuer: self.issuer.clone(), serial: self.serial.clone() }
     }
 }
 
@@ -62,9 +63,9 @@ pub struct Seen {
 struct Book {
     opened: u64,
     live: HashMap<u64, Arc<Slot>>,
-    left: HashMap<Name, Sighting>,
+    left: HashMap<CertificateName, Sighting>,
     /// When each certificate was drained, for [`PAUSE`].
-    drained: HashMap<Name, Timestamp>,
+    drained: HashMap<CertificateName, Timestamp>,
 }
 
 /// One connection's: the address does not change, so only the time needs to be written.
@@ -95,15 +96,15 @@ impl Seen {
         Visit { seen: Arc::clone(self), id, slot }
     }
 
-    /// The certificates that were used since each was drained last, each at most once in 60 s; the others are kept for a later
-    /// call. In no order. To be called more often than once in 60 s, because times are whole seconds.
+    /// The certificates that were used since each was drained last, each at most once in 60 s; the others are kept for
+    /// a later call. In no order. To be called more often than once in 60 s, because times are whole seconds.
     pub fn drain(&self, now: Timestamp) -> Vec<Sighting> {
         let mut book = self.lock();
         let Book { live, left, drained, .. } = &mut *book;
         // A clock that was set back does not silence anybody.
         drained.retain(|_, at| *at <= now && at.until(now) < PAUSE);
-        let mut latest: HashMap<Name, Sighting> = HashMap::new();
-        let gone: Vec<Name> = left.keys().filter(|name| !drained.contains_key(*name)).cloned().collect();
+        let mut latest: HashMap<CertificateName, Sighting> = HashMap::new();
+        let gone: Vec<CertificateName> = left.keys().filter(|name| !drained.contains_key(*name)).cloned().collect();
         latest.extend(gone.into_iter().filter_map(|name| left.remove_entry(&name)));
         for slot in live.values() {
             if !drained.contains_key(&slot.opening.name())
@@ -140,7 +141,7 @@ impl Seen {
     }
 }
 
-fn keep_later(entry: Entry<'_, Name, Sighting>, sighting: Sighting) {
+fn keep_later(entry: Entry<'_, CertificateName, Sighting>, sighting: Sighting) {
     match entry {
         Entry::Occupied(mut known) if known.get().at <= sighting.at => drop(known.insert(sighting)),
         Entry::Occupied(_) => {}

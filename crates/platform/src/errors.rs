@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// The error and its causes, each said once: clients say "connection error" on top and the cause at the bottom. Of what the API
-/// server refuses only its sentence is said: kube prints the whole object.
+/// The error and its causes, each said once: clients say "connection error" on top and the cause at the bottom. Of what
+/// the API server refuses only its sentence is said: kube prints the whole object.
 #[must_use]
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();

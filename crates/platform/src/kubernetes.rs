@@ -23,7 +23,8 @@ pub enum KubeconfigError {
     Missing(String),
 }
 
-/// The settings of a client: of the file, else of `KUBECONFIG`, else of `~/.kube/config`, else of the pod's own account.
+/// The settings of a client: of the file, else of `KUBECONFIG`, else of `~/.kube/config`, else of the pod's own
+/// account.
 ///
 /// # Errors
 /// [`KubeconfigError`].

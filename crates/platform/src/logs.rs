@@ -17,8 +17,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// What a program that runs for long logs where `RUST_LOG` says nothing. rustls warns of alerts that any stranger can send, as
-/// often as they like.
+/// What a program that runs for long logs where `RUST_LOG` says nothing. rustls warns of alerts that any stranger can
+/// send, as often as they like.
 pub const INFO: &str = "info,rustls=error";
 
 /// The log for people; `usual` is what is logged where `RUST_LOG` says nothing.

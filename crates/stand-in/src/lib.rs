@@ -7,16 +7,17 @@
 //! known and left:
 //!
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
-//! - No CRD machinery: the custom resources of the table are always there, without schema, defaults,
-//!   CEL rules or pruning. A CustomResourceDefinition is stored as a plain object.
+//! - No CRD machinery: the custom resources of the table are always there, without schema, defaults, CEL rules or
+//!   pruning. A CustomResourceDefinition is stored as a plain object.
 //! - No aggregation: an APIService is stored, and nothing is proxied to its Service.
-//! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. A deleted
-//!   namespace takes its content along at once.
-//! - Of the patch formats merge patch and JSON patch: no strategic merge, no server-side apply. Bodies are JSON or YAML, no protobuf.
+//! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. A deleted namespace takes its
+//!   content along at once.
+//! - Of the patch formats merge patch and JSON patch: no strategic merge, no server-side apply. Bodies are JSON or
+//!   YAML, no protobuf.
 //! - Discovery in its older form only.
 //! - Later pages of a list show the present, not a snapshot, under the first page's resourceVersion.
-//! - Only CSRs, Secrets, ConfigMaps and Leases are checked for the types of their fields; unknown fields
-//!   are stored. Words of a refusal may differ where its code, reason and field are the same.
+//! - Only CSRs, Secrets, ConfigMaps and Leases are checked for the types of their fields; unknown fields are stored.
+//!   Words of a refusal may differ where its code, reason and field are the same.
 //! - `Impersonate-Extra-…` is ignored.
 //! - Possession of P-521 and other keys that ring does not verify is not checked.
 //!

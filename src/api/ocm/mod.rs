@@ -84,10 +84,11 @@ pub fn is_suspended(addon: &DynamicObject) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadableRevocation;
 
-/// Which certificates of an addon on its cluster are revoked. A part of a second counts as a whole one, so that more are revoked.
+/// Which certificates of an addon on its cluster are revoked. A part of a second counts as a whole one, so that more
+/// are revoked.
 ///
-/// Who asked is what [`ANNOTATION_REVOKED_BY`] says for exactly this time. The word for another time is somebody else's, left behind
-/// when the time was edited without it.
+/// Who asked is what [`ANNOTATION_REVOKED_BY`] says for exactly this time. The word for another time is somebody
+/// else's, left behind when the time was edited without it.
 ///
 /// # Errors
 /// [`UnreadableRevocation`].

@@ -1,5 +1,6 @@
-//! `status.registrations` of a ManagedClusterAddOn in both of its versions: how our signer is named there, for OCM's agent to ask
-//! for a certificate (open-cluster-management.io/api `addon/{v1alpha1,v1beta1}/types_managedclusteraddon.go`).
+//! `status.registrations` of a ManagedClusterAddOn in both of its versions: how our signer is named there, for OCM's
+//! agent to ask for a certificate (open-cluster-management.io/api
+//! `addon/{v1alpha1,v1beta1}/types_managedclusteraddon.go`).
 //!
 //! Written here and never read as a source of identity: a cluster's agent may write it.
 
@@ -70,10 +71,10 @@ pub fn is_anothers(object: &DynamicObject) -> bool {
 
 /// `status` of a merge patch that adds or updates our signer's entry; `None` when everything is there already.
 ///
-/// `status` is the object's current one (`Null` when it has none). Lists come complete, for a merge patch replaces them as a whole:
-/// send it with the `resourceVersion` that `status` was read at. Every other entry and condition is kept as it is, and so is an
-/// entry of our signer that is `good` as somebody else wrote it. The condition `RegistrationApplied` is added where there is none:
-/// one that is there is addon-framework's report.
+/// `status` is the object's current one (`Null` when it has none). Lists come complete, for a merge patch replaces them
+/// as a whole: send it with the `resourceVersion` that `status` was read at. Every other entry and condition is kept as
+/// it is, and so is an entry of our signer that is `good` as somebody else wrote it. The condition
+/// `RegistrationApplied` is added where there is none: one that is there is addon-framework's report.
 #[must_use]
 pub fn apply_registration(
     status: &Value,

@@ -1,4 +1,5 @@
-//! `addon-signer certs`: what was issued, from the ledger itself or through the hub's Kubernetes API; and the end of it.
+//! `addon-signer certs`: what was issued, from the ledger itself or through the hub's Kubernetes API; and the end of
+//! it.
 
 mod archive;
 mod list;

@@ -1,8 +1,9 @@
 //! `addon-signer certs revoke`: an annotation on the ManagedClusterAddOn, written with the caller's kubeconfig.
 //!
-//! The time is the API server's where it says it, because a person's laptop may be minutes off: too early a time would leave
-//! certificates alive, too late a one has new ones wait. It is the next full second: what began in this one is revoked as well. A certificate
-//! that is issued after that begins at the revocation, not 5 minutes before it, and is good.
+//! The time is the API server's where it says it, because a person's laptop may be minutes off: too early a time would
+//! leave certificates alive, too late a one has new ones wait. It is the next full second: what began in this one is
+//! revoked as well. A certificate that is issued after that begins at the revocation, not 5 minutes before it, and is
+//! good.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -113,8 +114,8 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
     }
 }
 
-/// Sets the time; returns what is set now, and the time that was. The object is written only as it was read, so that of two people
-/// who do this at once none sets the other's time back.
+/// Sets the time; returns what is set now, and the time that was. The object is written only as it was read, so that of
+/// two people who do this at once none sets the other's time back.
 async fn write(
     args: &RevokeArgs,
     addons: &Api<DynamicObject>,
@@ -157,7 +158,8 @@ enum Set {
     Less(Option<Timestamp>),
 }
 
-/// A later time stays: with an earlier one some certificates would be good again. Without `--before` everything is revoked.
+/// A later time stays: with an earlier one some certificates would be good again. Without `--before` everything is
+/// revoked.
 fn standing(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
     // What cannot be read lets nobody in, and says no time that could be set back.
     match ocm::revocation(object).unwrap_or_default() {

@@ -17,8 +17,8 @@ pub struct VerifyArgs {
     /// The ledger's URL.
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
     ledger: Location,
-    /// A published head, `head.json` of the ConfigMap addon-signer-ledger: shows also whether the end was cut off, or everything
-    /// was made anew.
+    /// A published head, `head.json` of the ConfigMap addon-signer-ledger: shows also whether the end was cut off, or
+    /// everything was made anew.
     #[arg(long, value_name = "FILE")]
     head: Option<PathBuf>,
     /// A file that `certs archive` made; several oldest first.

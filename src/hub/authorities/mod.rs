@@ -1,7 +1,8 @@
 //! Lines of authorities: what is stored, the step that the evidence allows, and what all lines look like together.
 //!
-//! `keeper` takes the steps of one line, `gate` has the evidence for the next, `store` the Secret and the ConfigMap, `state` what is
-//! known of a line, `board` what the gateway is to trust, `report` what people see.
+//! `keeper` takes the steps of one line, `gate` has the evidence for the next, `store` reads and writes the Secret
+//! (`stored`) and the ConfigMap, `state` is what is known of a line, `board` what the gateway is to trust, `report`
+//! what people see.
 
 pub mod board;
 pub mod gate;
@@ -9,6 +10,7 @@ pub mod keeper;
 pub mod report;
 pub mod state;
 pub mod store;
+pub mod stored;
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What people see of a line: its authorities and its rotation, in the status of an AddOnSigner. The gateway's serving line has no
-//! AddOnSigner: its report is in the ConfigMap of its anchors.
+//! What people see of a line: its authorities and its rotation, in the status of an AddOnSigner. The gateway's serving
+//! line has no AddOnSigner: its report is in the ConfigMap of its anchors.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

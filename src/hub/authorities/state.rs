@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::hub::authorities::store::StoredLine;
+use crate::hub::authorities::stored::StoredLine;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::Line;
 

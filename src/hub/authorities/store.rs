@@ -1,26 +1,18 @@
-//! A line of authorities in one Secret: read, checked, and written with `resourceVersion`, so that a step is either persisted
-//! whole or not at all (invariant I7).
+//! A line of authorities in one Secret: read, checked, and written with `resourceVersion`, so that a step is either
+//! persisted whole or not at all (invariant I7).
 //!
-//! `line.json` says what each authority is doing; `<id>.crt` and `<id>.key` hold its certificate and PKCS#8 key. The
-//! anchors are published beside it in a ConfigMap, which also remembers that a line existed when its Secret is gone.
+//! The anchors are published beside it in a ConfigMap, which also remembers that a line existed when its Secret is gone.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use ring::rand::SystemRandom;
-use serde::{Deserialize, Serialize};
-use zeroize::{Zeroize, Zeroizing};
 
+use crate::hub::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::hub::lease::{Leads, NotLeading};
-use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::issuer::Issuer;
-use addon_signer_core::ca::line::{Line, Member};
-use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::ca::line::Line;
 use addon_signer_core::names::{ANNOTATION_ROTATE, LABEL_LINE, LABEL_SIGNER};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -32,8 +24,6 @@ pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
 pub const BUNDLE_KEY: &str = "ca.crt";
 /// Key of the serving line's report in its ConfigMap.
 pub const STATUS_KEY: &str = "status.json";
-
-const LINE_KEY: &str = "line.json";
 
 /// Where one line lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,42 +101,6 @@ pub enum StoreError {
     /// The report of a line could not be written as JSON.
     #[error("the line could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
-}
-
-/// A line with the keys of its authorities.
-pub struct StoredLine {
-    /// States.
-    pub line: Line,
-    /// The authority that signs, with its key.
-    pub issuer: Issuer,
-    secret: WipedSecret,
-}
-
-impl fmt::Debug for StoredLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, issuer: _, secret: _ } = self;
-        write!(f, "StoredLine({} authorities, keys private)", line.members().len())
-    }
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct StoredState {
-    authorities: Vec<StoredMember>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    handled_request: Option<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct StoredMember {
-    id: String,
-    state: String,
-    since: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    leaves_expire: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    activate_after: Option<i64>,
 }
 
 /// Secrets and ConfigMaps of one namespace.
@@ -310,102 +264,4 @@ fn conflict_or(error: kube::Error, name: &str) -> StoreError {
 
 fn unreadable(names: &LineNames, cause: String) -> StoreError {
     StoreError::Unreadable { secret: names.secret.clone(), cause }
-}
-
-/// The Secret's data for `line`: certificates from the line, keys from `keys`, and the new key for the newest authority.
-fn data(
-    line: &Line,
-    keys: &BTreeMap<String, ByteString>,
-    new_key: Option<&[u8]>,
-) -> Result<BTreeMap<String, ByteString>, StoreError> {
-    let mut data = BTreeMap::new();
-    let newest = line.next().or_else(|| line.active()).map(|member| member.authority.id());
-    for member in line.members() {
-        let id = member.authority.id();
-        data.insert(format!("{id}.crt"), ByteString(member.authority.pem().into_bytes()));
-        let name = format!("{id}.key");
-        let key = match (keys.get(&name), new_key) {
-            (Some(key), _) => key.clone(),
-            (None, Some(pkcs8)) if newest == Some(id) => {
-                ByteString(addon_signer_core::encoding::pem::encode_private(pkcs8).as_bytes().to_vec())
-            }
-            (None, _) => continue,
-        };
-        data.insert(name, key);
-    }
-    let authorities = line.members().iter().map(stored_member).collect();
-    let state = StoredState { authorities, handled_request: line.handled_request().map(str::to_owned) };
-    data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
-    Ok(data)
-}
-
-fn stored_member(member: &Member) -> StoredMember {
-    StoredMember {
-        id: member.authority.id().to_owned(),
-        state: member.state.to_string(),
-        since: member.since.unix(),
-        leaves_expire: member.leaves_expire.map(Timestamp::unix),
-        activate_after: member.activate_after.map(Timestamp::unix),
-    }
-}
-
-/// Reads and checks everything: one authority that cannot be read makes the whole line unreadable.
-fn read(secret: WipedSecret) -> Result<StoredLine, String> {
-    let empty = BTreeMap::new();
-    let data = secret.0.data.as_ref().unwrap_or(&empty);
-    let field = |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).ok_or_else(|| format!("{name} is missing"));
-    let state: StoredState =
-        serde_json::from_slice(field(LINE_KEY)?).map_err(|error| format!("{LINE_KEY}: {error}"))?;
-    let mut members = Vec::new();
-    for stored in &state.authorities {
-        let pem = field(&format!("{}.crt", stored.id))?;
-        members.push(read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?);
-    }
-    let line = Line::restore(members, state.handled_request).map_err(|error| format!("{LINE_KEY}: {error}"))?;
-    let issuer = |member: &Member| {
-        let name = format!("{}.key", member.authority.id());
-        let named = |cause: &dyn fmt::Display| format!("{name}: {cause}");
-        let key = read_key(field(&name)?).map_err(|cause| named(&cause))?;
-        Issuer::new(member.authority.clone(), key).map_err(|error| named(&error))
-    };
-    let active = issuer(line.active().ok_or_else(|| format!("{LINE_KEY}: it names no authority"))?)?;
-    // The key that is to sign next is checked while the other one still does, not when it is too late.
-    line.next().map(issuer).transpose()?;
-    Ok(StoredLine { line, issuer: active, secret })
-}
-
-fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
-    let authority = match addon_signer_core::encoding::pem::certificates(pem).as_deref() {
-        Some([certificate]) => Authority::from_der(certificate).map_err(|error| error.to_string())?,
-        _ => return Err("it is not one certificate".to_owned()),
-    };
-    if authority.id() != stored.id {
-        return Err(format!("it belongs to the authority {}", authority.id()));
-    }
-    Ok(Member {
-        authority,
-        state: stored.state.parse().map_err(|error: addon_signer_core::ca::line::UnknownState| error.to_string())?,
-        since: Timestamp::from_unix(stored.since),
-        leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
-        activate_after: stored.activate_after.map(Timestamp::from_unix),
-    })
-}
-
-fn read_key(pem: &[u8]) -> Result<PrivateKey, String> {
-    use rustls_pki_types::PrivatePkcs8KeyDer;
-    use rustls_pki_types::pem::PemObject;
-    let der = PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(|_| "it is not a PEM block PRIVATE KEY".to_owned())?;
-    let der = Zeroizing::new(der);
-    PrivateKey::from_pkcs8(der.secret_pkcs8_der(), &SystemRandom::new()).map_err(|error| error.to_string())
-}
-
-/// A Secret in hand: the keys in it are overwritten when it is dropped.
-struct WipedSecret(Secret);
-
-impl Drop for WipedSecret {
-    fn drop(&mut self) {
-        for bytes in self.0.data.iter_mut().flat_map(|data| data.values_mut()) {
-            bytes.0.zeroize();
-        }
-    }
 }

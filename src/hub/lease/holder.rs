@@ -75,7 +75,8 @@ impl Holder {
         (holder, leading)
     }
 
-    /// Takes the Lease when that is possible and keeps it, until it is lost, or until `stop`, upon which it is given back.
+    /// Takes the Lease when that is possible and keeps it, until it is lost, or until `stop`, upon which it is given
+    /// back.
     pub async fn run(mut self, stop: CancellationToken) {
         let until_lost = async {
             // A ledger that takes longer to answer than a turn may wait was asked before.
@@ -157,8 +158,8 @@ impl Holder {
         Ours { identity: &self.settings.identity, epoch: self.epoch, floor: self.floor }
     }
 
-    /// Asked at each turn, and not only at the start: others led while this hub waited. A ledger that does not answer must keep nobody from
-    /// leading; if it has seen more, it refuses this hub when it is back.
+    /// Asked at each turn, and not only at the start: others led while this hub waited. A ledger that does not answer
+    /// must keep nobody from leading; if it has seen more, it refuses this hub when it is back.
     async fn raise_floor(&mut self) {
         match timeout(self.renewal() / 2, self.settings.ledger.last_epoch()).await {
             Ok(last) => self.floor = self.floor.max(u32::try_from(last).unwrap_or(u32::MAX)),
@@ -166,8 +167,8 @@ impl Holder {
         }
     }
 
-    /// The Lease is ours. Others count from when they saw the write, which is after it was sent; a third of the duration is left
-    /// for steps that are under way.
+    /// The Lease is ours. Others count from when they saw the write, which is after it was sent; a third of the
+    /// duration is left for steps that are under way.
     fn lead(&mut self, epoch: u32, written: Lease, sent: Instant) {
         let before = self.epoch.replace(epoch);
         self.current = Some(written);

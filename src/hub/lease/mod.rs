@@ -1,8 +1,9 @@
 //! The Lease `addon-signer` in the hub's namespace: one hub leads, the others wait (coordination.k8s.io/v1).
 //!
-//! Each change of holder has a larger **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was frozen may
-//! wake up after another has taken over. So whoever writes is given a [`Leads`] and asks it right before each write: it looks at a
-//! deadline on our own monotonic clock as well. And every write carries the `resourceVersion` of what was read.
+//! Each change of holder has a larger **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was
+//! frozen may wake up after another has taken over. So whoever writes is given a [`Leads`] and asks it right before
+//! each write: it looks at a deadline on our own monotonic clock as well. And every write carries the `resourceVersion`
+//! of what was read.
 
 mod holder;
 mod step;
@@ -17,8 +18,8 @@ pub use step::{LeaseAction, LeaseRecord, Ours, SeenLease, step};
 
 /// The name of the Lease.
 pub const LEASE_NAME: &str = "addon-signer";
-/// How long a Lease counts that is not renewed (client-go's default). Others wait that long after a leader that did not end
-/// cleanly.
+/// How long a Lease counts that is not renewed (client-go's default). Others wait that long after a leader that did not
+/// end cleanly.
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(15);
 
 /// What this hub is to the Lease.

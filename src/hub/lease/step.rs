@@ -1,5 +1,5 @@
-//! What to do about the Lease now: a function of what was seen, what we hold, and our own monotonic clock. No server, no time of
-//! day: the clocks of other machines are not trusted, as in client-go's leader election.
+//! What to do about the Lease now: a function of what was seen, what we hold, and our own monotonic clock. No server,
+//! no time of day: the clocks of other machines are not trusted, as in client-go's leader election.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Trust decisions on their way into the ledger.
 //!
-//! A step of a line is recorded after it is persisted and before it has an effect. What a hub did not come to record before it
-//! ended, the next one finds by comparing, and records then. Changes that others make (configurations, standings) are recorded
-//! as they are seen; while the ledger cannot be written to, the last state of each is kept.
+//! A step of a line is recorded after it is persisted and before it has an effect. What a hub did not come to record
+//! before it ended, the next one finds by comparing, and records then. Changes that others make (configurations,
+//! standings) are recorded as they are seen; while the ledger cannot be written to, the last state of each is kept.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! Signed heads of the ledger: every thousand entries and every few minutes the last one is vouched for, where an auditor and the
-//! next hub find it.
+//! Signed heads of the ledger: every thousand entries and every few minutes the last one is vouched for, where an
+//! auditor and the next hub find it.
 //!
-//! The key is the ledger's own, in a Secret: a CA's key signs certificates and nothing else, and it is replaced (decision 0006).
+//! The key is the ledger's own, in a Secret: a CA's key signs certificates and nothing else, and it is replaced
+//! (decision 0006).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -135,7 +136,8 @@ impl Heads {
         Ok(())
     }
 
-    /// The head that was published last must be borne out by the ledger that was opened. If it is not, it is kept as evidence.
+    /// The head that was published last must be borne out by the ledger that was opened. If it is not, it is kept as
+    /// evidence.
     async fn compare(&self, last: &str, id: &str, data: &mut BTreeMap<String, String>) -> Result<(), HeadsError> {
         let contradiction = match Head::read(last) {
             Ok(head) if head.ledger != id => Some("it is of another ledger".to_owned()),

@@ -48,7 +48,8 @@ impl Notes {
         }
     }
 
-    /// The standing of an addon on a cluster changed. `annotator` is the program that wrote the annotation which suspends it.
+    /// The standing of an addon on a cluster changed. `annotator` is the program that wrote the annotation which
+    /// suspends it.
     pub(crate) fn standing(&self, change: &StandingChange, annotator: &str) {
         let StandingChange { cluster, addon, change, cause: _ } = change;
         if let Standing::Revoked(_) | Standing::Unrevoked(_) = change {
@@ -61,8 +62,8 @@ impl Notes {
         }
     }
 
-    /// What is revoked of an addon as it is now; recorded if the ledger knows something else. Also of an addon without a signer:
-    /// the annotation is ours, and who set it meant it.
+    /// What is revoked of an addon as it is now; recorded if the ledger knows something else. Also of an addon without
+    /// a signer: the annotation is ours, and who set it meant it.
     pub(crate) fn revocation(&self, registry: &SharedRegistry, cluster: &ClusterName, addon: &AddOnName) {
         registry.read(|registry| {
             if let Some(known) = registry.revocation(cluster, addon) {

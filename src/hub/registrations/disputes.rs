@@ -1,8 +1,9 @@
-//! When to write an addon's registrations again that somebody else keeps changing: a few times, and then only now and then.
+//! When to write an addon's registrations again that somebody else keeps changing: a few times, and then only now and
+//! then.
 //!
-//! A program of addon-framework replaces the whole list whenever it changes, so that writing against it would never end. A few
-//! times, because others change the list for good reasons, and an entry that was lost by accident must come back.
-//! Times are durations since the writer began.
+//! A program of addon-framework replaces the whole list whenever it changes, so that writing against it would never
+//! end. A few times, because others change the list for good reasons, and an entry that was lost by accident must come
+//! back. Times are durations since the writer began.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -74,7 +75,8 @@ pub struct Disputes {
 }
 
 impl Disputes {
-    /// What to do about an addon now. What was done is told by [`Self::wrote`] and [`Self::said`]; what failed does not count.
+    /// What to do about an addon now. What was done is told by [`Self::wrote`] and [`Self::said`]; what failed does not
+    /// count.
     pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> Step {
         let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
         match &mut dispute.left {
@@ -136,7 +138,8 @@ impl Disputes {
         }
     }
 
-    /// Something that people decide has changed: writes that follow from it are no put-backs, and what is left is tried once more.
+    /// Something that people decide has changed: writes that follow from it are no put-backs, and what is left is tried
+    /// once more.
     pub fn people_changed_something(&mut self) {
         for dispute in self.of.values_mut() {
             match &mut dispute.left {

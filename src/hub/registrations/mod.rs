@@ -1,8 +1,9 @@
-//! Who is registered ([`registry`]), and what `registration: Managed` means: names our signers in `status.registrations` of every addon that they serve, so that OCM's agent asks
-//! for a certificate, and leaves everything else in that status alone.
+//! Who is registered ([`registry`]), and what `registration: Managed` means: names our signers in
+//! `status.registrations` of every addon that they serve, so that OCM's agent asks for a certificate, and leaves
+//! everything else in that status alone.
 //!
-//! It is written where nobody else writes it. An addon with AddOnTemplates is the addon-manager's ([`templates`]); where another
-//! program turns out to write the list, ours is put back a few times and then left ([`disputes`]).
+//! It is written where nobody else writes it. An addon with AddOnTemplates is the addon-manager's ([`templates`]);
+//! where another program turns out to write the list, ours is put back a few times and then left ([`disputes`]).
 
 mod discovery;
 pub mod disputes;

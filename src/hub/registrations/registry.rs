@@ -1,4 +1,5 @@
-//! Feeds the registry from watches of ManagedCluster and ManagedClusterAddOn, in whichever version the API server serves.
+//! Feeds the registry from watches of ManagedCluster and ManagedClusterAddOn, in whichever version the API server
+//! serves.
 //!
 //! The same watch of addons also keeps `status.registrations`: see [`crate::hub::registrations`].
 
@@ -127,8 +128,8 @@ pub(in crate::hub) async fn watch_clusters(client: Client, registry: Recorded) -
     Err(RegistryError::Ended("ManagedClusters"))
 }
 
-/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`, or says `all_again` when that is
-/// full.
+/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`, or says `all_again` when
+/// that is full.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
@@ -192,8 +193,8 @@ fn there(mut object: DynamicObject) -> SeenAddOn {
     SeenAddOn::There(Box::new(object))
 }
 
-/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that may be
-/// late. The result knows this cluster and addon, and no other.
+/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that
+/// may be late. The result knows this cluster and addon, and no other.
 ///
 /// # Errors
 /// The API server's.

@@ -33,7 +33,8 @@ impl RegistrationReport {
         self.left.iter().filter(|key| config.registers && config.rules.addons.contains(&key.addon))
     }
 
-    /// The condition `Registered` of an AddOnSigner; `None` where its addons are registered by others and nothing is known of them.
+    /// The condition `Registered` of an AddOnSigner; `None` where its addons are registered by others and nothing is
+    /// known of them.
     #[must_use]
     pub fn condition(&self, config: &SignerConfig) -> Option<Told> {
         let templated = match &self.templates {

@@ -17,7 +17,8 @@ pub enum Templates {
     Read(Arc<TemplatedAddOns>),
 }
 
-/// The addons whose ClusterManagementAddOn has AddOnTemplates among its configurations, and what the templates register.
+/// The addons whose ClusterManagementAddOn has AddOnTemplates among its configurations, and what the templates
+/// register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplatedAddOns {
     /// The AddOnTemplates that each such addon names.
@@ -50,7 +51,8 @@ impl TemplatedAddOns {
         self.addons.contains_key(addon)
     }
 
-    /// Which templates name the signer for an addon, those in `overrides` included; `None` for an addon without templates.
+    /// Which templates name the signer for an addon, those in `overrides` included; `None` for an addon without
+    /// templates.
     #[must_use]
     pub fn naming(&self, addon: &AddOnName, signer_name: &str, overrides: &BTreeSet<String>) -> Option<Naming> {
         let in_use: BTreeSet<String> = self.addons.get(addon)?.union(overrides).cloned().collect();

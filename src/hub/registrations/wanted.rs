@@ -20,8 +20,9 @@ use addon_signer_core::timestamp::Timestamp;
 pub struct Signers {
     /// The signers that are served, by the name of their AddOnSigner.
     pub served: Arc<BTreeMap<String, Arc<SignerConfig>>>,
-    /// The signer names of AddOnSigners that were deleted: OCM's agents are no longer to ask for their certificates. One that is
-    /// only bad is not here: its agents keep what they have, because OCM's agent deletes the Secret with the registration.
+    /// The signer names of AddOnSigners that were deleted: OCM's agents are no longer to ask for their certificates.
+    /// One that is only bad is not here: its agents keep what they have, because OCM's agent deletes the Secret
+    /// with the registration.
     pub deleted: Arc<BTreeSet<String>>,
 }
 
@@ -38,8 +39,8 @@ pub fn trim(object: &mut DynamicObject) {
     object.metadata.labels = None;
 }
 
-/// The status patch that makes `object` carry exactly what the signers want; `None` when it does, and for an addon that is the
-/// addon-manager's to register.
+/// The status patch that makes `object` carry exactly what the signers want; `None` when it does, and for an addon that
+/// is the addon-manager's to register.
 pub(super) fn wanted_status(
     object: &DynamicObject,
     api: AddOnApi,
@@ -93,15 +94,15 @@ fn identity(key: &AddOnKey) -> PeerIdentity {
     PeerIdentity { cluster: key.cluster.clone(), addon: key.addon.clone(), agent }
 }
 
-/// Whether an entry names another agent than we do, or the group that addon-framework up to v1.2 adds: then somebody else wrote it,
-/// whoever changed the list last.
+/// Whether an entry names another agent than we do, or the group that addon-framework up to v1.2 adds: then somebody
+/// else wrote it, whoever changed the list last.
 fn is_never_ours(found: &Registration, key: &AddOnKey) -> bool {
     let agent = found.user.rsplit(':').next().unwrap_or_default();
     agent != key.addon.as_str() || found.groups.iter().any(|group| group == AUTHENTICATED)
 }
 
-/// Whether policy would accept a request for this subject: then who wrote it may keep it. OCM's agent deletes its Secret when the
-/// subject changes, and takes OCM's convention where no user is named.
+/// Whether policy would accept a request for this subject: then who wrote it may keep it. OCM's agent deletes its
+/// Secret when the subject changes, and takes OCM's convention where no user is named.
 fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool {
     let convention = &config.rules.convention;
     let user = if found.user.is_empty() { Convention::default().user(&identity(key)) } else { found.user.clone() };

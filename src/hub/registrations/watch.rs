@@ -1,4 +1,5 @@
-//! Keeps [`Templates`] by watches of ClusterManagementAddOns and AddOnTemplates, in whichever version the API server serves.
+//! Keeps [`Templates`] by watches of ClusterManagementAddOns and AddOnTemplates, in whichever version the API server
+//! serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -134,8 +135,8 @@ fn publish(
     }
 }
 
-/// Says why nothing is known, once: two watches that fail have two causes, and one is enough. What is known stays, and is as late as
-/// the watch is.
+/// Says why nothing is known, once: two watches that fail have two causes, and one is enough. What is known stays, and
+/// is as late as the watch is.
 fn unread(known: &watch::Sender<Templates>, cause: &str) {
     if *known.borrow() == Templates::Starting {
         warn!(

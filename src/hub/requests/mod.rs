@@ -1,7 +1,7 @@
 //! Certificate signing requests: what to do about each, the certificate, the answer.
 //!
-//! `signer` watches the requests of one signer name, `plan` names the one action for a request, `answers` writes it, `unconfirmed`
-//! keeps certificates that the watch has not shown yet, `sweep` ends what was left open in the ledger.
+//! `signer` watches the requests of one signer name, `plan` names the one action for a request, `answers` writes it,
+//! `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what was left open in the ledger.
 
 pub mod answers;
 pub mod plan;

@@ -11,7 +11,8 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// The condition that says that a request waits because its identity had too many certificates.
 pub const RATE_LIMITED: &str = "RateLimited";
-/// The condition that says that a request waits because its identity's certificates are revoked until a time that has not come.
+/// The condition that says that a request waits because its identity's certificates are revoked until a time that has
+/// not come.
 pub const REVOKED: &str = "Revoked";
 /// The condition that says that a request waits because what the ledger has of it cannot be used.
 pub const RECORD_UNUSABLE: &str = "RecordUnusable";
@@ -76,7 +77,8 @@ pub fn is_issued(csr: &CertificateSigningRequest) -> bool {
     csr.status.as_ref().and_then(|status| status.certificate.as_ref()).is_some_and(|bytes| !bytes.0.is_empty())
 }
 
-/// Whether a condition of this type is there. `Approved`, `Denied` and `Failed` are always `True` (Kubernetes validates it).
+/// Whether a condition of this type is there. `Approved`, `Denied` and `Failed` are always `True` (Kubernetes validates
+/// it).
 pub fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
     conditions(csr).any(|condition| condition.type_ == kind && condition.status == "True")
 }
@@ -94,8 +96,8 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
 }
 
-/// Drops what is never read again, before the watch's copy is kept: who wrote which field, and of a request that has its
-/// certificate everything but that it has one. Nothing of it is lost on a write: the API server keeps its own
+/// Drops what is never read again, before the watch's copy is kept: who wrote which field, and of a request that has
+/// its certificate everything but that it has one. Nothing of it is lost on a write: the API server keeps its own
 /// `managedFields` where an update brings none, and a request with a certificate is not written.
 pub fn trim(csr: &mut CertificateSigningRequest) {
     csr.metadata.managed_fields = None;

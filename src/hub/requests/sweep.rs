@@ -1,7 +1,7 @@
 //! Rows of the ledger that have not come to an end: a hub that was killed left them, or their requests are gone.
 //!
-//! A request that still waits for its certificate is the signer's. Of all others the row is closed by what the API server
-//! says of the request.
+//! A request that still waits for its certificate is the signer's. Of all others the row is closed by what the API
+//! server says of the request.
 
 use std::time::Duration;
 

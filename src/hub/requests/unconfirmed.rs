@@ -1,6 +1,7 @@
 //! Certificates that were signed and that the watch has not shown yet.
 //!
-//! A request never gets a second certificate because the answer to the first write was lost, or because the watch is behind.
+//! A request never gets a second certificate because the answer to the first write was lost, or because the watch is
+//! behind.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

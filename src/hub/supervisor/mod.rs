@@ -273,8 +273,8 @@ impl Supervisor {
         }
     }
 
-    /// Without its own ClusterRole a signer would look healthy while the API server refuses every answer. Returns whether what
-    /// is known has changed.
+    /// Without its own ClusterRole a signer would look healthy while the API server refuses every answer. Returns
+    /// whether what is known has changed.
     async fn check_permission(&mut self, name: &str) -> bool {
         let Some(served) = self.served.get_mut(name) else { return false };
         let config = served.config.borrow().clone();

@@ -6,8 +6,8 @@ use kube::{Api, Client};
 
 use crate::hub::supervisor::status::Validity;
 
-/// Asks the API server about the verbs `sign`, and `approve` where approving is the hub's to do, on exactly this signer name
-/// (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).
+/// Asks the API server about the verbs `sign`, and `approve` where approving is the hub's to do, on exactly this signer
+/// name (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).
 ///
 /// # Errors
 /// The API server's: then nothing is known.

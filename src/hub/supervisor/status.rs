@@ -1,4 +1,5 @@
-//! What people see of a signer: conditions, authorities and the rotation, computed from the line and written when they differ.
+//! What people see of a signer: conditions, authorities and the rotation, computed from the line and written when they
+//! differ.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
@@ -40,8 +41,8 @@ impl Registered {
 
 /// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
 ///
-/// `serving` is the gateway's line: without its anchors, which go out with each certificate, nothing is signed. `registered` is
-/// what is known of the addons' registrations.
+/// `serving` is the gateway's line: without its anchors, which go out with each certificate, nothing is signed.
+/// `registered` is what is known of the addons' registrations.
 pub fn wanted(
     signer: &AddOnSigner,
     validity: &Validity,
@@ -126,7 +127,8 @@ fn condition(
     }
 }
 
-/// The condition `Registered`, if it has turned false or has another reason: that an addon's agents get no certificate is worth an event.
+/// The condition `Registered`, if it has turned false or has another reason: that an addon's agents get no certificate
+/// is worth an event.
 pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSignerStatus) -> Option<&'s Condition> {
     let is_false = |condition: &&Condition| condition.type_ == CONDITION_REGISTERED && condition.status == "False";
     let now = after.conditions.iter().find(is_false)?;

@@ -2,8 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 
-/// Runs a task until it is told to stop; says its name and whether it was told. One that is told and ends by itself at that
-/// very moment, because what it listens to goes away with the AddOnSigner, was told.
+/// Runs a task until it is told to stop; says its name and whether it was told. One that is told and ends by itself at
+/// that very moment, because what it listens to goes away with the AddOnSigner, was told.
 pub(super) async fn until_stopped(
     stop: CancellationToken,
     name: String,

@@ -1,8 +1,8 @@
 //! Moves the oldest entries, whose certificates have expired, from the ledger into a file, while its hub runs.
 //!
 //! The file is complete, on disk and read back before the first row is deleted. The deleting is done in steps, each one
-//! transaction that leaves the ledger whole: the index of certificates never has half of one, and the last row always stays,
-//! because the chain goes on from it. After a crash the same command goes on where it broke off.
+//! transaction that leaves the ledger whole: the index of certificates never has half of one, and the last row always
+//! stays, because the chain goes on from it. After a crash the same command goes on where it broke off.
 
 mod plan;
 

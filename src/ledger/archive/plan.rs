@@ -1,5 +1,5 @@
-//! Which entries can be archived: the longest run from the first one on whose certificates have all expired, cut so that each step
-//! leaves a ledger that can be checked.
+//! Which entries can be archived: the longest run from the first one on whose certificates have all expired, cut so
+//! that each step leaves a ledger that can be checked.
 
 use crate::ledger::connection::{Cells, Connection};
 use crate::ledger::view::CertificateState;
@@ -20,8 +20,8 @@ pub(super) struct Plan {
     pub(super) stays: String,
 }
 
-/// Plans to move rows after `through`, as far as row `to` at most. With `before`, only what was written before it and has
-/// expired before it.
+/// Plans to move rows after `through`, as far as row `to` at most. With `before`, only what was written before it and
+/// has expired before it.
 pub(super) async fn plan(
     connection: &mut Connection,
     through: u64,

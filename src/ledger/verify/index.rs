@@ -1,4 +1,5 @@
-//! The index of certificates beside the entries: each row says what its entries say, and no row is there that none speaks of.
+//! The index of certificates beside the entries: each row says what its entries say, and no row is there that none
+//! speaks of.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -70,7 +71,8 @@ impl Index {
     /// Compares an entry, which the chain was followed to.
     ///
     /// # Errors
-    /// The first row that says something else. `Ok(false)` for an entry that ends, or signs, a certificate of which no row says so.
+    /// The first row that says something else. `Ok(false)` for an entry that ends, or signs, a certificate of which no
+    /// row says so.
     pub(super) fn follow(&mut self, entry: &Entry) -> Result<bool, Fault> {
         let row = self.rows.pop_front_if(|row| row.count(0) <= entry.seq);
         if let Some(row) = row.as_ref().filter(|row| row.count(0) < entry.seq || entry.kind != "intent") {

@@ -1,7 +1,7 @@
 //! Checks a whole ledger without any hub: the chain, the published head, the archives, and the index of certificates.
 //!
-//! One transaction sees one moment of the ledger, while its hub may go on writing. Entries and rows of the index stream by in the
-//! order of their numbers; the first that is wrong is named.
+//! One transaction sees one moment of the ledger, while its hub may go on writing. Entries and rows of the index stream
+//! by in the order of their numbers; the first that is wrong is named.
 
 mod index;
 mod rows;

@@ -1,5 +1,5 @@
-//! SQLite's journal is folded into the file beside the writer, not by a commit: of a large ledger that writes pages all over the
-//! file and waits until they are on the disk, and requests would wait with it.
+//! SQLite's journal is folded into the file beside the writer, not by a commit: of a large ledger that writes pages all
+//! over the file and waits until they are on the disk, and requests would wait with it.
 
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -26,8 +26,8 @@ impl Folding {
         Self { location: location.clone(), since: tip, task: None }
     }
 
-    /// Begins it when it is time, and ends it on the writer's connection: only what is folded in without a rest is written over
-    /// from its beginning, so that the journal does not grow for ever.
+    /// Begins it when it is time, and ends it on the writer's connection: only what is folded in without a rest is
+    /// written over from its beginning, so that the journal does not grow for ever.
     pub(super) async fn after_commit(&mut self, tip: u64, connection: &mut Connection) {
         if matches!(self.location, Location::Postgres(_)) {
             return;

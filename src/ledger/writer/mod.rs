@@ -1,5 +1,5 @@
-//! The one task that writes. What waits while a transaction is being made durable goes into the next one together; what comes
-//! alone is written at once.
+//! The one task that writes. What waits while a transaction is being made durable goes into the next one together; what
+//! comes alone is written at once.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -109,7 +109,8 @@ impl LedgerWriter {
         Ok(())
     }
 
-    /// Waits for something to do: `None` when nobody can ask any more, `Some(false)` when it is time to open the store again.
+    /// Waits for something to do: `None` when nobody can ask any more, `Some(false)` when it is time to open the store
+    /// again.
     async fn gather(&mut self, waiting: &mut Vec<Job>) -> Option<bool> {
         let mut deadline = Instant::now() + NOTES;
         while waiting.iter().all(|job| job.reply.is_none()) {
@@ -304,8 +305,8 @@ impl OpenLedger {
     }
 }
 
-/// The next commands to write together. What depends on what was recorded of a request before does not share a transaction with
-/// that, because it must see it.
+/// The next commands to write together. What depends on what was recorded of a request before does not share a
+/// transaction with that, because it must see it.
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
     let together = waiting.iter().take_while(|job| match &job.command {

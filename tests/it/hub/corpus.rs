@@ -1,4 +1,5 @@
-//! Every request of the corpus on an API server: made by the user that the case names, on the hub that its fixture describes.
+//! Every request of the corpus on an API server: made by the user that the case names, on the hub that its fixture
+//! describes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,9 +22,9 @@ use crate::support::hub::{
 };
 use crate::support::{TestHub, client, crds};
 
-/// Whether the API server itself may refuse a case at creation: Go's parser does not take its encoding (the real one refuses 69
-/// of the corpus, the stand-in fewer, because its parser takes more), or `expirationSeconds` is below Kubernetes' own minimum.
-/// No case whose only fault is in what it asks for gets stuck there.
+/// Whether the API server itself may refuse a case at creation: Go's parser does not take its encoding (the real one
+/// refuses 69 of the corpus, the stand-in fewer, because its parser takes more), or `expirationSeconds` is below
+/// Kubernetes' own minimum. No case whose only fault is in what it asks for gets stuck there.
 fn may_be_refused_at_creation(name: &str, message: &str) -> bool {
     let encoding = ["rule4-", "rule2-common-name-not-", "rule3-duplicate-", "rule3-malformed-", "rule3-name-"];
     let lifetime = ["rule6-lifetime-", "rule6-serving-too-short"];

@@ -155,7 +155,8 @@ async fn over_its_rate_an_identity_waits_and_is_told() {
 async fn a_request_takes_one_certificate_of_its_identitys_rate() {
     let rate = Rate { burst: 8, interval: Duration::from_secs(3_600) };
     let (hub, admin, _running) = mk_ready_with(Options { rate, ..Options::default() }).await;
-    // The watch shows each request once more between its approval and its certificate: it must not be signed again on that.
+    // The watch shows each request once more between its approval and its certificate: it must not be signed again on
+    // that.
     let mut names = Vec::new();
     for _ in 0..8 {
         names.push(submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await);

@@ -1,5 +1,5 @@
-//! The whole way on a real API server: kubeconfig, RBAC, front proxy, hub. The Service is of type ExternalName, by which
-//! kube-aggregator (`ResolveCluster`) reaches what listens on loopback.
+//! The whole way on a real API server: kubeconfig, RBAC, front proxy, hub. The Service is of type ExternalName, by
+//! which kube-aggregator (`ResolveCluster`) reaches what listens on loopback.
 
 use std::time::Duration;
 
@@ -97,7 +97,8 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     assert!(matches!(gone, QuestionError::NotServed(_)), "{gone}");
 }
 
-/// Right to one certificate by name is no right to the list, although Kubernetes authorizes a list with that name as selector.
+/// Right to one certificate by name is no right to the list, although Kubernetes authorizes a list with that name as
+/// selector.
 #[tokio::test]
 async fn the_right_to_one_certificate_is_no_right_to_all() {
     let Some((hub, stage)) = start().await else { return };

@@ -1,7 +1,7 @@
 //! Which file of a crate takes names from which other one, read from the text.
 //!
-//! A name is taken by a path that begins with `crate::`, `super::` or `self::`, in a `use` or in the middle of the code. `mod b;` and
-//! re-exports (`pub use`) take nothing. Tests and comments are left out.
+//! A name is taken by a path that begins with `crate::`, `super::` or `self::`, in a `use` or in the middle of the
+//! code. `mod b;` and re-exports (`pub use`) take nothing. Tests and comments are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ pub(super) fn sources(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The code that ships: no comments, nothing of a file of tests, and nothing from the first `#[cfg(test)]` on.
-fn shipped(file: &Path) -> String {
+pub(super) fn shipped(file: &Path) -> String {
     if file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("tests")) {
         return String::new();
     }

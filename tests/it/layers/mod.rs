@@ -1,12 +1,12 @@
-//! The architecture, as far as the compiler does not keep it: hub and gateway meet only in values, no modules form a circle, the
-//! core depends on nothing of the outside; and the map in `lib.rs` names tests that exist.
+//! The architecture, as far as the compiler does not keep it: hub and gateway meet only in values, no modules form a
+//! circle, the core depends on nothing of the outside; and the map in `lib.rs` names tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::agent_program::cargo;
-use imports::{circles, imports, sources};
+use imports::{circles, imports, shipped, sources};
 
 mod imports;
 
@@ -80,6 +80,37 @@ fn a_circle_of_files_is_found() {
     assert_eq!(found(), 3, "b and c, and a, which leads into them");
     file("b.rs", "use self::nothing::X;\n");
     assert_eq!(found(), 0);
+}
+
+/// The names that a text defines: `struct Name`, `enum Name`, `trait Name`, `type Name =`, private ones included.
+fn defined(text: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let line = line.strip_prefix("pub").map_or(line, |rest| rest.split_once(' ').map_or("", |(_, rest)| rest));
+        let (kind, rest) = line.split_once(' ')?;
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+        ["struct", "enum", "trait", "type"].contains(&kind).then_some(name)
+    };
+    text.lines().filter_map(name).collect()
+}
+
+#[test]
+fn a_types_name_occurs_once_in_a_crate() {
+    for src in source_folders() {
+        let mut homes: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+        for file in sources(&src) {
+            for name in defined(&shipped(&file)) {
+                homes.entry(name).or_default().push(file.clone());
+            }
+        }
+        homes.retain(|_, files| files.len() > 1);
+        assert!(homes.is_empty(), "one name for two things: {homes:#?}");
+    }
+}
+
+#[test]
+fn types_of_all_kinds_are_seen() {
+    let text = "pub struct A<T> {\npub(crate) enum B {\nstruct C;\ntype D = u8;\nimpl A {\n    type E = u8;\n";
+    assert_eq!(defined(text), ["A", "B", "C", "D"]);
 }
 
 #[test]

@@ -159,8 +159,8 @@ async fn what_is_open_or_valid_or_last_stays() {
     open.close().await;
 }
 
-/// Connections are closed by threads of their own, after whoever had them is done. Until then what was written may still be in the
-/// journal, and a file that is laid over the database is not what SQLite believes that it has.
+/// Connections are closed by threads of their own, after whoever had them is done. Until then what was written may
+/// still be in the journal, and a file that is laid over the database is not what SQLite believes that it has.
 async fn wait_until_closed(database: &Path) {
     let name = database.to_string_lossy().into_owned();
     wait_until(PATIENCE, "every connection to the database to be closed", async || {

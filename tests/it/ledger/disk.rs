@@ -1,5 +1,5 @@
-//! Disks that are full or read-only: small file systems of their own, which only root can mount. The tests pass at once where
-//! this process cannot.
+//! Disks that are full or read-only: small file systems of their own, which only root can mount. The tests pass at once
+//! where this process cannot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -60,8 +60,8 @@ async fn postgres_that_stands_still_is_no_silence() {
     assert_eq!(count(&server, "certificates WHERE state = 'signed'").await, 2);
 }
 
-/// Who asked for an intent whose COMMIT is cut at that moment hears what became of it when PostgreSQL is back, and not before.
-/// Whatever it was, the intent is recorded once when it is asked for again.
+/// Who asked for an intent whose COMMIT is cut at that moment hears what became of it when PostgreSQL is back, and not
+/// before. Whatever it was, the intent is recorded once when it is asked for again.
 async fn commit_is_found_out(moment: Moment) {
     let Some(server) = postgres().await else { return };
     let proxy = Cut::in_front_of(server.port()).await;

@@ -1,5 +1,5 @@
-//! Rows that somebody altered, deleted, moved, cut off or made anew: the program and the checker in Python find each, and name
-//! the same row.
+//! Rows that somebody altered, deleted, moved, cut off or made anew: the program and the checker in Python find each,
+//! and name the same row.
 
 use std::fs;
 use std::path::{Path, PathBuf};

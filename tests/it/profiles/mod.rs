@@ -1,7 +1,7 @@
 //! The golden certificates of `certs/profiles`: what is issued today is, byte for byte, what they show.
 //!
-//! `UPDATE_PROFILES=1 cargo test --test it profiles` writes them anew. Serial number and signature differ from run to run:
-//! the golden certificate's serial number is put into the new one before the signed parts are compared.
+//! `UPDATE_PROFILES=1 cargo test --test it profiles` writes them anew. Serial number and signature differ from run to
+//! run: the golden certificate's serial number is put into the new one before the signed parts are compared.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -147,8 +147,8 @@ fn serial_numbers_are_positive_random_and_of_at_most_20_bytes() {
     };
     let pairs = one.iter().map(serial).zip(other.iter().map(serial));
     for ((one, other), name) in pairs.zip(NAMES) {
-        // RFC 5280 section 4.1.2.2: positive, of 20 octets at most. Of an authority's all are random, and DER drops zeros in front; of
-        // a leaf's the first four are the time.
+        // RFC 5280 section 4.1.2.2: positive, of 20 octets at most. Of an authority's all are random, and DER drops
+        // zeros in front; of a leaf's the first four are the time.
         let (lengths, time) = if name.ends_with("ca") { (12..=17, 0) } else { (20..=20, 4) };
         assert!(lengths.contains(&one.len()) && one[0] < 0x80, "{name} {one:x?}");
         assert_ne!(one[time..], other[time..]);

@@ -19,8 +19,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 const LIMIT: usize = 10;
 /// How many writes of one object may follow from one thing that people do: a rotation has as many steps.
 const PER_CAUSE: usize = 5;
-/// The one object that is written more often: a leader shows every 5 s that it lives (a third of the Lease's duration, so that one
-/// renewal may fail). Who holds it anew starts to lead.
+/// The one object that is written more often: a leader shows every 5 s that it lives (a third of the Lease's duration,
+/// so that one renewal may fail). Who holds it anew starts to lead.
 const LEASE: &str = "leases/addon-signer/addon-signer";
 const LEASE_LIMIT: usize = 14;
 
@@ -29,8 +29,8 @@ const LEASE_LIMIT: usize = 14;
 pub(crate) struct Write {
     pub(crate) at: Timestamp,
     pub(crate) user: String,
-    /// Resource, namespace and name, without the subresource: `managedclusteraddons/spoke1/telemetry`. `None` for what is not
-    /// written again: a create that leaves the name to the API server.
+    /// Resource, namespace and name, without the subresource: `managedclusteraddons/spoke1/telemetry`. `None` for what
+    /// is not written again: a create that leaves the name to the API server.
     pub(crate) object: Option<String>,
     /// Of a Lease: who is to hold it.
     holder: Option<String>,
@@ -70,8 +70,8 @@ fn parse(event: &Value) -> Write {
     }
 }
 
-/// The hub writes no object more often than ten times a minute, but for what people do while it runs: they change an AddOnSigner or a
-/// Secret of its authorities, and start hubs.
+/// The hub writes no object more often than ten times a minute, but for what people do while it runs: they change an
+/// AddOnSigner or a Secret of its authorities, and start hubs.
 pub(super) fn assert_nothing_is_hammered(writes: &[Write]) {
     let causes = causes(writes);
     let mut by_object: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();

@@ -24,8 +24,8 @@ pub(crate) enum Moment {
     Before,
     /// The server has committed and answered; the client never hears of that.
     After,
-    /// Neither hears of the other any more: the server waits for the COMMIT with everything locked, and nothing tells it
-    /// that nobody will send one.
+    /// Neither hears of the other any more: the server waits for the COMMIT with everything locked, and nothing tells
+    /// it that nobody will send one.
     Parted,
 }
 

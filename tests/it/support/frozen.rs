@@ -12,8 +12,8 @@ read -r _
 kill -s CONT "$1" $children
 "#;
 
-/// A process and its children, stopped by SIGSTOP until this value is dropped, or until the tests die in whatever way: a
-/// shell holds them, and lets go when its input ends.
+/// A process and its children, stopped by SIGSTOP until this value is dropped, or until the tests die in whatever way:
+/// a shell holds them, and lets go when its input ends.
 pub(crate) struct Frozen(Child);
 
 impl Frozen {

@@ -1,5 +1,5 @@
-//! The Lease of the hubs of a test. One that was killed does not give it back, and no test should have to wait until it has
-//! expired: the next hub of the test finds it free.
+//! The Lease of the hubs of a test. One that was killed does not give it back, and no test should have to wait until it
+//! has expired: the next hub of the test finds it free.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -10,8 +10,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// While there is only one subscriber in the process, tracing asks the first thread that comes to a log line whether anybody
-/// wants it, and that may be another test's thread. With a second one it asks all subscribers.
+/// While there is only one subscriber in the process, tracing asks the first thread that comes to a log line whether
+/// anybody wants it, and that may be another test's thread. With a second one it asks all subscribers.
 static SECOND: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish()));
 
@@ -19,8 +19,8 @@ static SECOND: LazyLock<Dispatch> =
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// What is decided, as lines of JSON; and what people would read, at `info`. Until the guard is dropped, and under the same
-/// condition as [`capture`].
+/// What is decided, as lines of JSON; and what people would read, at `info`. Until the guard is dropped, and under the
+/// same condition as [`capture`].
 pub(crate) fn capture_audit() -> (Log, Log, DefaultGuard) {
     LazyLock::force(&SECOND);
     let (decisions, people) = (Log::default(), Log::default());
@@ -31,7 +31,8 @@ pub(crate) fn capture_audit() -> (Log, Log, DefaultGuard) {
     (decisions, people, tracing::subscriber::set_default(subscriber))
 }
 
-/// Captures until the guard is dropped. Only for tests on a single-threaded runtime, whose tasks all run on their thread.
+/// Captures until the guard is dropped. Only for tests on a single-threaded runtime, whose tasks all run on their
+/// thread.
 pub(crate) fn capture(filter: &str) -> (Log, DefaultGuard) {
     LazyLock::force(&SECOND);
     let log = Log::default();

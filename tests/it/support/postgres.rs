@@ -30,8 +30,8 @@ pub(crate) fn programs() -> Option<PathBuf> {
 /// How a test wants its server.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    /// Whether a commit waits for the disk, and the server has the memory that it would take by itself; otherwise as little as tests
-    /// need.
+    /// Whether a commit waits for the disk, and the server has the memory that it would take by itself; otherwise as
+    /// little as tests need.
     pub(crate) fsync: bool,
     /// Whether there is TLS, under a CA of the server's own.
     pub(crate) tls: bool,

@@ -1,4 +1,5 @@
-//! Programs that run beside our hub on a real one, unmodified: OCM's addon-manager, and an addon's own controller by addon-framework.
+//! Programs that run beside our hub on a real one, unmodified: OCM's addon-manager, and an addon's own controller by
+//! addon-framework.
 
 use std::path::PathBuf;
 

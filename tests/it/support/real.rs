@@ -111,7 +111,8 @@ impl RealHub {
         self.dir.path()
     }
 
-    /// Two hubs are made to believe that they lead, which the Lease keeps from happening: they write what each takes for right.
+    /// Two hubs are made to believe that they lead, which the Lease keeps from happening: they write what each takes
+    /// for right.
     pub(crate) fn has_two_leaders(&self) {
         self.two_leaders.store(true, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! What a request is judged by: a signer's rules, who is registered, and what the API server says of a request. Benchmarks use this
-//! file as well, so that they measure what is tested.
+//! What a request is judged by: a signer's rules, who is registered, and what the API server says of a request.
+//! Benchmarks use this file as well, so that they measure what is tested.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -59,8 +59,8 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
         return;
     };
     let admin = prepare(&hub, upstream::start().await, "10m").await;
-    // Certificates of 10 minutes that are 4.5 minutes old when they are made: with the 5 minutes of backdating, 5.5 of 15
-    // are left, and the agent renews at a quarter.
+    // Certificates of 10 minutes that are 4.5 minutes old when they are made: with the 5 minutes of backdating, 5.5 of
+    // 15 are left, and the agent renews at a quarter.
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(270));
     let whole = Whole::start(&hub, clock.clone()).await;

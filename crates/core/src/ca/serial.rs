@@ -16,8 +16,8 @@ const TIME: usize = 4;
 
 /// 128 random bits (CA/Browser Forum BR 7.1 asks for 64): unique without a register (invariant I4).
 ///
-/// Before them stands when it was made, in units of two seconds: new numbers are neighbours in an index of all of them, so that a
-/// ledger of millions writes no slower than a new one.
+/// Before them stands when it was made, in units of two seconds: new numbers are neighbours in an index of all of them,
+/// so that a ledger of millions writes no slower than a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Serial([u8; OCTETS]);
 

@@ -1,8 +1,8 @@
 //! PKCS#10 requests (RFC 2986): read strictly, possession of the key proven.
 //!
 //! A [`CertificateRequest`] exists only if its bytes are one PEM block, nothing is left over at any level, every
-//! attribute and extension appears once, the key is one we know and is not weak, and the signature proves that the requester
-//! holds it. Whether the content may be signed, `policy` decides.
+//! attribute and extension appears once, the key is one we know and is not weak, and the signature proves that the
+//! requester holds it. Whether the content may be signed, `policy` decides.
 
 use std::net::IpAddr;
 
@@ -179,7 +179,8 @@ impl CertificateRequest {
     }
 }
 
-/// RFC 7468, strict: the text between the first BEGIN and the last END is the only one, and only white space is outside.
+/// RFC 7468, strict: the text between the first BEGIN and the last END is the only one, and only white space is
+/// outside.
 fn single_block(pem: &[u8]) -> Result<CertificateSigningRequestDer<'static>, CsrError> {
     let text = std::str::from_utf8(pem).map_err(|_| CsrError::NotOnePemBlock)?.trim();
     let body = text.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(END)).ok_or(CsrError::NotOnePemBlock)?;

@@ -18,8 +18,8 @@ pub fn encode_private(der: &[u8]) -> Zeroizing<String> {
     Zeroizing::new(text.unwrap_or_default().to_owned())
 }
 
-/// The DER of one block `PRIVATE KEY` (PKCS#8) and nothing else, read in constant time and wiped when dropped; `None` for other
-/// text.
+/// The DER of one block `PRIVATE KEY` (PKCS#8) and nothing else, read in constant time and wiped when dropped; `None`
+/// for other text.
 pub fn decode_private(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let mut buffer = Zeroizing::new(vec![0_u8; text.len()]);
     let (label, der) = der::pem::decode(text, &mut buffer).ok()?;

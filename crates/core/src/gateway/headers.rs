@@ -22,8 +22,8 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Names by which upstreams are told who asks: only the gateway says that. With `_` read as `-`, because CGI and WSGI make
-/// the same variable of both.
+/// Names by which upstreams are told who asks: only the gateway says that. With `_` read as `-`, because CGI and WSGI
+/// make the same variable of both.
 const IDENTITY: [&str; 5] = ["client-cert", "client-cert-chain", "x-forwarded-client-cert", "forwarded", "x-real-ip"];
 const IDENTITY_PREFIXES: [&str; 3] = ["x-remote-", "x-addon-signer-", "x-forwarded-"];
 
@@ -37,8 +37,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes a client's headers the upstream's: nothing of the client's connection, nothing that claims an identity. The body's
-/// length is for hyper to say anew, and `Host` is the upstream's.
+/// Makes a client's headers the upstream's: nothing of the client's connection, nothing that claims an identity. The
+/// body's length is for hyper to say anew, and `Host` is the upstream's.
 pub fn strip_request(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     let claims: Vec<HeaderName> = headers.keys().filter(|name| claims_identity(name)).cloned().collect();

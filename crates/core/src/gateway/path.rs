@@ -1,7 +1,7 @@
 //! Request paths, read so that no two parties can understand them differently. Pure.
 //!
-//! Routes are matched on decoded segments and the path is passed on as it came, so what could decode to something else on
-//! the way is refused: dot segments in any spelling, encoded separators, empty segments, control characters.
+//! Routes are matched on decoded segments and the path is passed on as it came, so what could decode to something else
+//! on the way is refused: dot segments in any spelling, encoded separators, empty segments, control characters.
 
 use crate::trust::Route;
 
@@ -48,8 +48,8 @@ impl<'p> SafePath<'p> {
         self.decoded.iter().map(|segment| std::str::from_utf8(segment).unwrap_or_default()).collect()
     }
 
-    /// The route with the longest prefix of whole segments after the first `skip`, and the path after these, as it came: the
-    /// route's own path is part of it, because the upstream knows itself by that path.
+    /// The route with the longest prefix of whole segments after the first `skip`, and the path after these, as it
+    /// came: the route's own path is part of it, because the upstream knows itself by that path.
     pub fn route<'r>(&self, skip: usize, routes: &'r [Route]) -> Option<(&'r Route, String)> {
         let below = self.decoded.get(skip..).unwrap_or_default();
         let matching = routes.iter().filter_map(|route| {

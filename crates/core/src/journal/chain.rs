@@ -1,4 +1,5 @@
-//! The check of a chain, row by row: [`Chain::follow`] takes each row as it is stored and names the first that is wrong.
+//! The check of a chain, row by row: [`Chain::follow`] takes each row as it is stored and names the first that is
+//! wrong.
 
 use crate::journal::entry::{Entry, EntryError, Hash, Tip};
 use crate::journal::head::Head;
@@ -77,8 +78,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain that goes on after `tip`, and that must contain what `head` vouches for. The signature of the head is its
-    /// reader's to check.
+    /// A chain that goes on after `tip`, and that must contain what `head` vouches for. The signature of the head is
+    /// its reader's to check.
     pub fn after(tip: Tip, head: Option<Head>) -> Self {
         Self { tip, epoch: 0, head }
     }

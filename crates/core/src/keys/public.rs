@@ -180,7 +180,8 @@ fn is_power_of_65537(residue: u32, prime: u32) -> bool {
 /// SubjectPublicKeyInfo for a raw public key of `kind` (an EC point or an Ed25519 key).
 ///
 /// # Errors
-/// [`PublicKeyError::UnknownAlgorithm`] for RSA, which has no raw form here; [`PublicKeyError::Malformed`] when it cannot be encoded.
+/// [`PublicKeyError::UnknownAlgorithm`] for RSA, which has no raw form here; [`PublicKeyError::Malformed`] when it
+/// cannot be encoded.
 pub(crate) fn encode_public_key(kind: KeyKind, raw: &[u8]) -> Result<Vec<u8>, PublicKeyError> {
     let (oid, curve) = match kind {
         KeyKind::EcdsaP256 => (asn1::EC_PUBLIC_KEY, Some(asn1::CURVE_P256)),

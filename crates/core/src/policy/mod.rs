@@ -137,15 +137,15 @@ impl Approved {
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
-    /// The certificate must not begin before this time, because those that do are revoked. While it is in the future, no certificate
-    /// can be made.
+    /// The certificate must not begin before this time, because those that do are revoked. While it is in the future,
+    /// no certificate can be made.
     pub fn revoked_before(&self) -> Option<Timestamp> {
         self.revoked_before
     }
 }
 
-/// A request for an addon agent's client certificate whose content follows the rules: what is left is the registry's word. Read
-/// once, possession of the key proven once, decided as often as needed.
+/// A request for an addon agent's client certificate whose content follows the rules: what is left is the registry's
+/// word. Read once, possession of the key proven once, decided as often as needed.
 #[derive(Debug, Clone)]
 pub struct Claim {
     identity: PeerIdentity,

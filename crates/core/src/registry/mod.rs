@@ -135,7 +135,8 @@ impl Registry {
         self.put_addon(cluster, addon, facts.map(AddOn::from))
     }
 
-    /// Replaces all clusters by a complete list. Returns whose standing changed; the first complete lists change nobody's.
+    /// Replaces all clusters by a complete list. Returns whose standing changed; the first complete lists change
+    /// nobody's.
     pub fn replace_clusters(&mut self, clusters: HashMap<ClusterName, ClusterFacts>) -> Vec<StandingChange> {
         self.compare(None, |registry| {
             registry.clusters = clusters;
@@ -143,7 +144,8 @@ impl Registry {
         })
     }
 
-    /// Replaces all addons by a complete list. Returns whose standing changed; the first complete lists change nobody's.
+    /// Replaces all addons by a complete list. Returns whose standing changed; the first complete lists change
+    /// nobody's.
     pub fn put_addons(&mut self, addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>) -> Vec<StandingChange> {
         self.compare(None, |registry| {
             registry.addons = addons;

@@ -7,8 +7,9 @@ use crate::timestamp::Timestamp;
 /// Certificates of an addon on a cluster that count no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// A certificate that begins before this time is revoked, and the hub makes none that does. `notBefore` decides, so that nobody
-    /// has to know when a certificate was signed: leaves are backdated, so more are revoked rather than fewer.
+    /// A certificate that begins before this time is revoked, and the hub makes none that does. `notBefore` decides,
+    /// so that nobody has to know when a certificate was signed: leaves are backdated, so more are revoked rather
+    /// than fewer.
     pub before: Timestamp,
     /// Who asked, by their own word; empty where nobody says.
     pub by: String,

@@ -1,4 +1,5 @@
-//! What create and update mean: metadata, conflicts, subresources. Pure: the time and the random parts come in a [`Stamp`](super::write::Stamp).
+//! What create and update mean: metadata, conflicts, subresources. Pure: the time and the random parts come in a
+//! [`Stamp`](super::write::Stamp).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it have an effect.
+//! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it
+//! have an effect.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use super::{Keeper, KeeperError, LinePlan};
 use crate::hub::authorities::gate::Gate;
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
-use crate::hub::authorities::store::StoredLine;
+use crate::hub::authorities::stored::StoredLine;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::line::{Line, Step};
 use addon_signer_core::keys::private::PrivateKey;
@@ -79,7 +79,8 @@ impl Keeper {
         Ok(stored)
     }
 
-    /// Publishes the line and hands it to the signers. A Next on the serving line is then given the time it has to wait for.
+    /// Publishes the line and hands it to the signers. A Next on the serving line is then given the time it has to wait
+    /// for.
     pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), KeeperError> {
         let bundle = stored.line.bundle()?;
         let waiting = match step {
@@ -98,8 +99,8 @@ impl Keeper {
         self.hold_next().await
     }
 
-    /// A step of this process is recorded before it has an effect. What was read as it is has had its effect already: recording it
-    /// must not keep the gateway waiting.
+    /// A step of this process is recorded before it has an effect. What was read as it is has had its effect already:
+    /// recording it must not keep the gateway waiting.
     async fn record_steps(&mut self, line: &Line) -> Result<(), KeeperError> {
         if self.record.is_known(line) {
             self.unrecorded = None;

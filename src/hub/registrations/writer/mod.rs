@@ -1,4 +1,5 @@
-//! The one task that decides what is written, when: each call is a task of its own, so that one addon holds up no other.
+//! The one task that decides what is written, when: each call is a task of its own, so that one addon holds up no
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Requests whose row of the ledger cannot be used: it was altered, or it is another hub's. Nothing is signed for them, because
-//! nobody knows what was given out, and somebody has to look: they wait longer each time.
+//! Requests whose row of the ledger cannot be used: it was altered, or it is another hub's. Nothing is signed for them,
+//! because nobody knows what was given out, and somebody has to look: they wait longer each time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! From an approved request to its certificate: record, sign, check, record, publish (invariant I13).
 //!
-//! The intent is durable before the key is used, and the certificate before it is written to the request. Whatever ends in
-//! between, the ledger says how far it came, and the same request goes on from there.
+//! The intent is durable before the key is used, and the certificate before it is written to the request. Whatever ends
+//! in between, the ledger says how far it came, and the same request goes on from there.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
@@ -67,10 +67,11 @@ impl Signer {
             Err(SignerError::Row(unusable)) => return self.hold(leads, csr, &unusable, now).await,
             Err(error) => return Err(error),
         };
-        // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving authority
-        // waits for this certificate (invariant I5).
+        // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving
+        // authority waits for this certificate (invariant I5).
         let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
-        // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a revoked certificate until it renews.
+        // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a revoked certificate
+        // until it renews.
         if self.is_revoked(&profile, issued.not_before) {
             return self.give_up(leads, csr, approve, issued.serial).await;
         }
@@ -88,7 +89,8 @@ impl Signer {
         let ready = self.line.borrow().ready().cloned()?;
         self.trust_bundle()?;
         let published = match &self.kind {
-            // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant I5).
+            // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant
+            // I5).
             Kind::Client { name, .. } => {
                 let applied = self.shared.applied.borrow().clone();
                 applied.signers.iter().find(|signer| signer.name == *name)?.client_anchors.clone()

@@ -1,7 +1,7 @@
 //! One signer name: a watch of its requests, and for each request the action that [`super::plan`] names.
 //!
-//! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the object
-//! that was decided on; a conflict means deciding again on the fresh object.
+//! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
+//! object that was decided on; a conflict means deciding again on the fresh object.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,7 +45,8 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 
-/// Requests in work at once per signer: what keeps one API server busy without queueing in it, while as many wait for the ledger.
+/// Requests in work at once per signer: what keeps one API server busy without queueing in it, while as many wait for
+/// the ledger.
 const CONCURRENCY: u16 = 32;
 /// How soon a request is looked at again that waits for something inside the hub.
 const SOON: Duration = Duration::from_millis(500);
@@ -229,8 +230,8 @@ impl Signer {
         }
     }
 
-    /// Asks policy. Before a registration is the reason to refuse, the API server itself is asked, because the watch may be late;
-    /// its answer is for this request only, because the watch may have overtaken it.
+    /// Asks policy. Before a registration is the reason to refuse, the API server itself is asked, because the watch
+    /// may be late; its answer is for this request only, because the watch may have overtaken it.
     async fn decide(&self, csr: &CertificateSigningRequest, mode: Mode) -> Result<Action, SignerError> {
         let submission = plan::submission(csr);
         let config = match &self.kind {
@@ -255,7 +256,8 @@ impl Signer {
         })
     }
 
-    /// One request never gets two certificates (invariant I13): one whose certificate came too late is refused, and may be made anew.
+    /// One request never gets two certificates (invariant I13): one whose certificate came too late is refused, and may
+    /// be made anew.
     async fn give_up(
         &self,
         leads: &Leads,
@@ -287,8 +289,8 @@ impl Signer {
         Ok(Requeue::requeue(pause))
     }
 
-    /// Not denied: the time may be a clock's mistake of seconds, and OCM's agent waits on a denied request for ever. Looked at again
-    /// now and then, because the time may be taken back.
+    /// Not denied: the time may be a clock's mistake of seconds, and OCM's agent waits on a denied request for ever.
+    /// Looked at again now and then, because the time may be taken back.
     async fn say_revoked(
         &self,
         leads: &Leads,

@@ -14,8 +14,8 @@ use crate::support::postgres::{Options, Postgres, programs};
 /// Where a hub is killed.
 pub(super) struct Boundary {
     pub(super) name: &'static str,
-    /// How the transactions of the request end one after the other: its intent, its certificate, the note that it was handed
-    /// over. At the last one the hub is killed; before that it finds out how each ended.
+    /// How the transactions of the request end one after the other: its intent, its certificate, the note that it was
+    /// handed over. At the last one the hub is killed; before that it finds out how each ended.
     cuts: &'static [Moment],
     /// The state of its row then.
     row: Option<&'static str>,

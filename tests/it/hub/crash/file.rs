@@ -1,5 +1,6 @@
-//! Kills at each boundary on SQLite, under load. The test waits for the boundary as another program that reads the file, and keeps
-//! the hub there by the file's own lock: nothing in the program helps. What counts is where requests stand after the kill.
+//! Kills at each boundary on SQLite, under load. The test waits for the boundary as another program that reads the
+//! file, and keeps the hub there by the file's own lock: nothing in the program helps. What counts is where requests
+//! stand after the kill.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;

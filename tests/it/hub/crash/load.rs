@@ -121,7 +121,8 @@ impl Load {
         std::mem::take(&mut memory.certificates)
     }
 
-    /// A last hub brings everything to an end: every request has one certificate, which is the recorded one, and no row is open.
+    /// A last hub brings everything to an end: every request has one certificate, which is the recorded one, and no row
+    /// is open.
     pub(super) async fn conclude(mut self, world: &World, ledger: &str) -> (Tally, Vec<Row>) {
         let running = world.last_hub(ledger).await;
         self.settle().await;

@@ -17,8 +17,8 @@ use crate::support::wait_until;
 /// Milliseconds until each hub is killed: from before its first write to after its last.
 const LIVES: [u64; 14] = [5, 20, 35, 50, 65, 80, 100, 120, 150, 190, 240, 300, 400, 600];
 
-/// Exactly one authority signs and has its key; every certificate that was given to anybody is vouched for by the published
-/// anchors, and there is no key without an authority.
+/// Exactly one authority signs and has its key; every certificate that was given to anybody is vouched for by the
+/// published anchors, and there is no key without an authority.
 async fn check(admin: &Client, line: &OnServer, running: &RunningHub) -> usize {
     let data = line.data().await;
     let members = members(&data);

@@ -114,8 +114,8 @@ async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
     issue(&hub, &admin).await;
 }
 
-/// A hub that starts has not read the client lines when it reads the gateway's, and one of them may be unreadable: it must not
-/// take that for "no certificates".
+/// A hub that starts has not read the client lines when it reads the gateway's, and one of them may be unreadable: it
+/// must not take that for "no certificates".
 #[tokio::test]
 async fn a_restart_does_not_shorten_the_wait() {
     let (hub, admin, running) = mk_ready().await;

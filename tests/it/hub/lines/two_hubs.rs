@@ -1,5 +1,5 @@
-//! Two hubs on one API server that both believe that they lead: the Lease keeps that from happening, `resourceVersion` from
-//! doing harm.
+//! Two hubs on one API server that both believe that they lead: the Lease keeps that from happening, `resourceVersion`
+//! from doing harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Beside the programs that write `status.registrations` on a real hub: OCM's addon-manager and addons of addon-framework, in either
-//! order of starting, with restarts. Everything comes to rest, and the Secret is there where the signer is named.
+//! Beside the programs that write `status.registrations` on a real hub: OCM's addon-manager and addons of
+//! addon-framework, in either order of starting, with restarts. Everything comes to rest, and the Secret is there where
+//! the signer is named.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +34,8 @@ const FRAMEWORK: [(&str, Registers); 3] = [
 ];
 /// An addon that nobody runs.
 const ALONE: &str = "alone";
-/// Those whose agent is to have a certificate: the signer is named by the template, by the program, or by nobody but us.
+/// Those whose agent is to have a certificate: the signer is named by the template, by the program, or by nobody but
+/// us.
 const NAMED: [&str; 4] = ["alone", "framework-nothing", "framework-with", "template-with"];
 const REST: Duration = Duration::from_secs(60);
 /// How long everything may take until it rests.
@@ -96,8 +98,8 @@ async fn secrets(admin: &Client) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// Waits until for a minute nobody has written an addon or an AddOnSigner and we have written nothing at all but what says that the
-/// hub lives and what its ledger came to; all that time the same Secrets were there.
+/// Waits until for a minute nobody has written an addon or an AddOnSigner and we have written nothing at all but what
+/// says that the hub lives and what its ledger came to; all that time the same Secrets were there.
 async fn wait_rest(hub: &RealHub, admin: &Client) -> BTreeMap<String, String> {
     let deadline = Instant::now() + SETTLED;
     let counts = |write: &Write| {

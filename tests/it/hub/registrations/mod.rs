@@ -1,4 +1,5 @@
-//! `status.registrations`: written where it is ours to write, in the version that the API server serves, and taken back.
+//! `status.registrations`: written where it is ours to write, in the version that the API server serves, and taken
+//! back.
 
 mod beside_ocm;
 mod disputed;

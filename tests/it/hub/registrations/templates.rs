@@ -1,4 +1,5 @@
-//! An addon that OCM's addon-manager runs from an AddOnTemplate is registered by it: we say what must be in the template.
+//! An addon that OCM's addon-manager runs from an AddOnTemplate is registered by it: we say what must be in the
+//! template.
 
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};

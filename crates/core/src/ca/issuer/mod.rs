@@ -135,8 +135,8 @@ pub struct Issued {
 }
 
 impl Issued {
-    /// A certificate that was signed before for the same request, read back from a record. Whoever uses it verifies it against the
-    /// published bundle first.
+    /// A certificate that was signed before for the same request, read back from a record. Whoever uses it verifies it
+    /// against the published bundle first.
     ///
     /// # Errors
     /// [`RecordFault`] when it is not of this request's key and subject, or not of that serial number.
@@ -180,9 +180,9 @@ impl Issuer {
         &self.authority
     }
 
-    /// Fixes serial, times and every byte to be signed: backdated by 5 minutes, never outside the CA's own life, and never to
-    /// before a revocation, which the gateway would take for a certificate of then. (When that has not come yet, nothing can be
-    /// signed: [`Self::sign`] refuses what is not valid at the time.)
+    /// Fixes serial, times and every byte to be signed: backdated by 5 minutes, never outside the CA's own life, and
+    /// never to before a revocation, which the gateway would take for a certificate of then. (When that has not
+    /// come yet, nothing can be signed: [`Self::sign`] refuses what is not valid at the time.)
     ///
     /// # Errors
     /// [`IssueError::OutsideValidity`] when less than the shortest life is left; [`IssueError::Encoding`].

@@ -1,8 +1,8 @@
 //! A line of authorities over time: Next, Active, Old, and the one step that may be taken now.
 //!
-//! The line is a value. [`Line::next_step`] looks at evidence and names a step; the shell persists the line that results
-//! before the step has any effect (invariant I7). An anchor is in the bundle before its key signs (I5) and until the last leaf
-//! that needs it has expired (I6).
+//! The line is a value. [`Line::next_step`] looks at evidence and names a step; the shell persists the line that
+//! results before the step has any effect (invariant I7). An anchor is in the bundle before its key signs (I5) and
+//! until the last leaf that needs it has expired (I6).
 
 use std::fmt;
 use std::str::FromStr;
@@ -269,7 +269,8 @@ impl Line {
         self
     }
 
-    /// The line in which the Active authority may give away leaves that live until `end`, or `None` when it already may.
+    /// The line in which the Active authority may give away leaves that live until `end`, or `None` when it already
+    /// may.
     pub fn reserve(&self, end: Timestamp) -> Option<Self> {
         let covered = self.active().is_none_or(|active| active.leaves_expire.is_some_and(|until| until >= end));
         if covered {

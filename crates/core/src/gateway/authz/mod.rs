@@ -1,8 +1,8 @@
 //! Who a client certificate says its holder is. Pure: the fuzzers feed it any bytes.
 //!
-//! A certificate is an identity only of an addon whose own signer's CA signed it (invariant I14): the signers are asked one
-//! by one, each with its own anchors, and exactly one must vouch. What it certifies is then read by that signer's convention
-//! alone.
+//! A certificate is an identity only of an addon whose own signer's CA signed it (invariant I14): the signers are asked
+//! one by one, each with its own anchors, and exactly one must vouch. What it certifies is then read by that signer's
+//! convention alone.
 
 use std::sync::Arc;
 
@@ -133,7 +133,8 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
     })
 }
 
-/// What webpki checks as well, for every signer: here each broken rule has a name. Returns the first and the last second.
+/// What webpki checks as well, for every signer: here each broken rule has a name. Returns the first and the last
+/// second.
 fn check_form(leaf: &X509Certificate<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), NotAnIdentity> {
     let validity = leaf.validity();
     let (first, last) = (validity.not_before.timestamp(), validity.not_after.timestamp());

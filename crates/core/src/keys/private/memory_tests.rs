@@ -1,7 +1,7 @@
 //! Looks for key bytes in this process's own memory.
 //!
-//! What is looked for is kept under a mask, so that the search does not find itself, and every key is new, so that other
-//! tests in the process do not matter.
+//! What is looked for is kept under a mask, so that the search does not find itself, and every key is new, so that
+//! other tests in the process do not matter.
 
 use std::fs::{self, File};
 use std::io::BufRead;

@@ -48,8 +48,8 @@ impl Drop for WipedPair {
 /// How much stack an operation of ring may have left key bytes on: three times what was found to be enough.
 const STACK_BYTES: usize = 16 * 1024;
 
-/// Overwrites the stack that `operation` has used and left: ring keeps scalars, nonces and digest states there and wipes
-/// none of them. `operation` must return nothing secret by value.
+/// Overwrites the stack that `operation` has used and left: ring keeps scalars, nonces and digest states there and
+/// wipes none of them. `operation` must return nothing secret by value.
 fn on_wiped_stack<T>(operation: impl FnOnce() -> T) -> T {
     let result = call(operation);
     wipe_stack();

@@ -1,0 +1,154 @@
+//! A line of authorities as one Secret has it: `line.json` says what each authority is doing, `<id>.crt` and `<id>.key` hold its
+//! certificate and its PKCS#8 key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use ring::rand::SystemRandom;
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, Zeroizing};
+
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::issuer::Issuer;
+use addon_signer_core::ca::line::{Line, Member};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::timestamp::Timestamp;
+
+const LINE_KEY: &str = "line.json";
+
+/// A line with the keys of its authorities.
+pub struct StoredLine {
+    /// States.
+    pub line: Line,
+    /// The authority that signs, with its key.
+    pub issuer: Issuer,
+    pub(super) secret: WipedSecret,
+}
+
+impl fmt::Debug for StoredLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, issuer: _, secret: _ } = self;
+        write!(f, "StoredLine({} authorities, keys private)", line.members().len())
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredState {
+    authorities: Vec<StoredMember>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handled_request: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StoredMember {
+    id: String,
+    state: String,
+    since: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leaves_expire: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    activate_after: Option<i64>,
+}
+
+/// The Secret's data for `line`: certificates from the line, keys from `keys`, and the new key for the newest
+/// authority.
+pub(super) fn data(
+    line: &Line,
+    keys: &BTreeMap<String, ByteString>,
+    new_key: Option<&[u8]>,
+) -> Result<BTreeMap<String, ByteString>, serde_json::Error> {
+    let mut data = BTreeMap::new();
+    let newest = line.next().or_else(|| line.active()).map(|member| member.authority.id());
+    for member in line.members() {
+        let id = member.authority.id();
+        data.insert(format!("{id}.crt"), ByteString(member.authority.pem().into_bytes()));
+        let name = format!("{id}.key");
+        let key = match (keys.get(&name), new_key) {
+            (Some(key), _) => key.clone(),
+            (None, Some(pkcs8)) if newest == Some(id) => {
+                ByteString(addon_signer_core::encoding::pem::encode_private(pkcs8).as_bytes().to_vec())
+            }
+            (None, _) => continue,
+        };
+        data.insert(name, key);
+    }
+    let authorities = line.members().iter().map(stored_member).collect();
+    let state = StoredState { authorities, handled_request: line.handled_request().map(str::to_owned) };
+    data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
+    Ok(data)
+}
+
+fn stored_member(member: &Member) -> StoredMember {
+    StoredMember {
+        id: member.authority.id().to_owned(),
+        state: member.state.to_string(),
+        since: member.since.unix(),
+        leaves_expire: member.leaves_expire.map(Timestamp::unix),
+        activate_after: member.activate_after.map(Timestamp::unix),
+    }
+}
+
+/// Reads and checks everything: one authority that cannot be read makes the whole line unreadable.
+pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
+    let empty = BTreeMap::new();
+    let data = secret.0.data.as_ref().unwrap_or(&empty);
+    let field = |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).ok_or_else(|| format!("{name} is missing"));
+    let state: StoredState =
+        serde_json::from_slice(field(LINE_KEY)?).map_err(|error| format!("{LINE_KEY}: {error}"))?;
+    let mut members = Vec::new();
+    for stored in &state.authorities {
+        let pem = field(&format!("{}.crt", stored.id))?;
+        members.push(read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?);
+    }
+    let line = Line::restore(members, state.handled_request).map_err(|error| format!("{LINE_KEY}: {error}"))?;
+    let issuer = |member: &Member| {
+        let name = format!("{}.key", member.authority.id());
+        let named = |cause: &dyn fmt::Display| format!("{name}: {cause}");
+        let key = read_key(field(&name)?).map_err(|cause| named(&cause))?;
+        Issuer::new(member.authority.clone(), key).map_err(|error| named(&error))
+    };
+    let active = issuer(line.active().ok_or_else(|| format!("{LINE_KEY}: it names no authority"))?)?;
+    // The key that is to sign next is checked while the other one still does, not when it is too late.
+    line.next().map(issuer).transpose()?;
+    Ok(StoredLine { line, issuer: active, secret })
+}
+
+fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
+    let authority = match addon_signer_core::encoding::pem::certificates(pem).as_deref() {
+        Some([certificate]) => Authority::from_der(certificate).map_err(|error| error.to_string())?,
+        _ => return Err("it is not one certificate".to_owned()),
+    };
+    if authority.id() != stored.id {
+        return Err(format!("it belongs to the authority {}", authority.id()));
+    }
+    Ok(Member {
+        authority,
+        state: stored.state.parse().map_err(|error: addon_signer_core::ca::line::UnknownState| error.to_string())?,
+        since: Timestamp::from_unix(stored.since),
+        leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
+        activate_after: stored.activate_after.map(Timestamp::from_unix),
+    })
+}
+
+fn read_key(pem: &[u8]) -> Result<PrivateKey, String> {
+    use rustls_pki_types::PrivatePkcs8KeyDer;
+    use rustls_pki_types::pem::PemObject;
+    let der = PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(|_| "it is not a PEM block PRIVATE KEY".to_owned())?;
+    let der = Zeroizing::new(der);
+    PrivateKey::from_pkcs8(der.secret_pkcs8_der(), &SystemRandom::new()).map_err(|error| error.to_string())
+}
+
+/// A Secret in hand: the keys in it are overwritten when it is dropped.
+pub(super) struct WipedSecret(pub(super) Secret);
+
+impl Drop for WipedSecret {
+    fn drop(&mut self) {
+        for bytes in self.0.data.iter_mut().flat_map(|data| data.values_mut()) {
+            bytes.0.zeroize();
+        }
+    }
+}
