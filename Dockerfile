@@ -1,5 +1,5 @@
 # Static programs in empty images, not root. This repository's tests have no container engine and do not build them;
-# they check the manifests that run them (tests/it/deploy.rs).
+# they check the manifests that run them (tests/it/deploy).
 #
 #   docker build --target addon-signer -t addon-signer:0.1.0 .
 #   docker build --target addon-signer-agent -t addon-signer-agent:0.1.0 .
@@ -25,5 +25,5 @@ ENTRYPOINT ["/addon-signer-agent"]
 FROM scratch AS addon-signer
 COPY --from=build-hub /src/target/image/addon-signer /addon-signer
 USER 65532:65532
-EXPOSE 8443 9090
+EXPOSE 8443 8444 9090
 ENTRYPOINT ["/addon-signer"]

@@ -1,4 +1,4 @@
-# `just` lists the recipes; each is a step of .ci/run.
+# `just` lists the recipes; most are steps of .ci/run.
 
 # List the recipes.
 default:

@@ -2,7 +2,7 @@
 //!
 //! # The map
 //!
-//! Arrows point down; the compiler keeps the crates apart, `tests/it/layers` reads the imports for the rest.
+//! Dependencies go down; the compiler keeps the crates apart, `tests/it/layers` reads the imports for the rest.
 //!
 //! ```text
 //! program   main  cli  app  demo             parse, wire, run; the only users of anyhow
@@ -10,6 +10,7 @@
 //!           ledger                           the record of decisions: SQLite or PostgreSQL
 //! cross     api  audit  telemetry  listener  Kubernetes' types, decisions as JSON, metrics, accepting TLS
 //! crates    addon-signer-core                what is decided: values in, values out
+//!           addon-signer-platform            clock, Kubernetes clients, crypto provider, logs; the agent has it too
 //! ```
 //!
 //! | module | what is in it |

@@ -1,6 +1,6 @@
 //! The command line. Facts go to standard output, everything else to standard error.
 //!
-//! Exit 0 done, 1 failed, 2 usage, 3 refused because somebody would break.
+//! Exit 0 done, 1 failed, 2 usage.
 
 pub mod ca;
 mod caller;

@@ -208,7 +208,7 @@ def check_index_row(seq, details, values):
     names = ["uid", "request", "signer", "cluster", "addon", "agent", "issuer", "serial"]
     wanted = [details.get(name) for name in names]
     wanted += [seconds(details.get("not-before", "")), seconds(details.get("not-after", ""))]
-    wanted += [seconds(details["requested"])]
+    wanted += [seconds(details.get("requested", ""))]
     for name, want, have in zip(names + ["not_before", "not_after", "requested"], wanted, values):
         have = have.decode() if isinstance(have, bytes) else have
         if want != have:

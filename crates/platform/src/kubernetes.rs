@@ -18,6 +18,9 @@ pub enum KubeconfigError {
         /// Why.
         cause: String,
     },
+    /// The one that was found where one usually is cannot be used.
+    #[error("the kubeconfig cannot be used: {0}")]
+    Found(String),
     /// No file was named, and none is where one usually is.
     #[error("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     Missing(String),
@@ -46,6 +49,6 @@ pub async fn client(file: Option<&Path>) -> Result<Client, KubeconfigError> {
     let config = config(file).await?;
     Client::try_from(config).map_err(|error| match file {
         Some(path) => KubeconfigError::Unusable { path: path.to_owned(), cause: explain(&error) },
-        None => KubeconfigError::Missing(explain(&error)),
+        None => KubeconfigError::Found(explain(&error)),
     })
 }

@@ -89,6 +89,17 @@ pub struct Leads {
 #[error("this hub does not lead, or cannot tell whether it does")]
 pub struct NotLeading;
 
+/// Why something that must be one hub's alone was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    /// Another hub may lead.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+}
+
 impl Leads {
     /// Whether this hub leads for certain at this moment, and has led since.
     ///

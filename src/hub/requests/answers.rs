@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
-use crate::hub::lease::{Leads, NotLeading};
+use crate::hub::lease::{Leads, NotWritten};
 use crate::hub::requests::plan::WAITS;
 use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
@@ -20,17 +20,6 @@ pub enum RefusalKind {
     Denied,
     /// Somebody else had approved it; Kubernetes does not take an approval back.
     Failed,
-}
-
-/// Why an answer was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum NotWritten {
-    /// Another hub may lead.
-    #[error(transparent)]
-    NotLeading(#[from] NotLeading),
-    /// The API server.
-    #[error(transparent)]
-    Api(#[from] kube::Error),
 }
 
 /// Writes answers with the hub's account, while this hub leads.

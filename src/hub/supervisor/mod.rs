@@ -72,6 +72,8 @@ pub(super) struct Supervisor {
     objects: BTreeMap<String, AddOnSigner>,
     /// Objects that could not be read, and why: what their status was told.
     undecodable: BTreeMap<String, String>,
+    /// Those of them whose status does not say so yet.
+    unsaid: BTreeSet<String>,
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Option<Signers>>,
     /// What is known of the registrations of all addons.
@@ -116,6 +118,7 @@ impl Supervisor {
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
+            unsaid: BTreeSet::new(),
             served: BTreeMap::new(),
             signers,
             registrations,
@@ -288,6 +291,7 @@ impl Supervisor {
     }
 
     async fn report_all(&mut self) {
+        self.say_undecodable().await;
         for name in self.objects.keys().cloned().collect::<Vec<_>>() {
             self.report(&name).await;
         }

@@ -10,6 +10,7 @@ use tracing::warn;
 use super::Supervisor;
 use crate::api::AddOnSigner;
 use crate::hub::supervisor::status;
+use addon_signer_platform::errors::explain;
 
 impl Supervisor {
     /// Takes in what the watch of AddOnSigners shows, and brings what runs in line with it.
@@ -73,15 +74,22 @@ impl Supervisor {
                     return None;
                 }
                 warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
-                let now = self.links.clock.now();
-                let Ok(leads) = self.links.leading.leads() else {
-                    self.undecodable.remove(&name); // said when it is seen again
-                    return None;
-                };
-                if let Err(error) = status::write_undecodable(&leads, &self.api, &name, &error.error, now).await {
-                    warn!(signer = name, %error, "Writing the status of an AddOnSigner");
-                }
+                self.unsaid.insert(name);
+                self.say_undecodable().await;
                 None
+            }
+        }
+    }
+
+    /// Writes into the status of objects that cannot be read why; what fails is tried again in the next round.
+    pub(super) async fn say_undecodable(&mut self) {
+        let Ok(leads) = self.links.leading.leads() else { return };
+        let now = self.links.clock.now();
+        for name in std::mem::take(&mut self.unsaid) {
+            let Some(error) = self.undecodable.get(&name) else { continue };
+            if let Err(error) = status::write_undecodable(&leads, &self.api, &name, error, now).await {
+                warn!(signer = name, error = explain(&error), "Writing the status of an AddOnSigner");
+                self.unsaid.insert(name);
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::api::status::{
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::hub::authorities::report::{authorities, rotation, time};
 use crate::hub::authorities::state::LineState;
-use crate::hub::lease::Leads;
+use crate::hub::lease::{Leads, NotWritten};
 use crate::hub::registrations::report::Told;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -136,17 +136,17 @@ pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSign
     was.is_none_or(|was| was.reason != now.reason).then_some(now)
 }
 
-/// Writes the status if it differs from what the object has and this hub still leads.
+/// Writes the status if it differs from what the object has.
 ///
 /// # Errors
-/// The API server's; the next change or round tries again.
+/// [`NotWritten`]; the next change or round tries again.
 pub async fn write(
     leads: &Leads,
     api: &Api<AddOnSigner>,
     signer: &AddOnSigner,
     status: &AddOnSignerStatus,
-) -> Result<(), kube::Error> {
-    if signer.status.as_ref() == Some(status) || leads.still().is_err() {
+) -> Result<(), NotWritten> {
+    if signer.status.as_ref() == Some(status) {
         return Ok(());
     }
     let name = signer.metadata.name.as_deref().unwrap_or_default();
@@ -155,7 +155,9 @@ pub async fn write(
     if let (None, Some(fields)) = (&status.rotation, body.pointer_mut("/status").and_then(|s| s.as_object_mut())) {
         fields.insert("rotation".to_owned(), serde_json::Value::Null);
     }
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await.map(|_| ())
+    leads.still()?;
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await?;
+    Ok(())
 }
 
 /// Whether the status of an object remembers an authority whose certificates may still live.
@@ -168,24 +170,22 @@ pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
 /// Says that an object that cannot even be decoded is bad.
 ///
 /// # Errors
-/// The API server's.
+/// [`NotWritten`].
 pub async fn write_undecodable(
     leads: &Leads,
     api: &Api<AddOnSigner>,
     name: &str,
     cause: &str,
     now: Timestamp,
-) -> Result<(), kube::Error> {
-    if leads.still().is_err() {
-        return Ok(());
-    }
+) -> Result<(), NotWritten> {
     let message = format!("The object cannot be read: {cause}.");
     let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
     let body = json!({ "status": { "conditions": [ready] } });
+    leads.still()?;
     // The answer would fail to decode as the object did: only the write matters.
     match api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await {
         Ok(_) | Err(kube::Error::SerdeError(_)) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -136,8 +136,11 @@ async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyRe
     let (from, last, recorded) = (chain.tip().seq + 1, snapshot.last, snapshot.ledger.clone());
     let mut walk = Walk { chain, notes, index: Index::new(last) };
     let mut pages = snapshot.read(from);
-    let found =
-        walk.follow(&mut pages, |seq| progress(VerifyProgress { done: seq + 1 - from, total: last + 1 - from })).await;
+    let found = walk
+        .follow(&mut pages, |seq| {
+            progress(VerifyProgress { done: (seq + 1).saturating_sub(from), total: (last + 1).saturating_sub(from) })
+        })
+        .await;
     let mut connection = pages.end().await?;
     if let Some(entry) = found? {
         return Err(index::unclaimed(&mut connection, &entry).await?.into());

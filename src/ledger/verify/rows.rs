@@ -64,7 +64,7 @@ impl Snapshot {
     /// Reads everything from the entry `from` on.
     pub(super) fn read(self, from: u64) -> Pages {
         let (sender, pages) = mpsc::channel(AHEAD);
-        Pages { pages, reader: tokio::spawn(read(self.connection, from, sender)) }
+        Pages { pages, reader: tokio::spawn(read(self.connection, from, self.last, sender)) }
     }
 }
 
@@ -96,21 +96,33 @@ impl Pages {
     }
 }
 
-async fn read(mut connection: Connection, from: u64, pages: mpsc::Sender<RowPage>) -> Result<Connection, sqlx::Error> {
+async fn read(
+    mut connection: Connection,
+    from: u64,
+    last: u64,
+    pages: mpsc::Sender<RowPage>,
+) -> Result<Connection, sqlx::Error> {
     let columns = super::index::COLUMNS;
-    let (mut after, mut index_after) = (from - 1, -1);
+    let (mut first, mut index_after) = (from, i64::MIN);
     loop {
-        let sql = format!("SELECT seq, entry, hash FROM entries WHERE seq > $1 ORDER BY seq LIMIT {ENTRIES}");
-        let entries = connection.rows(sql, vec![after.into()]).await?;
-        let is_last = (entries.len() as u64) < ENTRIES;
-        after = entries.last().map_or(after, |entry| entry.count(0));
-        let upto = if is_last { i64::MAX } else { i64::try_from(after).unwrap_or(i64::MAX) };
+        // By ranges, and not by a number of rows, so that no row is left out however often a number occurs.
+        let end = first + ENTRIES - 1;
+        let is_last = end >= last;
+        let sql = "SELECT seq, entry, hash FROM entries WHERE seq BETWEEN $1 AND $2 ORDER BY seq".to_owned();
+        let entries = connection.rows(sql, vec![first.into(), end.into()]).await?;
+        let upto = if is_last { i64::MAX } else { i64::try_from(end).unwrap_or(i64::MAX) };
         let sql = format!(
             "SELECT {columns} FROM certificates LEFT JOIN unfinished ON unfinished.seq = certificates.seq \
              WHERE certificates.seq > $1 AND certificates.seq <= $2 ORDER BY certificates.seq"
         );
         let index = connection.rows(sql, vec![index_after.into(), upto.into()]).await?;
-        index_after = upto;
+        (first, index_after) = (end + 1, upto);
+        if entries.is_empty() && !is_last {
+            // A gap may be as long as somebody likes: the next entry shows that rows are missing.
+            let sql = "SELECT MIN(seq) FROM entries WHERE seq >= $1".to_owned();
+            let rows = connection.rows(sql, vec![first.into()]).await?;
+            first = rows.first().map_or(first, |row| row.count(0));
+        }
         // Nobody takes it after a fault was found.
         if pages.send(RowPage { entries, index }).await.is_err() || is_last {
             return Ok(connection);

@@ -150,6 +150,21 @@ async fn altered_rows(store: &TestStore, location: &Location) {
     }
 }
 
+/// Nobody can make the check look for rows for ever.
+#[tokio::test]
+async fn an_entry_far_behind_the_others_is_found() {
+    on_every_store(async |store| {
+        let location: Location = store.url().parse().unwrap();
+        prepare(&location).await;
+        rows::disarm(store).await;
+        let last = rows::number(store, "(SELECT MAX(seq) FROM entries)").await;
+        run(store, &format!("UPDATE entries SET seq = 4611686018427387904 WHERE seq = {last}")).await;
+        let (row, problem) = fault(&location).await;
+        assert!(row == last && problem.contains("it is missing"), "{row}: {problem}");
+    })
+    .await;
+}
+
 /// Together they say what the two rows said: the texts follow each other, and so do the hashes.
 #[tokio::test]
 async fn two_entries_in_one_row_are_found() {
@@ -180,7 +195,7 @@ async fn rows_of_the_index_that_were_altered_are_named() {
 }
 
 /// A change, the SQL number of the row that is named for it, and what is said of that row.
-const ALTERATIONS: [(&str, &str, &str); 20] = [
+const ALTERATIONS: [(&str, &str, &str); 21] = [
     ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-650'", ROW_650, "cluster is \"mine\" there"),
     ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-650'", ROW_650, "not-after is "),
     (
@@ -221,6 +236,11 @@ const ALTERATIONS: [(&str, &str, &str); 20] = [
     (
         "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "1",
+        "it has the certificate 00, which no entry decided on",
+    ),
+    (
+        "INSERT INTO certificates SELECT -5, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "0",
         "it has the certificate 00, which no entry decided on",
     ),
     (

@@ -10,7 +10,14 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     // With the tests, so that the features are those of `cargo test`, which has built it then.
     let arguments = ["build", "--locked", "--offline", "--quiet", "--bins", "--tests", "--profile", profile];
-    let built = Command::new(cargo())
+    let mut command = Command::new(cargo());
+    // What cargo told this test about its package is not for another build: build scripts watch it, and would run again.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|told| name.to_string_lossy().starts_with(told)) {
+            command.env_remove(name);
+        }
+    }
+    let built = command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(arguments)
         .arg("--target-dir")

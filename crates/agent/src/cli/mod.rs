@@ -48,7 +48,7 @@ struct AgentArgs {
     /// Keep the Secret ADDON-client-cert in this namespace.
     #[arg(long, env = "ADDON_SIGNER_SECRET_NAMESPACE", value_name = "NS")]
     secret_namespace: Option<String>,
-    /// The kubeconfig for --secret-namespace [default: KUBECONFIG, else the pod's own account].
+    /// The kubeconfig for --secret-namespace [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Enrol or renew if that is due, then exit: 1 when it was due and failed.

@@ -151,11 +151,12 @@ pub struct Claim {
     identity: PeerIdentity,
     dns_names: Vec<String>,
     request: CertificateRequest,
-    lifetime: Duration,
+    /// The rules that come after the registry's.
+    lifetime: Result<Duration, Refusal>,
 }
 
 impl Claim {
-    /// Reads a request: the rules on requester, subject, names, key, hints, usages and lifetime, in that order.
+    /// Reads a request, by the rules on requester, subject, names and key, in that order.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -169,9 +170,9 @@ impl Claim {
         if !rules.keys.contains(&request.key_kind()) {
             return Err(Refusal::KeyNotAllowed(request.key_kind()));
         }
-        check_labels(submission, &identity)?;
-        check_usages(submission, "client auth")?;
-        let lifetime = lifetime(submission, rules.duration, rules.max_duration)?;
+        let lifetime = check_labels(submission, &identity)
+            .and_then(|()| check_usages(submission, "client auth"))
+            .and_then(|()| lifetime(submission, rules.duration, rules.max_duration));
         Ok(Self { identity, dns_names, request, lifetime })
     }
 
@@ -181,15 +182,16 @@ impl Claim {
         &self.identity
     }
 
-    /// Decides by what is registered.
+    /// Decides, by what is registered and then by the rules on hints, usages and lifetime.
     ///
     /// # Errors
-    /// [`Refusal::Registration`]; [`Refusal::is_final`] is false when the answer may change by waiting.
+    /// The first rule that is broken. [`Refusal::is_final`] is false when the answer may change by waiting.
     pub fn decide(&self, registry: &Registry) -> Result<Approved, Refusal> {
         let (cluster, addon) = (&self.identity.cluster, &self.identity.addon);
         registry.check(cluster, addon)?;
+        let lifetime = self.lifetime.clone()?;
         let profile = Profile::Client { identity: self.identity.clone(), dns_names: self.dns_names.clone() };
-        Ok(approve(profile, &self.request, self.lifetime, registry.revoked_before(cluster, addon)))
+        Ok(approve(profile, &self.request, lifetime, registry.revoked_before(cluster, addon)))
     }
 }
 
