@@ -96,6 +96,7 @@ fn request_heads() -> Vec<(String, Vec<u8>)> {
         "/addons/telemetry/api/%2e%2e/push",
         "/addons/telemetry/api/%252e%252e/push",
         "/addons/telemetry/api/a%2fb",
+        "/addons/telemetry/api/%252f%25zz",
         "/addons/other/api",
         "//addons",
         "/v1/whoami",
