@@ -144,8 +144,8 @@ impl Approved {
     }
 }
 
-/// A request for an addon agent's client certificate whose content follows the rules: what is left is the registry's
-/// word. Read once, possession of the key proven once, decided as often as needed.
+/// A request for an addon agent's client certificate whose requester, subject, names and key follow the rules. Read once,
+/// possession of the key proven once, decided as often as needed.
 #[derive(Debug, Clone)]
 pub struct Claim {
     identity: PeerIdentity,
