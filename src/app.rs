@@ -23,19 +23,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::api::AddOnSigner;
-use crate::audit::Audit;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, GatewayInputs, Limits};
-use crate::hub::lease::{self, Holder, LEASE_NAME, Leadership, Leading, LeaseSettings};
-use crate::hub::{self, HubLinks, HubSettings};
+use crate::hub::lease::{self, Holder, Leadership, Leading, LeaseSettings};
+use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
-use crate::ledger::{Health, LedgerWriter, Location, Reader, WriterOptions};
+use crate::ledger::{Health, Location, Reader};
 use crate::telemetry::Metrics;
+use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
-use addon_signer_core::sighting::Seen;
-use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 
 /// The life of the gateway's own certificate: short, because it renews itself.
@@ -151,62 +149,55 @@ impl HubProcess {
 
     async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
         info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
-        let (registry, metrics) =
-            (SharedRegistry::default(), Metrics::new(|registry| self.gateway.stats().register(registry)));
-        let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
-        // When the hub fails, it says why itself: the gateway must not end first because nobody speaks to it any more.
-        let _kept = trust.clone();
-        let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
+        let metrics = Metrics::new(|registry| self.gateway.stats().register(registry));
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options);
-        let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-
-        let (location, clock) = (self.options.ledger.clone(), self.clock.clone());
-        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock });
-        let probe = Probe {
-            ledger: ledger.health(),
-            metrics: metrics.clone(),
-            registry: registry.clone(),
-            serving: serving.clone(),
-            leading: leading.clone(),
-        };
-        tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
-
-        let (audit, seen) = (Audit::new(self.clock.clone()), Arc::<Seen>::default());
-        let (sums, stopped) = (audit.clone(), stop.clone());
-        tasks.spawn(sums.keep(stopped).map(Ok));
-
-        let links = HubLinks {
+        let parts = HubParts {
             client: self.client.clone(),
             clock: self.clock.clone(),
-            registry: registry.clone(),
-            trust,
-            applied: in_effect,
-            leading,
-            metrics,
-            audit: audit.clone(),
-            ledger,
-            seen: seen.clone(),
+            leading: leading.clone(),
+            metrics: metrics.clone(),
+            ledger: self.options.ledger.clone(),
+            replica,
         };
-        let settings = settings(&self.options, self.account, &names);
-        tasks.spawn(async move { Ok(hub::run(links, settings, writer).await?) });
+        let (hub, ends) = Hub::wire(parts, settings(&self.options, self.account, &names));
+        let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
 
-        let offered = serving.clone();
-        let (clock, audits) = (self.clock.clone(), audit.clone());
-        let inputs = GatewayInputs { trust: trusted.clone(), registry, serving, clock, audit: audits, seen };
-        let (gateway, gateway_stop) = (self.gateway, stop.clone());
-        tasks.spawn(async move { Ok(gateway.run(inputs, applied, gateway_stop).await?) });
+        let probe = Probe {
+            ledger: ends.ledger.health(),
+            metrics,
+            registry: ends.registry.clone(),
+            serving: serving.clone(),
+            leading,
+        };
+        tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
+        tasks.spawn(ends.audit.clone().keep(stop.clone()).map(Ok));
+        tasks.spawn(hub.run().map_err(anyhow::Error::from));
+
+        let inputs = GatewayInputs {
+            trust: ends.trust.clone(),
+            registry: ends.registry,
+            serving: serving.clone(),
+            clock: self.clock.clone(),
+            audit: ends.audit.clone(),
+            seen: ends.seen,
+        };
+        tasks.spawn(self.gateway.run(inputs, ends.applied, stop.clone()).map_err(anyhow::Error::from));
 
         if let Some(inventory) = self.inventory {
-            let (client, clock, reader) =
-                (self.client.clone(), self.clock.clone(), Reader::new(self.options.ledger.clone()));
-            let (trust, audit) = (trusted.clone(), audit.clone());
-            let inputs = inventory::InventoryInputs { client, trust, serving: offered, clock, audit, reader };
+            let inputs = inventory::InventoryInputs {
+                client: self.client.clone(),
+                trust: ends.trust.clone(),
+                serving,
+                clock: self.clock.clone(),
+                audit: ends.audit.clone(),
+                reader: Reader::new(self.options.ledger.clone()),
+            };
             tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
         }
 
         let stopped = stop.clone();
-        let keeper = keep_serving_certificate(self.client, names, self.clock, trusted, serving_sender, stop.clone());
+        let keeper = keep_serving_certificate(self.client, names, self.clock, ends.trust, serving_sender, stop.clone());
         tasks.spawn(async move {
             keeper.await;
             anyhow::ensure!(stopped.is_cancelled(), "the keeper of the gateway's certificate ended");
@@ -214,7 +205,7 @@ impl HubProcess {
         });
 
         let ended = first_end(tasks, stop).await;
-        audit.write_all();
+        ends.audit.write_all();
         ended
     }
 }

@@ -127,9 +127,10 @@ impl Filler {
             let mut query = sqlx::query(AssertSqlSafe(sql));
             for (seq, intent) in rows {
                 let seen = (seq / 2).is_multiple_of(2).then(|| self.now.min(intent.not_after).unix());
-                let Intent { uid, request, signer, cluster, addon, agent, issuer, serial, .. } = intent;
+                let [cluster, addon, agent] = intent.names().map(str::to_owned);
+                let Intent { uid, request, signer, issuer, serial, .. } = intent;
                 query = query.bind(seq as i64).bind(intent.requested.unix()).bind(uid).bind(request).bind(signer).bind(cluster).bind(addon).bind(agent);
-                query = query.bind(issuer).bind(serial).bind(intent.not_before.unix()).bind(intent.not_after.unix());
+                query = query.bind(issuer).bind(serial.to_string()).bind(intent.not_before.unix()).bind(intent.not_after.unix());
                 query = query.bind(seq as i64 + 1).bind("published").bind(intent.prepared.unix()).bind(seen);
             }
             query.execute(inner).await.unwrap();

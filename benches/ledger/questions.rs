@@ -80,7 +80,7 @@ pub(crate) async fn verifying(location: &Location) {
     let (mut rates, mut costs) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let (started, before) = (Instant::now(), cpu());
-        let check = Check { location: location.clone(), head: None, archives: Vec::new() };
+        let check = Check { location: location.clone(), checkpoint: None, archives: Vec::new() };
         let report = verify(check, |_| ()).await.unwrap();
         rates.push(rate(report.tip.seq, started));
         costs.push((cpu() - before) * 1e6 / report.tip.seq as f64);

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use addon_signer::ledger::{Intended, Ledger};
+use addon_signer::ledger::Ledger;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::identity::AddOnName;
+use addon_signer_core::identity::{AddOnName, PeerIdentity};
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
-use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::journal::record::{Intended, Intent, Record};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{Approved, evaluate};
@@ -64,17 +64,18 @@ impl Signer {
         let uid = mk_uid(&format!("{} {n}", std::process::id()));
         if let Some((ledger, _)) = ledger {
             let mut intent = mk_intent(n, self.issuer.authority().id(), self.now);
-            (intent.uid, intent.serial) = (uid.clone(), prepared.serial().to_string());
+            intent.uid = uid.clone();
+            intent.serial = prepared.serial();
             intent.requested = Clock::default().now();
             (intent.tbs, intent.not_after) = (prepared.digest(), prepared.not_after());
             assert_eq!(ledger.intend(intent).await.unwrap(), Intended::Recorded);
         }
         let issued = self.issuer.sign(prepared, &self.published, self.now, &self.rng).unwrap();
         if let Some((ledger, until)) = ledger {
-            let (serial, certificate) = (issued.serial.to_string(), issued.certificate.to_vec());
-            ledger.append(Record::Signed { uid, serial: serial.clone(), certificate }, "").await.unwrap();
+            let certificate = issued.certificate.to_vec();
+            ledger.append(Record::Signed { uid, serial: issued.serial, certificate }, "").await.unwrap();
             if *until == Until::HandedOver {
-                ledger.published(serial, self.now).await;
+                ledger.published(issued.serial, self.now).await;
             }
         }
     }
@@ -83,12 +84,13 @@ impl Signer {
     pub(crate) fn records(&self, n: u64, now: Timestamp, certificate: &[u8]) -> (Intent, Record) {
         let mut intent = mk_intent(n, self.issuer.authority().id(), now);
         if n == 0 {
-            let rare = || "rare".to_owned();
-            (intent.signer, intent.cluster, intent.addon) = (rare(), rare(), rare());
-            (intent.agent, intent.issuer) = (rare(), rare());
+            intent.signer = "rare".to_owned();
+            intent.issuer = "rare".to_owned();
+            intent.identity = Some(mk_identity("rare", "rare", "rare"));
         }
-        let (uid, serial) = (intent.uid.clone(), intent.serial.clone());
-        (intent, Record::Signed { uid, serial, certificate: certificate.to_vec() })
+        let signed =
+            Record::Signed { uid: intent.uid.clone(), serial: intent.serial, certificate: certificate.to_vec() };
+        (intent, signed)
     }
 
     /// A certificate.
@@ -126,6 +128,10 @@ fn mk_uid(of: &str) -> String {
     format!("{}-{}-4{}-8{}-{}", &hash[..8], &hash[8..12], &hash[12..15], &hash[15..18], &hash[18..30])
 }
 
+fn mk_identity(cluster: &str, addon: &str, agent: &str) -> PeerIdentity {
+    PeerIdentity { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap(), agent: agent.parse().unwrap() }
+}
+
 fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
     let uid = mk_uid(&n.to_string());
     // Those that ask at the same time are no neighbours.
@@ -139,11 +145,9 @@ fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
         generation: 1,
         signer_name: "example.com/telemetry".to_owned(),
         requester: format!("system:open-cluster-management:{cluster}:agent1"),
-        cluster,
-        addon: "telemetry".to_owned(),
-        agent: "telemetry".to_owned(),
+        identity: Some(mk_identity(&cluster, "telemetry", "telemetry")),
         issuer: issuer.to_owned(),
-        serial,
+        serial: Serial::from_hex(&serial).unwrap(),
         not_before: now.minus(Duration::from_secs(300)),
         not_after: now.plus(Duration::from_secs(86_400)),
         prepared: now,

@@ -13,11 +13,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 use addon_signer_core::names::AUDIT_TARGET;
 use addon_signer_core::policy::Refusal;
 use addon_signer_core::registry::StandingChange;
 use addon_signer_core::throttle::{Quota, Suppressed, Taken, Throttle};
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
 mod lines;
@@ -62,10 +64,10 @@ pub struct Grant<'g> {
     pub identity: Option<&'g PeerIdentity>,
     /// The id of the authority that signed.
     pub issuer: &'g str,
-    /// The serial number in hexadecimal.
-    pub serial: &'g str,
-    /// The last second of the certificate, RFC 3339.
-    pub not_after: &'g str,
+    /// The serial number.
+    pub serial: Serial,
+    /// The last second of the certificate.
+    pub not_after: Timestamp,
 }
 
 /// The other end of a connection at the gateway. What is not known or not proven is `None` or empty.
@@ -79,14 +81,18 @@ pub struct Caller<'c> {
     pub signer: &'c str,
     /// The id of the authority that signed.
     pub issuer: &'c str,
-    /// The serial number in hexadecimal.
-    pub serial: &'c str,
+    /// The serial number of the certificate.
+    pub serial: Option<Serial>,
 }
 
 impl Caller<'_> {
+    fn serial(&self) -> String {
+        self.serial.map(|serial| serial.to_string()).unwrap_or_default()
+    }
+
     /// Somebody of whom nothing but the address is known.
     pub fn stranger(remote: SocketAddr) -> Self {
-        Self { remote, identity: None, signer: "", issuer: "", serial: "" }
+        Self { remote, identity: None, signer: "", issuer: "", serial: None }
     }
 }
 
@@ -107,6 +113,7 @@ impl Audit {
         let Grant { signer, requester, issuer, serial, not_after, .. } = *grant;
         let [cluster, addon, agent] = names(grant.identity);
         let (time, csr, requester) = (self.now(), bounded(grant.csr), bounded(requester));
+        let (serial, not_after) = (serial.to_string(), not_after.to_string());
         info!(
             target: AUDIT_TARGET,
             time, event = "granted", signer, csr, requester, cluster, addon, agent, issuer, serial, not_after
@@ -135,14 +142,15 @@ impl Audit {
         let revocation = change.change.revocation();
         let revoke_before = revocation.map(|revocation| revocation.before.to_string()).unwrap_or_default();
         let asked_by = bounded(revocation.map_or("", |revocation| &revocation.by));
-        let change = change.change.word();
+        let change = change.change.name();
         info!(target: AUDIT_TARGET, time, event = "standing", cluster, addon, change, cause, revoke_before, asked_by);
     }
 
     /// A connection was let in.
     pub fn admitted(&self, caller: &Caller<'_>, identity: &PeerIdentity) {
         if self.admit(Cause::Admitted(identity.cluster.clone(), identity.addon.clone())) {
-            let Caller { signer, issuer, serial, .. } = *caller;
+            let Caller { signer, issuer, .. } = *caller;
+            let serial = caller.serial();
             let [cluster, addon, agent] = names(Some(identity));
             let (time, remote) = (self.now(), caller.remote.to_string());
             info!(target: AUDIT_TARGET, time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial);
@@ -161,7 +169,8 @@ impl Audit {
 
     fn connection(&self, event: &'static str, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
         if self.admit(Cause::Refused(event, cause)) {
-            let Caller { signer, issuer, serial, .. } = *caller;
+            let Caller { signer, issuer, .. } = *caller;
+            let serial = caller.serial();
             let [cluster, addon, agent] = names(caller.identity);
             let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
             info!(
@@ -181,7 +190,8 @@ impl Audit {
     ) {
         let event = "refused-request";
         if self.admit(Cause::Refused(event, cause)) {
-            let Caller { signer, issuer, serial, .. } = *caller;
+            let Caller { signer, issuer, .. } = *caller;
+            let serial = caller.serial();
             let [cluster, addon, agent] = names(caller.identity);
             let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
             let (method, path) = (bounded(method), bounded(path));

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::registry::{Change, Standing};
 
 const PEER: &str = "192.0.2.7:4711";
 
@@ -86,13 +86,15 @@ fn grants_authorities_and_standing_are_always_written() {
     let change = || StandingChange {
         cluster: "c1".parse().unwrap(),
         addon: "a1".parse().unwrap(),
-        change: addon_signer_core::registry::Standing::Resumed,
+        change: Change::Standing(Standing::Resumed),
         cause: None,
     };
     audited(&disk, |audit, _| {
         for _ in 0..1000 {
             let (csr, requester, issuer) = ("csr-1", "r", "i");
-            let grant = Grant { signer: "s", csr, requester, identity: None, issuer, serial: "0", not_after: "" };
+            let serial = Serial::from_hex(&"0".repeat(40)).unwrap();
+            let not_after = Timestamp::from_unix(1_795_000_000);
+            let grant = Grant { signer: "s", csr, requester, identity: None, issuer, serial, not_after };
             audit.granted(&grant);
             audit.authority("telemetry", "i", "prepared");
             audit.standing(&change());

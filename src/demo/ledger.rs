@@ -14,7 +14,7 @@ const NOTED: std::time::Duration = std::time::Duration::from_secs(2);
 /// The whole chain and the index hold, and every certificate of an agent was handed over.
 pub(super) async fn check(location: &Location) -> anyhow::Result<String> {
     tokio::time::sleep(NOTED).await;
-    let check = Check { location: location.clone(), head: None, archives: Vec::new() };
+    let check = Check { location: location.clone(), checkpoint: None, archives: Vec::new() };
     let report = verify(check, |_| {}).await?;
     let reader = Reader::open(location.clone()).await?;
     let filter = Filter { state: Some(Standing::Recorded(CertificateState::Published)), ..Filter::default() };

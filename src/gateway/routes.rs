@@ -70,7 +70,7 @@ struct WhoAmI<'p> {
     groups: &'p [String],
     signer: &'p str,
     issuer: &'p str,
-    serial: &'p str,
+    serial: String,
     #[serde(rename = "notAfter")]
     not_after: String,
 }
@@ -84,7 +84,7 @@ fn who_am_i(peer: &Peer) -> Response<OutBody> {
         groups: &peer.groups,
         signer: &peer.signer.name,
         issuer: &peer.issuer,
-        serial: &peer.serial,
+        serial: peer.serial.to_string(),
         not_after: peer.not_after.to_string(),
     };
     // Texts only: serialising them does not fail.

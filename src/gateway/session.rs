@@ -120,7 +120,7 @@ impl Session {
     fn admit(&self, peer: &Arc<Peer>) -> Admitted {
         self.shared.audit.admitted(&self.caller(Some(peer)), &peer.identity);
         let opening = Sighting {
-            serial: peer.serial.clone(),
+            serial: peer.serial,
             issuer: peer.issuer.clone(),
             identity: peer.identity.clone(),
             at: self.shared.clock.now(),
@@ -147,7 +147,7 @@ impl Session {
             identity: Some(&peer.identity),
             signer: &peer.signer.name,
             issuer: &peer.issuer,
-            serial: &peer.serial,
+            serial: Some(peer.serial),
         }
     }
 

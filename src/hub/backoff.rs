@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
+use addon_signer_core::backoff::doubled;
 use kube::runtime::utils::Backoff;
 
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(3);
-
-/// Twice as long after each of so many failures.
-pub(super) fn doubled(shortest: Duration, failures: u32, longest: Duration) -> Duration {
-    shortest.saturating_mul(2_u32.saturating_pow(failures)).min(longest)
-}
 
 /// Of a watch: twice as long each time, up to 3 seconds. kube's own default goes up to a minute, which is how long
 /// nobody would get a certificate, and a detached cluster would stay in, after the API server is back. A hub has a

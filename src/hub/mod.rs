@@ -17,17 +17,18 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::audit::Audit;
-use crate::ledger::{Ledger, LedgerError, LedgerWriter};
+use crate::ledger::{Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use crate::telemetry::Metrics;
+use addon_signer_core::lease::Loss;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
-use lease::{Leading, Loss};
+use lease::Leading;
 use recording::Notes;
-use recording::heads::Heads;
+use recording::checkpoints::Checkpoints;
 use registrations::registry::{self, Recorded, RegistryError};
 use registrations::templates::Templates;
 use requests::sweep::Sweep;
@@ -52,28 +53,61 @@ pub struct HubSettings {
     pub serving: ServingRules,
 }
 
-/// What the hub shares with the rest of the process.
-pub struct HubLinks {
+/// What a hub is wired from.
+pub struct HubParts {
     /// The hub's account.
     pub client: Client,
     /// The time.
     pub clock: Clock,
-    /// Filled by the hub, read by the gateway.
-    pub registry: SharedRegistry,
-    /// What the gateway is to trust.
-    pub trust: watch::Sender<Arc<Trust>>,
-    /// What the gateway trusts.
-    pub applied: watch::Receiver<Arc<Trust>>,
     /// Whether this hub leads: nothing is signed or written while it does not.
     pub leading: Leading,
     /// Counters.
     pub metrics: Metrics,
+    /// Where decisions are recorded.
+    pub ledger: Location,
+    /// What this process is called in the ledger.
+    pub replica: String,
+}
+
+/// The hub's ends of the links between hub, gateway and the rest of the process.
+pub(crate) struct HubLinks {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) registry: SharedRegistry,
+    /// What the gateway is to trust.
+    pub(crate) trust: watch::Sender<Arc<Trust>>,
+    /// What the gateway has in effect.
+    pub(crate) applied: watch::Receiver<Arc<Trust>>,
+    pub(crate) leading: Leading,
+    pub(crate) metrics: Metrics,
+    pub(crate) audit: Audit,
+    pub(crate) ledger: Ledger,
+    pub(crate) seen: Arc<Seen>,
+}
+
+/// The other ends of these links.
+pub struct HubEnds {
+    /// Who has standing: the hub writes it, the gateway reads it.
+    pub registry: SharedRegistry,
+    /// What the gateway is to trust.
+    pub trust: watch::Receiver<Arc<Trust>>,
+    /// Where the gateway reports what it has in effect.
+    pub applied: watch::Sender<Arc<Trust>>,
     /// Where decisions are told.
     pub audit: Audit,
     /// Where decisions are recorded.
     pub ledger: Ledger,
-    /// Which certificates the gateway sees in use.
+    /// Where the gateway notes which certificates are in use.
     pub seen: Arc<Seen>,
+    /// When the hub fails, it says why itself: [`Self::trust`] must not end first and end the gateway.
+    _trust: watch::Sender<Arc<Trust>>,
+}
+
+/// A hub that is wired and does not run yet.
+pub struct Hub {
+    links: HubLinks,
+    settings: HubSettings,
+    writer: LedgerWriter,
 }
 
 /// Why the hub stopped.
@@ -96,12 +130,41 @@ pub enum HubError {
     TaskFailed(#[from] tokio::task::JoinError),
 }
 
-/// Runs the hub until one of its tasks ends, which none does by itself, or until it has lost the Lease. Before it leads
-/// it only reads who is registered, so that it can start at once.
-///
-/// # Errors
-/// [`HubError`] says which task ended and why.
-pub async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Result<(), HubError> {
+impl Hub {
+    /// Joins the hub with the rest of the process. The ledger is opened when the hub leads.
+    pub fn wire(parts: HubParts, settings: HubSettings) -> (Self, HubEnds) {
+        let HubParts { client, clock, leading, metrics, ledger: location, replica } = parts;
+        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
+        let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
+        let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
+        let audit = Audit::new(clock.clone());
+        let ends = HubEnds {
+            registry: SharedRegistry::default(),
+            trust: trusted,
+            applied,
+            audit: audit.clone(),
+            ledger: ledger.clone(),
+            seen: Arc::default(),
+            _trust: trust.clone(),
+        };
+        let registry = ends.registry.clone();
+        let seen = Arc::clone(&ends.seen);
+        let links =
+            HubLinks { client, clock, registry, trust, applied: in_effect, leading, metrics, audit, ledger, seen };
+        (Self { links, settings, writer }, ends)
+    }
+
+    /// Runs the hub until one of its tasks ends, which none does by itself, or until it has lost the Lease. Before it
+    /// leads it only reads who is registered, so that it can start at once.
+    ///
+    /// # Errors
+    /// [`HubError`] says which task ended and why.
+    pub async fn run(self) -> Result<(), HubError> {
+        run(self.links, self.settings, self.writer).await
+    }
+}
+
+async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Result<(), HubError> {
     let mut leading = links.leading.clone();
     let addon_api = registry::discover(&links.client).await?;
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
@@ -125,7 +188,7 @@ pub async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -
         Some(ended) = tasks.join_next() => return ended?,
         leads = leading.acquired() => u64::from(leads?),
     };
-    record(&mut tasks, &links, &settings, (writer, epoch), notes.clone());
+    record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone() });
     let inputs =
         registrations::RegistrationInputs { seen: (seen, addons), all_again, signers: served, templates, report };
     let (clock, metrics) = (links.clock.clone(), links.metrics.clone());
@@ -143,14 +206,15 @@ pub async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -
     }
 }
 
-/// The ledger's writer, and what feeds it beside the signers.
-fn record(
-    tasks: &mut JoinSet<Result<(), HubError>>,
-    links: &HubLinks,
-    settings: &HubSettings,
-    (writer, epoch): (LedgerWriter, u64),
+/// The ledger's writer in its epoch, and the notes that feed it beside the signers.
+struct Feeding {
+    writer: LedgerWriter,
+    epoch: u64,
     notes: Notes,
-) {
+}
+
+fn record(tasks: &mut JoinSet<Result<(), HubError>>, links: &HubLinks, namespace: &str, feeding: Feeding) {
+    let Feeding { writer, epoch, notes } = feeding;
     let location = writer.location();
     tasks.spawn(async move {
         writer.run(epoch).await?;
@@ -159,8 +223,8 @@ fn record(
     let (ledger, registry) = (links.ledger.clone(), links.registry.clone());
     tasks.spawn(until_the_writer_ends(async move { notes.keep(ledger, registry).await }));
     let ledger = (links.ledger.clone(), location);
-    let heads = Heads::new(&links.client, &settings.namespace, links.clock.clone(), ledger, links.leading.clone());
-    tasks.spawn(until_the_writer_ends(heads.keep()));
+    let checkpoints = Checkpoints::new(&links.client, namespace, links.clock.clone(), ledger, links.leading.clone());
+    tasks.spawn(until_the_writer_ends(checkpoints.keep()));
     let sweep = Sweep::new(&links.client, links.clock.clone(), links.ledger.clone(), links.leading.clone());
     tasks.spawn(until_the_writer_ends(sweep.keep()));
     let (ledger, seen, clock) = (links.ledger.clone(), links.seen.clone(), links.clock.clone());

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::command::{BatchError, CertificateUse, Existing, LedgerCommand, LedgerOutcome};
+use super::command::{BatchError, CertificateUse, LedgerCommand, LedgerOutcome};
 use super::connection::{Connection, Value, tuples};
 use super::existing::existing;
 use super::open::Open;
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
-use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::journal::record::{Existing, Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Who writes, and when.
@@ -67,9 +68,9 @@ struct Draft<'a> {
     begun: Vec<Value>,
     signed: Vec<Value>,
     /// (state, serial, number of the entry) of certificates that come to an end of their own.
-    ended: Vec<(&'static str, String, u64)>,
+    ended: Vec<(&'static str, Serial, u64)>,
     latest: Vec<(&'static str, String, String, u64)>,
-    published: Vec<(Timestamp, String)>,
+    published: Vec<(Timestamp, Serial)>,
     seen: Vec<CertificateUse>,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Draft<'a> {
             LedgerCommand::Append { record, actor } => self.append(record, actor),
             LedgerCommand::Change { record, actor } => self.change(record, actor, latest),
             LedgerCommand::Published { serials, at } => {
-                self.published.extend(serials.iter().map(|serial| (*at, serial.clone())));
+                self.published.extend(serials.iter().map(|serial| (*at, *serial)));
             }
             LedgerCommand::Seen(seen) => self.seen.extend(seen.iter().cloned()),
             LedgerCommand::Latest { topic } => {
@@ -154,9 +155,9 @@ impl<'a> Draft<'a> {
                 self.intents.extend(intent_row(seq, intent));
                 self.begun.push(seq.into());
             }
-            Record::Signed { serial, .. } => self.signed.extend([serial.as_str().into(), seq.into()]),
-            Record::Abandoned { serial, .. } => self.ended.push(("abandoned", serial.clone(), seq)),
-            Record::Unpublished { serial, .. } => self.ended.push(("unpublished", serial.clone(), seq)),
+            Record::Signed { serial, .. } => self.signed.extend([serial.to_string().into(), seq.into()]),
+            Record::Abandoned { serial, .. } => self.ended.push(("abandoned", *serial, seq)),
+            Record::Unpublished { serial, .. } => self.ended.push(("unpublished", *serial, seq)),
             _ => {}
         }
     }
@@ -173,7 +174,7 @@ impl<'a> Draft<'a> {
             let sql = "UPDATE certificates SET state = $1, ended_seq = $2, released = $3 \
                        WHERE serial = $4 AND state <> 'abandoned' RETURNING seq";
             let released = if state == "abandoned" { seq } else { 0 };
-            let values = vec![state.into(), seq.into(), released.into(), serial.into()];
+            let values = vec![state.into(), seq.into(), released.into(), serial.to_string().into()];
             finish(connection, sql.to_owned(), values).await?;
         }
         for (topic, name, value, seq) in self.latest {
@@ -190,17 +191,18 @@ const INTENT_COLUMNS: usize = 13;
 
 fn intent_row(seq: u64, intent: &Intent) -> [Value; INTENT_COLUMNS] {
     let text = |text: &String| Value::Text(text.clone());
+    let [cluster, addon, agent] = intent.names();
     [
         seq.into(),
         intent.requested.unix().into(),
         text(&intent.uid),
         text(&intent.request),
         text(&intent.signer),
-        text(&intent.cluster),
-        text(&intent.addon),
-        text(&intent.agent),
+        cluster.into(),
+        addon.into(),
+        agent.into(),
         text(&intent.issuer),
-        text(&intent.serial),
+        intent.serial.to_string().into(),
         intent.not_before.unix().into(),
         intent.not_after.unix().into(),
         "intent".into(),
@@ -240,10 +242,10 @@ async fn mark_signed(connection: &mut Connection, mut signed: Vec<Value>) -> Res
     Ok(())
 }
 
-async fn mark_published(connection: &mut Connection, published: Vec<(Timestamp, String)>) -> Result<(), BatchError> {
+async fn mark_published(connection: &mut Connection, published: Vec<(Timestamp, Serial)>) -> Result<(), BatchError> {
     for rows in published.chunks(ROWS) {
         let values: Vec<Value> =
-            rows.iter().flat_map(|(at, serial)| [serial.as_str().into(), at.unix().into()]).collect();
+            rows.iter().flat_map(|(at, serial)| [serial.to_string().into(), at.unix().into()]).collect();
         let sql = format!(
             "UPDATE certificates SET state = 'published', published_at = v.column2 FROM (VALUES {}) AS v \
              WHERE certificates.serial = v.column1 AND certificates.state = 'signed' RETURNING seq",
@@ -269,7 +271,7 @@ async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Re
     for rows in seen.chunks(ROWS) {
         let values = rows.iter();
         let values: Vec<Value> = values
-            .flat_map(|seen| [seen.serial.as_str().into(), seen.at.unix().into(), seen.from.as_str().into()])
+            .flat_map(|seen| [seen.serial.to_string().into(), seen.at.unix().into(), seen.from.as_str().into()])
             .collect();
         let sql = format!(
             "UPDATE certificates SET last_seen = v.column2, last_seen_from = v.column3 FROM (VALUES {}) AS v \

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::journal::record::{Existing, Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateUse {
-    /// The certificate's serial number as [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
-    pub serial: String,
+    /// The certificate's serial number.
+    pub serial: Serial,
     /// When.
     pub at: Timestamp,
     /// The address that it came from.
@@ -26,7 +27,7 @@ pub(crate) enum LedgerCommand {
     /// An entry, unless it says what is known already ([`Record::topic`]).
     Change { record: Record, actor: String },
     /// Certificates that were handed over.
-    Published { serials: Vec<String>, at: Timestamp },
+    Published { serials: Vec<Serial>, at: Timestamp },
     /// Certificates that were used.
     Seen(Vec<CertificateUse>),
     /// Nothing: what is known of a topic ([`Record::topic`]).
@@ -44,35 +45,6 @@ pub(crate) enum LedgerOutcome {
     Existing(Existing),
     Latest(BTreeMap<String, String>),
     Open(Vec<OpenRow>),
-}
-
-/// What a request has come to before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Existing {
-    /// It was decided to sign, and not signed.
-    Intent {
-        /// The entry that says so.
-        row: u64,
-        /// The authority that was to sign.
-        issuer: String,
-        /// The serial number.
-        serial: String,
-        /// When it was decided.
-        prepared: Timestamp,
-        /// SHA-256 over the bytes to be signed, in hexadecimal.
-        tbs: String,
-    },
-    /// It has its certificate.
-    Signed {
-        /// The entry that holds it.
-        row: u64,
-        /// The authority that signed.
-        issuer: String,
-        /// The serial number.
-        serial: String,
-        /// DER.
-        certificate: Vec<u8>,
-    },
 }
 
 /// How far an open row has come.
@@ -93,8 +65,8 @@ pub struct OpenRow {
     pub uid: String,
     /// The name of the CSR.
     pub request: String,
-    /// As [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
-    pub serial: String,
+    /// The serial number of the intent.
+    pub serial: Serial,
     /// How far it has come.
     pub state: OpenState,
 }

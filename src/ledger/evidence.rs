@@ -1,27 +1,27 @@
-//! What a ledger says about a head, and about the epochs that wrote it.
+//! What a ledger says about a checkpoint, and about the epochs that wrote it.
 
 use super::error::classify;
 use super::{LedgerError, Location, schema};
-use addon_signer_core::journal::head::Head;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 
 impl Location {
-    /// Why the ledger is not the one that `head` vouches for; `None` when it is, or when that row is in an archive.
+    /// Why the ledger is not the one that `checkpoint` vouches for; `None` when it is, or when that row is in an archive.
     ///
     /// # Errors
     /// [`LedgerError`] when it cannot be read.
-    pub async fn contradicts(&self, head: &Head) -> Result<Option<String>, LedgerError> {
+    pub async fn contradicts(&self, checkpoint: &Checkpoint) -> Result<Option<String>, LedgerError> {
         let mut connection = schema::open_to_read(self).await?;
         let failed = |error: sqlx::Error| classify(self, &error);
         let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
-        let rows = connection.rows(sql, vec![head.seq.into()]).await.map_err(failed)?;
+        let rows = connection.rows(sql, vec![checkpoint.seq.into()]).await.map_err(failed)?;
         if let Some(row) = rows.first() {
-            let same = data_encoding::HEXLOWER.encode(row.bytes(0)) == head.hash;
-            return Ok((!same).then(|| format!("row {} is another one", head.seq)));
+            let same = data_encoding::HEXLOWER.encode(row.bytes(0)) == checkpoint.hash;
+            return Ok((!same).then(|| format!("row {} is another one", checkpoint.seq)));
         }
         let sql = "SELECT MAX(through) FROM archives".to_owned();
         let rows = connection.rows(sql, Vec::new()).await.map_err(failed)?;
-        let archived = rows.first().is_some_and(|row| row.count(0) >= head.seq);
-        Ok((!archived).then(|| format!("it has no row {}", head.seq)))
+        let archived = rows.first().is_some_and(|row| row.count(0) >= checkpoint.seq);
+        Ok((!archived).then(|| format!("it has no row {}", checkpoint.seq)))
     }
 
     /// The last epoch that wrote; 0 for a ledger that is not there yet or does not answer: its writer then finds out.

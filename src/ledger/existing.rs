@@ -4,9 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use data_encoding::BASE64;
 
-use super::command::{BatchError, Existing, LedgerCommand};
+use super::command::{BatchError, LedgerCommand};
 use super::connection::{Cells, Connection, Value, tuples};
+use addon_signer_core::ca::issuer::RecordFault;
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::journal::record::Existing;
 use addon_signer_core::timestamp::Timestamp;
 
 /// What the requests of these intents have come to before, by UID.
@@ -38,16 +41,20 @@ pub(super) async fn existing(
 fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
     let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
     let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
-    let (serial, issuer, seq) = (row.text(1), row.text(2), row.count(5));
+    let row_number = row.count(5);
+    let issuer = row.text(2);
+    let Some(serial) = Serial::from_hex(&row.text(1)) else {
+        return Ok(Existing::Unreadable { row: row_number, fault: RecordFault::Serial });
+    };
     if row.text(3) != "intent" {
         let certificate = BASE64.decode(entry.detail("certificate").as_bytes());
         return match certificate {
             Ok(certificate) if !certificate.is_empty() => {
-                Ok(Existing::Signed { row: seq, issuer, serial, certificate })
+                Ok(Existing::Signed { row: row_number, issuer, serial, certificate })
             }
             _ => Err(damaged("has no certificate")),
         };
     }
     let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
-    Ok(Existing::Intent { row: seq, issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
+    Ok(Existing::Intent { row: row_number, issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
 }

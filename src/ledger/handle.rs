@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::LedgerError;
-use super::command::{CertificateUse, Existing, LedgerCommand, LedgerOutcome, OpenRow};
+use super::command::{CertificateUse, LedgerCommand, LedgerOutcome, OpenRow};
 use super::open::{RequestLock, RequestLocks};
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Tip;
-use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::journal::record::{Intended, Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Whether the ledger can be written to.
@@ -33,15 +34,6 @@ pub(crate) struct Job {
     pub(crate) command: LedgerCommand,
     /// `None` of a note that nobody waits for.
     pub(crate) reply: Option<oneshot::Sender<Result<LedgerOutcome, LedgerError>>>,
-}
-
-/// What became of an intent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Intended {
-    /// It is durable: the certificate may be signed.
-    Recorded,
-    /// The request has come to something before.
-    Existing(Existing),
 }
 
 /// The ledger, as those see it who write to it. Each answer means that it is durable.
@@ -127,7 +119,7 @@ impl Ledger {
 
     /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the
     /// request.
-    pub async fn published(&self, serial: String, at: Timestamp) {
+    pub async fn published(&self, serial: Serial, at: Timestamp) {
         self.tell(LedgerCommand::Published { serials: vec![serial], at }).await;
     }
 

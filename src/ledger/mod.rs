@@ -25,10 +25,10 @@ pub mod verify;
 pub mod view;
 mod writer;
 
-pub use command::{CertificateUse, Existing, OpenRow, OpenState};
+pub use command::{CertificateUse, OpenRow, OpenState};
 pub use error::LedgerError;
 pub use file::FileError;
-pub use handle::{Health, Intended, Ledger};
+pub use handle::{Health, Ledger};
 pub use location::Location;
 pub use open::RequestLock;
 pub use reader::Reader;

@@ -3,8 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tracing::warn;
+
 use super::command::{BatchError, LedgerCommand, OpenRow, OpenState};
 use super::connection::{Cells, Connection};
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
@@ -18,7 +21,7 @@ pub(crate) struct Open {
     /// The page that was asked for.
     pub(crate) page: Vec<OpenRow>,
     /// By serial number: the rows that are to be settled.
-    states: HashMap<String, OpenState>,
+    states: HashMap<Serial, OpenState>,
 }
 
 impl Open {
@@ -32,9 +35,9 @@ impl Open {
                 }
                 LedgerCommand::Settle(Record::Abandoned { serial, .. } | Record::Unpublished { serial, .. }) => {
                     let sql = "SELECT state FROM certificates WHERE serial = $1".to_owned();
-                    let rows = connection.rows(sql, vec![serial.as_str().into()]).await?;
+                    let rows = connection.rows(sql, vec![serial.to_string().into()]).await?;
                     let state = rows.first().and_then(|row| state(&row.text(0)));
-                    open.states.extend(state.map(|state| (serial.clone(), state)));
+                    open.states.extend(state.map(|state| (*serial, state)));
                 }
                 _ => {}
             }
@@ -73,7 +76,11 @@ fn is_before(row: &Cells, before: Timestamp) -> bool {
 
 fn read(row: &Cells) -> Option<OpenRow> {
     let state = state(&row.text(4))?;
-    Some(OpenRow { seq: row.count(0), uid: row.text(1), request: row.text(2), serial: row.text(3), state })
+    let serial = Serial::from_hex(&row.text(3));
+    if serial.is_none() {
+        warn!(row = row.count(0), "A row of the ledger has a serial number that cannot be read; check the ledger");
+    }
+    Some(OpenRow { seq: row.count(0), uid: row.text(1), request: row.text(2), serial: serial?, state })
 }
 
 fn state(name: &str) -> Option<OpenState> {

@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::SqlStr;
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::SqliteConnection;
 use tokio::time::timeout;
 
@@ -12,8 +14,14 @@ use super::connection::Connection;
 use super::error::classify;
 use super::{LedgerError, Location, lock};
 
-static SQLITE: Migrator = sqlx::migrate!("src/ledger/migrations/sqlite");
-static POSTGRES: Migrator = sqlx::migrate!("src/ledger/migrations/postgres");
+// Without sqlx's macros, which would build both stores' drivers a second time.
+static SQLITE: LazyLock<Migrator> = LazyLock::new(|| migrator(include_str!("migrations/sqlite/0001_ledger.sql")));
+static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| migrator(include_str!("migrations/postgres/0001_ledger.sql")));
+
+fn migrator(first: &'static str) -> Migrator {
+    let sql = SqlStr::from_static(first);
+    Migrator::with_migrations(vec![Migration::new(1, "ledger".into(), MigrationType::Simple, sql, false)])
+}
 
 /// `PRAGMA application_id` of our files: "ASgn".
 const APPLICATION_ID: i64 = 0x4153_676e;

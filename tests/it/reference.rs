@@ -6,8 +6,8 @@ use std::process::Command;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::hub::authorities::store::LineNames;
-use addon_signer::hub::lease::LEASE_NAME;
 use addon_signer::inventory::BASE;
+use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 use kube::CustomResourceExt;
 use serde_json::Value;
@@ -232,7 +232,7 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     table("## Labels and annotations", labels);
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
     let (client, serving) = (LineNames::client("<AddOnSigner>"), LineNames::serving());
-    let ledger = &find("src/hub/recording/heads.rs", "LEDGER_OBJECT: &str = \"")[0];
+    let ledger = &find("src/hub/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
     let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");
     let mut objects = vec![format!("lease/{LEASE_NAME}")];
     objects.extend([&client.secret, &serving.secret, ledger, agent].map(|name| format!("secret/{name}")));

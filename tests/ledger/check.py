@@ -10,8 +10,8 @@ FILE is a SQLite ledger, or a text file with one entry per line: an archive, or 
 prints of a ledger in PostgreSQL. Several files are one ledger, oldest first: archives, then what is left.
 
 Checked: the numbers of the entries, their one form, the hash of each in the next one, the hash stored beside each (SQLite),
-times and epochs, the index of certificates (SQLite), and with --head that the ledger still contains what a published head vouches
-for. Without a head a ledger that was rewritten or cut off as a whole looks good. Whose key signed the head is for you to know:
+times and epochs, the index of certificates (SQLite), and with --head that the ledger still contains what a published checkpoint vouches
+for. Without a checkpoint a ledger that was rewritten or cut off as a whole looks good. Whose key signed the checkpoint is for you to know:
 it is printed.
 
 Exit code: 0 the ledger is good; 1 it is not, and one line names the first bad row; 2 the files cannot be read or the
@@ -36,10 +36,10 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
 
 class Bad(Exception):
-    """A row that is not what it must be; `row` is None where the head itself is bad."""
+    """A row that is not what it must be; `row` is None where the checkpoint itself is bad."""
 
     def __init__(self, row, problem):
-        super().__init__(f"row {row}: {problem}" if row is not None else f"the head: {problem}")
+        super().__init__(f"row {row}: {problem}" if row is not None else f"the checkpoint: {problem}")
 
 
 class Unreadable(Exception):
@@ -94,19 +94,19 @@ def parse(row, text):
 class Chain:
     """What was checked so far."""
 
-    def __init__(self, head):
+    def __init__(self, checkpoint):
         self.seq, self.hash, self.time, self.epoch = 0, ZERO, 0, 0
         self.first = None
         self.ledger = None
-        self.head = head
-        self.head_keys = set()
+        self.checkpoint = checkpoint
+        self.checkpoint_keys = set()
         self.expected = {}  # intent's seq -> [state, seq of its `signed` entry]
         self.by_serial = {}  # serial number -> seq of the last intent that has it
 
     def begin_after(self, seq, digest):
         """The rows up to `seq` are in files that are not here."""
         self.seq, self.hash = seq, digest
-        if self.head and self.head["seq"] == seq:
+        if self.checkpoint and self.checkpoint["seq"] == seq:
             self.compare(seq, digest)
 
     def follow(self, seq, text, stored):
@@ -139,14 +139,14 @@ class Chain:
             raise Bad(row, f"its time {entry['time']!r} is no time, or is before that of the row before")
         if entry["epoch"] < self.epoch:
             raise Bad(row, f"its epoch {entry['epoch']} is before that of the row before")
-        if self.head and self.head["seq"] == row:
+        if self.checkpoint and self.checkpoint["seq"] == row:
             self.compare(row, digest)
         self.first = self.first or row
         self.seq, self.hash, self.time, self.epoch = row, digest, time, entry["epoch"]
 
     def compare(self, row, digest):
-        if self.head["hash"] != digest:
-            raise Bad(row, f"it is not the row that the head of {self.head['time']} vouches for: "
+        if self.checkpoint["hash"] != digest:
+            raise Bad(row, f"it is not the row that the checkpoint of {self.checkpoint['time']} vouches for: "
                            "it or rows before it were rewritten")
 
     def remember(self, row, entry):
@@ -155,7 +155,7 @@ class Chain:
         if kind == "opened":
             self.ledger = details.get("ledger")
         elif kind == "head-key":
-            self.head_keys.add(details.get("key"))
+            self.checkpoint_keys.add(details.get("key"))
         elif kind == "intent":
             self.expected[row] = ["intent", None]
             self.by_serial[serial] = row
@@ -166,18 +166,18 @@ class Chain:
                 expected[1] = row
 
     def end(self):
-        head = self.head
-        if not head:
+        checkpoint = self.checkpoint
+        if not checkpoint:
             return
-        if head["seq"] > self.seq:
+        if checkpoint["seq"] > self.seq:
             raise Bad(self.seq + 1, f"it is missing, and all after it: the ledger ends at row {self.seq}, "
-                                    f"and the head vouches for row {head['seq']}")
-        if self.ledger not in (None, head["ledger"]):
-            raise Bad(None, f"it is of ledger {head['ledger']}, and this one is {self.ledger}")
-        if self.first == 1 and head["key"] not in self.head_keys:
+                                    f"and the checkpoint vouches for row {checkpoint['seq']}")
+        if self.ledger not in (None, checkpoint["ledger"]):
+            raise Bad(None, f"it is of ledger {checkpoint['ledger']}, and this one is {self.ledger}")
+        if self.first == 1 and checkpoint["key"] not in self.checkpoint_keys:
             raise Bad(None, "it is signed with a key that the ledger does not name")
-        if self.first and head["seq"] < self.first - 1:
-            raise Unreadable(f"the head vouches for row {head['seq']}, which is in an archive: name that before the ledger")
+        if self.first and checkpoint["seq"] < self.first - 1:
+            raise Unreadable(f"the checkpoint vouches for row {checkpoint['seq']}, which is in an archive: name that before the ledger")
 
 
 # ---- the index of certificates
@@ -231,30 +231,30 @@ def first_row(database):
     return database.execute("SELECT COALESCE(MIN(seq), 0) FROM entries").fetchone()[0]
 
 
-# ---- heads
+# ---- checkpoints
 
 
-def read_head(path):
-    """A head whose signature is good."""
+def read_checkpoint(path):
+    """A checkpoint whose signature is good."""
     try:
         with open(path, encoding="utf-8") as file:
-            head = json.load(file)
+            checkpoint = json.load(file)
     except (OSError, ValueError) as error:
         raise Unreadable(f"{path}: {error}") from None
     names = {"ledger", "seq", "hash", "time", "key", "signature"}
-    if not isinstance(head, dict) or set(head) != names or not is_count(head["seq"]):
-        raise Bad(None, "it has not the members of a head")
+    if not isinstance(checkpoint, dict) or set(checkpoint) != names or not is_count(checkpoint["seq"]):
+        raise Bad(None, "it has not the members of a checkpoint")
     try:
-        key = base64.b64decode(head["key"], validate=True)
-        signature = base64.b64decode(head["signature"], validate=True)
+        key = base64.b64decode(checkpoint["key"], validate=True)
+        signature = base64.b64decode(checkpoint["signature"], validate=True)
     except (binascii.Error, TypeError, ValueError):
         raise Bad(None, "its key or its signature is not base64") from None
     if len(key) != 44 or not key.startswith(ED25519_SPKI):
         raise Bad(None, "its key is not an Ed25519 key")
-    message = f"addon-signer ledger head v1\n{head['ledger']}\n{head['seq']}\n{head['hash']}\n{head['time']}\n"
+    message = f"addon-signer ledger head v1\n{checkpoint['ledger']}\n{checkpoint['seq']}\n{checkpoint['hash']}\n{checkpoint['time']}\n"
     if not verify(key[len(ED25519_SPKI):], message.encode(), signature):
         raise Bad(None, "its signature is not good")
-    return head
+    return checkpoint
 
 
 # Ed25519 (RFC 8032 section 5.1). Points are (X, Y, Z, T) with x = X/Z, y = Y/Z, x*y = T/Z (section 5.1.4).
@@ -350,11 +350,11 @@ def check_database(path, chain):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", metavar="FILE", nargs="+", help="a SQLite ledger, or entries line by line")
-    parser.add_argument("--head", metavar="HEAD.json", help="a published head; its signature is checked")
+    parser.add_argument("--head", dest="checkpoint", metavar="HEAD.json", help="a published checkpoint; its signature is checked")
     options = parser.parse_args(arguments)
     try:
-        head = read_head(options.head) if options.head else None
-        chain = Chain(head)
+        checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
+        chain = Chain(checkpoint)
         for path in options.files:
             (check_database if is_sqlite(path) else check_lines)(path, chain)
         chain.end()
@@ -365,8 +365,8 @@ def main(arguments):
         print(f"check.py: {error}", file=sys.stderr)
         return 2
     print(f"good: rows {chain.first or 0} to {chain.seq}, the last has the hash {chain.hash}")
-    if head:
-        print(f"good: the head of {head['time']} vouches for the rows up to {head['seq']}; its key is {head['key']}")
+    if checkpoint:
+        print(f"good: the checkpoint of {checkpoint['time']} vouches for the rows up to {checkpoint['seq']}; its key is {checkpoint['key']}")
     return 0
 
 

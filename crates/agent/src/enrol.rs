@@ -13,10 +13,10 @@ use ring::rand::SystemRandom;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::credentials::Credentials;
 use super::order::{Answer, MAX_REQUESTS, Order};
-use super::plan::{Unusable, Usable, examine};
 use crate::api_error::{ApiError, Attempt};
+use addon_signer_core::credentials::Credentials;
+use addon_signer_core::credentials::plan::{Unusable, Usable, examine};
 use addon_signer_core::csr::build::BuildError;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;

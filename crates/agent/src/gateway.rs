@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::plan::Usable;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 

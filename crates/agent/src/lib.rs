@@ -1,7 +1,7 @@
 //! The managed-cluster side: keeps an addon's client certificate, its key and the gateway's anchors valid, and never
 //! breaks what is there.
 //!
-//! [`plan`](plan::plan) judges what is stored; pure. [`Agent`] performs: a new key and a request on the hub
+//! [`plan`] of the core judges what is stored. [`Agent`] performs: a new key and a request on the hub
 //! (`enrol`), a proof at the gateway (`gateway`), then one write (`store`). Until that write the old pair stays. What
 //! was issued and could not be proven or stored yet is held in memory and tried again without another request.
 //!
@@ -11,11 +11,9 @@
 
 pub mod api_error;
 pub mod cli;
-pub mod credentials;
 pub mod enrol;
 pub mod gateway;
 mod order;
-pub mod plan;
 mod retry;
 pub mod store;
 
@@ -28,14 +26,14 @@ use rustls_pki_types::CertificateDer;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use addon_signer_core::credentials::Credentials;
+use addon_signer_core::credentials::plan::{Plan, Unusable, Usable, Wanted, plan};
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
-use credentials::Credentials;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};
 use order::Order;
-use plan::{Plan, Unusable, Usable, Wanted};
 use retry::{Backoff, jittered};
 use store::{Store, StoreError};
 
@@ -325,7 +323,7 @@ impl Agent {
     }
 
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
-        match plan::plan(stored, &self.wanted, self.clock.now(), &SystemRandom::new()) {
+        match plan(stored, &self.wanted, self.clock.now(), &SystemRandom::new()) {
             Plan::Keep(usable) | Plan::Renew(usable) if self.is_revoked(&usable) => Plan::Enrol(Unusable::Revoked),
             plan => plan,
         }

@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::ObjectMeta;
 
-use super::plan::Wanted;
+use addon_signer_core::credentials::plan::Wanted;
 use addon_signer_core::csr::build::Wish;
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use addon_signer_core::backoff::doubled;
 use ring::rand::{SecureRandom, SystemRandom};
 
 /// Doubles from `first` to `cap`.
@@ -19,7 +20,7 @@ impl Backoff {
 
     /// The pause after one more failure.
     pub(crate) fn after_failure(&mut self) -> Duration {
-        let pause = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.cap);
+        let pause = doubled(self.first, self.failures, self.cap);
         self.failures = self.failures.saturating_add(1);
         jittered(pause)
     }

@@ -9,24 +9,33 @@
 //! | [`csr`] | PKCS#10 requests: read strictly, possession proven; [`csr::build`] writes one |
 //! | [`policy`] | the rules; makes a [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
 //! | [`ca`] | one authority, a bundle of anchors, the issuer, a line of authorities and its next step |
+//! | [`issuing`] | in which order a certificate is recorded, signed and published |
 //! | [`registry`] | which addon of which cluster is registered, and which of its certificates are revoked |
 //! | [`trust`] | what the hub tells the gateway: whom to trust for what, and where requests go |
 //! | [`gateway`] | whose identity a certificate is, which route a path takes, which headers cross |
-//! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed heads, the check of all three |
-//! | [`rate`], [`throttle`] | how many certificates one identity may get; how many like events are written one by one |
+//! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the check of all three |
+//! | [`rate`], [`throttle`], [`backoff`] | certificates per identity; like events that are written one by one; pauses after failures |
 //! | [`sighting`] | which certificate was last used when, from where |
+//! | [`lease`] | what to do about the Lease that decides which hub leads |
+//! | [`disputes`] | when to write registrations again that another program keeps changing |
+//! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, print nothing and are wiped; kinds of public keys |
 //! | [`names`] | labels, annotations and conditions that programs and people outside rely on |
 //! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
 
+pub mod backoff;
 pub mod ca;
+pub mod credentials;
 pub mod csr;
+pub mod disputes;
 pub mod encoding;
 pub mod gateway;
 pub mod identity;
+pub mod issuing;
 pub mod journal;
 pub mod keys;
+pub mod lease;
 pub mod names;
 pub mod policy;
 pub mod rate;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::ca::serial::Serial;
 use crate::identity::PeerIdentity;
 use crate::timestamp::Timestamp;
 
@@ -27,8 +28,8 @@ const UNUSED: i64 = i64::MIN;
 /// One certificate, when it was last used and from where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
-    /// The serial number as [`Serial`](crate::ca::serial::Serial) writes it.
-    pub serial: String,
+    /// The serial number.
+    pub serial: Serial,
     /// The id of the authority that signed it.
     pub issuer: String,
     /// Whose certificate it is.
@@ -43,12 +44,12 @@ pub struct Sighting {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CertificateName {
     issuer: String,
-    serial: String,
+    serial: Serial,
 }
 
 impl Sighting {
     fn name(&self) -> CertificateName {
-        CertificateName { issuer: self.issuer.clone(), serial: self.serial.clone() }
+        CertificateName { issuer: self.issuer.clone(), serial: self.serial }
     }
 }
 
@@ -185,7 +186,7 @@ mod tests {
         let addon = "telemetry".parse().unwrap();
         let identity = PeerIdentity { cluster: "c1".parse().unwrap(), agent: AgentName::of_addon(&addon), addon };
         Sighting {
-            serial: format!("{serial:032x}"),
+            serial: Serial::from_hex(&format!("{serial:040x}")).unwrap(),
             issuer: "4b0ce8b606615584".to_owned(),
             identity,
             at,
@@ -216,7 +217,7 @@ mod tests {
         drop((first, other));
         second.touch(after(8));
         let mut drained = seen.drain(after(10));
-        drained.sort_by(|a, b| a.serial.cmp(&b.serial));
+        drained.sort_by(|a, b| a.serial.to_string().cmp(&b.serial.to_string()));
         assert_eq!(drained, [sighting(1, 1, after(9)), sighting(2, 3, after(2))]);
         drop(second);
         let book = seen.lock();

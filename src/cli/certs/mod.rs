@@ -31,7 +31,7 @@ pub enum CertsCommand {
     Show(show::ShowArgs),
     /// Revoke all certificates that an addon on one cluster has; connections end within 2 seconds.
     Revoke(revoke::RevokeArgs),
-    /// Check that the ledger was not altered: the chain of its entries, the published head, and the index.
+    /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, and the index.
     Verify(verify::VerifyArgs),
     /// Move the oldest entries into a file, when all certificates in them have expired.
     Archive(archive::ArchiveArgs),

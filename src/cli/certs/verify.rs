@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::ProgressLine;
 use crate::ledger::Location;
-use crate::ledger::verify::{Check, HeadReport, VerifyReport, verify};
+use crate::ledger::verify::{Check, CheckpointReport, VerifyReport, verify};
 use crate::output::print;
-use addon_signer_core::journal::head::Head;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 
 /// What `certs verify` is told.
 #[derive(Debug, Clone, Args)]
@@ -17,19 +17,19 @@ pub struct VerifyArgs {
     /// The ledger's URL.
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
     ledger: Location,
-    /// A published head, `head.json` of the ConfigMap addon-signer-ledger: shows also whether the end was cut off, or
+    /// A published checkpoint, `head.json` of the ConfigMap addon-signer-ledger: shows also whether the end was cut off, or
     /// everything was made anew.
-    #[arg(long, value_name = "FILE")]
-    head: Option<PathBuf>,
+    #[arg(long = "head", value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
     /// A file that `certs archive` made; several oldest first.
     #[arg(long, value_name = "FILE")]
     archive: Vec<PathBuf>,
 }
 
 pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
-    let head = args.head.map(|file| read_head(&file)).transpose()?;
+    let checkpoint = args.checkpoint.map(|file| read_checkpoint(&file)).transpose()?;
     let line = ProgressLine::new();
-    let check = Check { location: args.ledger.clone(), head, archives: args.archive };
+    let check = Check { location: args.ledger.clone(), checkpoint, archives: args.archive };
     let checked = verify(check, |progress| line.show(progress.done, progress.total)).await;
     line.end();
     let report = checked.with_context(|| format!("{} is not good", args.ledger))?;
@@ -37,14 +37,14 @@ pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read_head(file: &std::path::Path) -> anyhow::Result<Head> {
-    let cannot = || format!("the head {} cannot be used", file.display());
+fn read_checkpoint(file: &std::path::Path) -> anyhow::Result<Checkpoint> {
+    let cannot = || format!("the checkpoint {} cannot be used", file.display());
     let text = std::fs::read_to_string(file).with_context(cannot)?;
-    Head::read(text.trim()).with_context(cannot)
+    Checkpoint::read(text.trim()).with_context(cannot)
 }
 
 fn as_text(report: &VerifyReport) -> String {
-    let VerifyReport { ledger, first, tip, certificates, unchecked, head } = report;
+    let VerifyReport { ledger, first, tip, certificates, unchecked, checkpoint } = report;
     let mut lines = vec![
         format!("good: the ledger {ledger}"),
         format!("rows {first} to {}, the last has the hash {}", tip.seq, tip.hash),
@@ -53,21 +53,21 @@ fn as_text(report: &VerifyReport) -> String {
     if *unchecked > 0 {
         lines.push(format!("rows 1 to {unchecked} are in archives and were not checked: give them with --archive"));
     }
-    lines.extend(head.as_ref().map(head_text));
+    lines.extend(checkpoint.as_ref().map(checkpoint_text));
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn head_text(report: &HeadReport) -> String {
-    let HeadReport { head, covers, key_is_recorded } = report;
+fn checkpoint_text(report: &CheckpointReport) -> String {
+    let CheckpointReport { checkpoint, covers, key_is_recorded } = report;
     if !covers {
         return format!(
-            "the head of {} is of row {}, which is in an archive: give it with --archive",
-            head.time, head.seq
+            "the checkpoint of {} is of row {}, which is in an archive: give it with --archive",
+            checkpoint.time, checkpoint.seq
         );
     }
     let key = match key_is_recorded {
-        true => format!("its key {} is the one that the ledger names", head.key),
-        false => format!("compare its key with the one that you keep: {}", head.key),
+        true => format!("its key {} is the one that the ledger names", checkpoint.key),
+        false => format!("compare its key with the one that you keep: {}", checkpoint.key),
     };
-    format!("the head of {} vouches for the rows up to {}; {key}", head.time, head.seq)
+    format!("the checkpoint of {} vouches for the rows up to {}; {key}", checkpoint.time, checkpoint.seq)
 }

@@ -1,4 +1,4 @@
-//! Takes the Lease, renews it, gives it back: the thin shell around [`super::step`].
+//! Takes the Lease, renews it, gives it back: the thin shell around [`step`].
 
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Announcer, LEASE_NAME, Leadership, Leading, LeaseAction, LeaseRecord, Ours, SeenLease, channel, step};
+use super::{Announcer, Leadership, Leading, channel};
 use crate::ledger::Location;
 use addon_signer_core::keys::private::KeyError;
+use addon_signer_core::lease::{LEASE_NAME, LeaseAction, LeaseRecord, Ours, SeenLease, step};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 

@@ -6,18 +6,15 @@
 //! of what was read.
 
 mod holder;
-mod step;
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use addon_signer_core::lease::Loss;
 pub use holder::{Holder, LeaseSettings, identity};
-pub use step::{LeaseAction, LeaseRecord, Ours, SeenLease, step};
 
-/// The name of the Lease.
-pub const LEASE_NAME: &str = "addon-signer";
 /// How long a Lease counts that is not renewed (client-go's default). Others wait that long after a leader that did not
 /// end cleanly.
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(15);
@@ -41,23 +38,6 @@ pub enum Leadership {
     Lost(Loss),
     /// It gave the Lease back, because it ends.
     Released,
-}
-
-/// How a leader lost the Lease.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Loss {
-    /// Somebody else holds it.
-    #[error("{0} holds the Lease {LEASE_NAME} now")]
-    Taken(String),
-    /// Holder or transitions are not what the leader wrote.
-    #[error("the Lease {LEASE_NAME} was changed by somebody who does not hold it")]
-    Changed,
-    /// It is gone, and who may have held it meanwhile is not known.
-    #[error("the Lease {LEASE_NAME} was deleted")]
-    Deleted,
-    /// The task that renews it ended.
-    #[error("nobody renews the Lease {LEASE_NAME} any more")]
-    Abandoned,
 }
 
 #[derive(Debug, Clone)]

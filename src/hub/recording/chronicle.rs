@@ -64,8 +64,8 @@ impl LineRecord {
     /// # Errors
     /// [`LedgerError`].
     pub(crate) async fn distributed(&self, line: &Line, config_map: &str) -> Result<(), LedgerError> {
-        let ids: Vec<_> = line.members().iter().map(|member| member.authority.id()).collect();
-        let (authorities, config_map) = (ids.join(" "), config_map.to_owned());
+        let authorities = line.members().iter().map(|member| member.authority.id().to_owned()).collect();
+        let config_map = config_map.to_owned();
         self.ledger.change(Record::Anchors { line: self.line.clone(), authorities, config_map }, "").await
     }
 

@@ -12,7 +12,7 @@ use crate::api::manager::last_manager;
 use crate::ledger::{CertificateUse as Use, Ledger, LedgerError};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
-use addon_signer_core::registry::{Registry, Revocation, SharedRegistry, Standing, StandingChange};
+use addon_signer_core::registry::{Change, Registry, Revocation, SharedRegistry, Standing, StandingChange};
 use addon_signer_core::sighting::Seen;
 use addon_signer_platform::clock::Clock;
 
@@ -52,13 +52,12 @@ impl Notes {
     /// suspends it.
     pub(crate) fn standing(&self, change: &StandingChange, annotator: &str) {
         let StandingChange { cluster, addon, change, cause: _ } = change;
-        if let Standing::Revoked(_) | Standing::Unrevoked(_) = change {
-            return self.note_revocation((cluster, addon), change.revocation());
-        }
+        let Change::Standing(change) = *change else {
+            return self.note_revocation(cluster, addon, change.revocation());
+        };
         if lock(&self.0.addons).contains(addon) {
             let actor = if matches!(change, Standing::Suspended | Standing::Resumed) { annotator } else { "" };
-            let (cluster, addon, change) = (cluster.to_string(), addon.to_string(), change.word().to_owned());
-            self.note(Record::Standing { cluster, addon, change }, actor);
+            self.note(Record::Standing { cluster: cluster.clone(), addon: addon.clone(), change }, actor);
         }
     }
 
@@ -67,15 +66,14 @@ impl Notes {
     pub(crate) fn revocation(&self, registry: &SharedRegistry, cluster: &ClusterName, addon: &AddOnName) {
         registry.read(|registry| {
             if let Some(known) = registry.revocation(cluster, addon) {
-                self.note_revocation((cluster, addon), known);
+                self.note_revocation(cluster, addon, known);
             }
         });
     }
 
-    fn note_revocation(&self, (cluster, addon): (&ClusterName, &AddOnName), now: Option<&Revocation>) {
-        let after = now.map(|revocation| revocation.before.to_string()).unwrap_or_default();
-        let (cluster, addon, before) = (cluster.to_string(), addon.to_string(), String::new());
-        let record = Record::Revocation { cluster, addon, before, after };
+    fn note_revocation(&self, cluster: &ClusterName, addon: &AddOnName, now: Option<&Revocation>) {
+        let after = now.map(|revocation| revocation.before);
+        let record = Record::Revocation { cluster: cluster.clone(), addon: addon.clone(), before: None, after };
         self.note(record, now.map_or("", |revocation| &revocation.by));
     }
 
@@ -145,12 +143,11 @@ impl Notes {
         }
         for (name, word) in known(ledger, "standing").await? {
             let Some((of, which)) = pair(&name) else { continue };
-            let had = word == Standing::Registered.word() || word == Standing::Resumed.word();
+            let had = [Standing::Registered, Standing::Resumed].iter().any(|standing| standing.name() == word);
             let now = registry.read(|registry| registry.check(&of, &which));
             let before = if had { Ok(()) } else { now };
             if let Some(change) = Standing::between(before, now) {
-                let (cluster, addon, change) = (of.to_string(), which.to_string(), change.word().to_owned());
-                self.note(Record::Standing { cluster, addon, change }, "");
+                self.note(Record::Standing { cluster: of, addon: which, change }, "");
             }
         }
         let recorded = known(ledger, "revocation").await?;

@@ -3,10 +3,9 @@
 //! everything else in that status alone.
 //!
 //! It is written where nobody else writes it. An addon with AddOnTemplates is the addon-manager's ([`templates`]);
-//! where another program turns out to write the list, ours is put back a few times and then left ([`disputes`]).
+//! where another program turns out to write the list, ours is put back a few times and then left ([`addon_signer_core::disputes`]).
 
 mod discovery;
-pub mod disputes;
 mod later;
 pub mod registry;
 pub mod report;

@@ -26,7 +26,7 @@ use crate::hub::registrations::work::SeenAddOn;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
-    AddOn, AddOnFacts, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
+    AddOn, AddOnFacts, Change, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
 };
 
 /// The registry, and where changes of standing are told.
@@ -51,7 +51,7 @@ impl Recorded {
         for change in self.registry.write(change) {
             self.audit.standing(&change);
             self.notes.standing(&change, annotator);
-            if change.change == Standing::Registered {
+            if change.change == Change::Standing(Standing::Registered) {
                 // It may have come back without what was revoked before it went.
                 self.notes.revocation(&self.registry, &change.cluster, &change.addon);
             }

@@ -42,8 +42,8 @@ enum RowVerdict {
     Published,
     /// It comes to nothing, for this reason.
     End(&'static str),
-    /// The request has a certificate that is not the row's: its serial number.
-    Other(String),
+    /// The request has a certificate that is not the row's: its serial number, if it can be read.
+    Other(Option<Serial>),
     /// The request has the certificate, and the ledger does not: it was altered, or restored from a backup.
     Unrecorded,
 }
@@ -98,19 +98,20 @@ impl Sweep {
         }
         match judge(row, request.as_ref()) {
             RowVerdict::Leave => {}
-            RowVerdict::Published => self.ledger.published(row.serial.clone(), self.clock.now()).await,
+            RowVerdict::Published => self.ledger.published(row.serial, self.clock.now()).await,
             RowVerdict::End(reason) => {
-                info!(csr = row.request, uid = row.uid, serial = row.serial, reason, "Closed a row of the ledger");
+                info!(csr = row.request, uid = row.uid, serial = %row.serial, reason, "Closed a row of the ledger");
                 self.ledger.settle(end(row, reason)).await?;
             }
             RowVerdict::Other(found) => {
-                let (csr, uid, recorded) = (&row.request, &row.uid, &row.serial);
-                error!(csr, uid, recorded, found, "A request has a certificate that is not the recorded one");
+                let (csr, uid, recorded) = (&row.request, &row.uid, row.serial);
+                let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
+                error!(csr, uid, %recorded, found, "A request has a certificate that is not the recorded one");
                 self.ledger.settle(end(row, "The request has another certificate.")).await?;
             }
             RowVerdict::Unrecorded => {
-                let (csr, uid, serial) = (&row.request, &row.uid, &row.serial);
-                error!(csr, uid, serial, "A request has a certificate that the ledger does not have; was it restored?");
+                let (csr, uid, serial) = (&row.request, &row.uid, row.serial);
+                error!(csr, uid, %serial, "A request has a certificate that the ledger does not have; was it restored?");
             }
         }
         Ok(())
@@ -121,9 +122,9 @@ fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> RowVerdi
     let request = request.filter(|request| request.metadata.uid.as_deref() == Some(row.uid.as_str()));
     let Some(request) = request else { return RowVerdict::End("The request was deleted.") };
     if is_issued(request) {
-        let found = serial(request).unwrap_or_else(|| "unreadable".to_owned());
+        let found = serial(request);
         return match row.state {
-            _ if found != row.serial => RowVerdict::Other(found),
+            _ if found != Some(row.serial) => RowVerdict::Other(found),
             OpenState::Signed => RowVerdict::Published,
             OpenState::Intent => RowVerdict::Unrecorded,
         };
@@ -135,13 +136,13 @@ fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> RowVerdi
 }
 
 /// The serial number of the certificate that the request has, as rows have it.
-fn serial(request: &CertificateSigningRequest) -> Option<String> {
+fn serial(request: &CertificateSigningRequest) -> Option<Serial> {
     let pem = request.status.as_ref()?.certificate.as_ref()?;
-    Serial::of(pem::certificates(&pem.0)?.first()?).map(|serial| serial.to_string())
+    Serial::of(pem::certificates(&pem.0)?.first()?)
 }
 
 fn end(row: &OpenRow, reason: &str) -> Record {
-    let (uid, serial, reason) = (row.uid.clone(), row.serial.clone(), reason.to_owned());
+    let (uid, serial, reason) = (row.uid.clone(), row.serial, reason.to_owned());
     match row.state {
         OpenState::Intent => Record::Abandoned { uid, serial, reason },
         OpenState::Signed => Record::Unpublished { uid, serial, reason },

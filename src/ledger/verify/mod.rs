@@ -1,4 +1,4 @@
-//! Checks a whole ledger without any hub: the chain, the published head, the archives, and the index of certificates.
+//! Checks a whole ledger without any hub: the chain, the published checkpoint, the archives, and the index of certificates.
 //!
 //! One transaction sees one moment of the ledger, while its hub may go on writing. Entries and rows of the index stream
 //! by in the order of their numbers; the first that is wrong is named.
@@ -12,8 +12,8 @@ use super::error::classify;
 use super::file::{self, FileError};
 use super::{LedgerError, Location};
 use addon_signer_core::journal::chain::{Chain, Fault};
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
-use addon_signer_core::journal::head::Head;
 use index::Index;
 use rows::{Pages, RowPage, Snapshot};
 
@@ -22,8 +22,8 @@ use rows::{Pages, RowPage, Snapshot};
 pub struct Check {
     /// The ledger.
     pub location: Location,
-    /// The head that it must contain; its signature was checked when it was read.
-    pub head: Option<Head>,
+    /// The checkpoint that it must contain; its signature was checked when it was read.
+    pub checkpoint: Option<Checkpoint>,
     /// Files with the rows that were moved out of it, oldest first.
     pub archives: Vec<PathBuf>,
 }
@@ -50,18 +50,18 @@ pub struct VerifyReport {
     pub certificates: u64,
     /// Rows up to this one are in files and were not checked; 0 for none.
     pub unchecked: u64,
-    /// The head, as far as it was looked at.
-    pub head: Option<HeadReport>,
+    /// The checkpoint, as far as it was looked at.
+    pub checkpoint: Option<CheckpointReport>,
 }
 
-/// What a head proves.
+/// What a checkpoint proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeadReport {
-    /// The head.
-    pub head: Head,
+pub struct CheckpointReport {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
     /// Whether the rows that it vouches for were checked: they may be in an archive that was not given.
     pub covers: bool,
-    /// Whether the ledger itself says that heads are signed with this key; otherwise somebody has to compare it.
+    /// Whether the ledger itself says that checkpoints are signed with this key; otherwise somebody has to compare it.
     pub key_is_recorded: bool,
 }
 
@@ -82,9 +82,9 @@ pub enum VerifyError {
     /// The files are good, and not those of this ledger.
     #[error("{0}")]
     Archives(String),
-    /// The head is of something else.
-    #[error("the head proves nothing about this ledger: {0}")]
-    Head(String),
+    /// The checkpoint is of something else.
+    #[error("the checkpoint proves nothing about this ledger: {0}")]
+    Checkpoint(String),
     /// The store.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -100,7 +100,7 @@ pub enum VerifyError {
 #[derive(Debug, Default)]
 struct RecordedKeys {
     ledger: Option<String>,
-    /// Keys of heads, and from which entry on.
+    /// Keys of checkpoints, and from which entry on.
     keys: Vec<(u64, String)>,
 }
 
@@ -129,10 +129,10 @@ pub async fn verify(check: Check, progress: impl Fn(VerifyProgress)) -> Result<V
 }
 
 async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
-    let Check { location, head, archives } = check;
+    let Check { location, checkpoint, archives } = check;
     let snapshot = Snapshot::take(&location).await?;
     let mut notes = RecordedKeys::default();
-    let (chain, first) = begin(&snapshot, head.as_ref(), &archives, &mut notes)?;
+    let (chain, first) = begin(&snapshot, checkpoint.as_ref(), &archives, &mut notes)?;
     let (from, last, recorded) = (chain.tip().seq + 1, snapshot.last, snapshot.ledger.clone());
     let mut walk = Walk { chain, notes, index: Index::new(last) };
     let mut pages = snapshot.read(from);
@@ -151,8 +151,9 @@ async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyRe
     let Walk { notes, index, .. } = walk;
     let ledger = notes.ledger.clone().unwrap_or(recorded);
     let unchecked = first - 1;
-    let head = head.map(|head| judge_head(head, &ledger, &notes, unchecked)).transpose()?;
-    Ok(VerifyReport { ledger, first, tip, certificates: index.certificates, unchecked, head })
+    let checkpoint =
+        checkpoint.map(|checkpoint| judge_checkpoint(checkpoint, &ledger, &notes, unchecked)).transpose()?;
+    Ok(VerifyReport { ledger, first, tip, certificates: index.certificates, unchecked, checkpoint })
 }
 
 /// What is followed through the ledger.
@@ -190,14 +191,14 @@ impl Walk {
 /// The chain before the first row of the ledger, and the first row that is checked at all.
 fn begin(
     snapshot: &Snapshot,
-    head: Option<&Head>,
+    checkpoint: Option<&Checkpoint>,
     archives: &[PathBuf],
     notes: &mut RecordedKeys,
 ) -> Result<(Chain, u64), VerifyError> {
     let through = snapshot.through();
     let start = |row: u64| {
         let tip = snapshot.tip_before(row)?;
-        Some(Chain::after(tip, head.filter(|head| head.seq > tip.seq).cloned()))
+        Some(Chain::after(tip, checkpoint.filter(|checkpoint| checkpoint.seq > tip.seq).cloned()))
     };
     let mut chain: Option<Chain> = None;
     let mut first = through + 1;
@@ -236,16 +237,26 @@ fn begin(
     }
 }
 
-fn judge_head(head: Head, ledger: &str, notes: &RecordedKeys, unchecked: u64) -> Result<HeadReport, VerifyError> {
-    if head.ledger != ledger {
-        return Err(VerifyError::Head(format!("it is of the ledger {}, and this is {ledger}", head.ledger)));
+fn judge_checkpoint(
+    checkpoint: Checkpoint,
+    ledger: &str,
+    notes: &RecordedKeys,
+    unchecked: u64,
+) -> Result<CheckpointReport, VerifyError> {
+    if checkpoint.ledger != ledger {
+        return Err(VerifyError::Checkpoint(format!(
+            "it is of the ledger {}, and this is {ledger}",
+            checkpoint.ledger
+        )));
     }
-    let known = notes.keys.iter().rev().find(|(seq, _)| *seq <= head.seq);
+    let known = notes.keys.iter().rev().find(|(seq, _)| *seq <= checkpoint.seq);
     match known {
-        Some((seq, key)) if *key != head.key => Err(VerifyError::Head(format!(
-            "it is signed with the key {}, and since row {seq} heads are signed with {key}",
-            head.key
+        Some((seq, key)) if *key != checkpoint.key => Err(VerifyError::Checkpoint(format!(
+            "it is signed with the key {}, and since row {seq} checkpoints are signed with {key}",
+            checkpoint.key
         ))),
-        known => Ok(HeadReport { covers: head.seq > unchecked, key_is_recorded: known.is_some(), head }),
+        known => {
+            Ok(CheckpointReport { covers: checkpoint.seq > unchecked, key_is_recorded: known.is_some(), checkpoint })
+        }
     }
 }

@@ -29,11 +29,11 @@ async fn each_connection_and_each_refusal_is_one_line() {
     let expected = json!({
         "time": log.json()[0]["time"], "event": "admitted", "remote": log.json()[0]["remote"],
         "cluster": "c1", "addon": "telemetry", "agent": "telemetry", "signer": "telemetry",
-        "issuer": world.telemetry.authority().id(), "serial": agent.serial,
+        "issuer": world.telemetry.authority().id(), "serial": agent.serial.to_string(),
     });
     assert_eq!(log.json()[0], expected);
     let names = ["event", "cluster", "serial", "method", "path", "cause"];
-    let serial = agent.serial.as_str();
+    let serial = agent.serial.to_string();
     let expected = [
         json!(["refused-request", "c1", serial, "GET", "/nothing", "NotFound"]),
         json!(["refused-request", "c1", serial, "GET", "/addons/search/x", "AnotherAddOn"]),
@@ -56,7 +56,7 @@ async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
     tokio::time::timeout(SOON, connection.driver).await.unwrap().unwrap().unwrap();
     let expected = [
         json!(["refused-connection", "", "", "AddOnNotOfSigner"]), // what it claims is not told as if it were so
-        json!(["refused-connection", "c2", nowhere.serial, "ClusterUnknown"]),
+        json!(["refused-connection", "c2", nowhere.serial.to_string(), "ClusterUnknown"]),
         json!(["admitted", "c1", log.json()[2]["serial"], null]),
         json!(["ended-connection", "c1", log.json()[2]["serial"], "AddOnNotInstalled"]),
     ];

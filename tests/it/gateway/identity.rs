@@ -33,7 +33,7 @@ async fn whoami_says_who_the_certificate_is() {
         ],
         "signer": "telemetry",
         "issuer": world.telemetry.authority().id(),
-        "serial": agent.serial,
+        "serial": agent.serial.to_string(),
         "notAfter": agent.not_after.to_string(),
     });
     assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap(), expected);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -39,10 +40,11 @@ async fn submitted(hub: &TestHub, admin: &Client, name: &str) -> Submitted {
 }
 
 /// What a ledger may hold of that request.
-fn mk_row(n: u64, of: &Submitted, serial: &str, certificate: Vec<u8>) -> (Intent, Option<Record>) {
+fn mk_row(n: u64, of: &Submitted, serial: Serial, certificate: Vec<u8>) -> (Intent, Option<Record>) {
     let Submitted { uid, requested } = of;
-    let (uid, serial, request) = (uid.clone(), serial.to_owned(), format!("request-{n}"));
-    let intent = Intent { uid: uid.clone(), requested: *requested, serial: serial.clone(), request, ..mk_intent(n) };
+    let uid = uid.clone();
+    let intent =
+        Intent { uid: uid.clone(), requested: *requested, serial, request: format!("request-{n}"), ..mk_intent(n) };
     (intent, Some(Record::Signed { uid, serial, certificate }))
 }
 
@@ -50,9 +52,9 @@ fn wrong_rows(uids: &[Submitted]) -> Vec<(Intent, Option<Record>)> {
     let (key, subject) = (mk_leaf("telemetry"), mk_leaf("other"));
     let Record::Signed { serial, certificate, .. } = mk_signed(3) else { panic!() };
     vec![
-        mk_row(1, &uids[0], &key.serial, key.certificate.to_vec()),
-        mk_row(2, &uids[1], &subject.serial, subject.certificate.to_vec()),
-        mk_row(3, &uids[2], &serial, certificate),
+        mk_row(1, &uids[0], key.serial, key.certificate.to_vec()),
+        mk_row(2, &uids[1], subject.serial, subject.certificate.to_vec()),
+        mk_row(3, &uids[2], serial, certificate),
     ]
 }
 
@@ -124,7 +126,7 @@ async fn request_that_was_held_is_signed_when_the_ledger_is_right_again() {
         first.stop().await;
         let uid = submitted(&hub, &admin, "request-1").await;
         let leaf = mk_leaf("telemetry");
-        left(store, [mk_row(1, &uid, &leaf.serial, leaf.certificate.to_vec())]).await;
+        left(store, [mk_row(1, &uid, leaf.serial, leaf.certificate.to_vec())]).await;
         let running = RunningHub::start_with(&hub, on(store)).await;
         said(&admin, "request-1").await;
         running.stop().await;

@@ -4,8 +4,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use addon_signer::hub::HubError;
-use addon_signer::hub::lease::{LEASE_NAME, Leadership, Loss};
+use addon_signer::hub::lease::Leadership;
 use addon_signer::ledger::Location;
+use addon_signer_core::lease::{LEASE_NAME, Loss};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Secret;

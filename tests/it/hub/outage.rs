@@ -65,7 +65,7 @@ async fn outage_is_two_lines(mut store: Store) {
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
-    wait_until(PATIENCE, "the head, after which all is quiet", async || {
+    wait_until(PATIENCE, "the checkpoint, after which all is quiet", async || {
         maps.get_opt("addon-signer-ledger").await.ok()?
     })
     .await;

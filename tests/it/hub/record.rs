@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer_core::journal::chain::Chain;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
-use addon_signer_core::journal::head::Head;
 use addon_signer_core::rate::Rate;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
@@ -100,7 +100,10 @@ impl Recorded {
 
     async fn map(&self) -> ConfigMap {
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
-        wait_until(PATIENCE, "the head to be published", async || maps.get_opt("addon-signer-ledger").await.ok()?).await
+        wait_until(PATIENCE, "the checkpoint to be published", async || {
+            maps.get_opt("addon-signer-ledger").await.ok()?
+        })
+        .await
     }
 }
 
@@ -172,24 +175,24 @@ async fn configurations_and_standings_are_in_the_chain() {
 }
 
 #[tokio::test]
-async fn the_head_is_published_and_one_that_is_not_borne_out_is_kept() {
+async fn the_checkpoint_is_published_and_one_that_is_not_borne_out_is_kept() {
     let mut recorded = Recorded::start().await;
     recorded.issue().await;
     let text = recorded.map().await.data.unwrap().remove("head.json").unwrap();
-    let head = Head::read(&text).unwrap();
-    recorded.wait("head-key", &[("key", &head.key)]).await;
+    let checkpoint = Checkpoint::read(&text).unwrap();
+    recorded.wait("head-key", &[("key", &checkpoint.key)]).await;
     let entries = recorded.entries().await;
-    assert_eq!(entries[0].detail("ledger"), head.ledger);
-    let vouched = entries.iter().find(|entry| entry.seq == head.seq).unwrap();
-    assert_eq!(addon_signer_core::journal::entry::Hash::of(&vouched.text()).to_string(), head.hash);
+    assert_eq!(entries[0].detail("ledger"), checkpoint.ledger);
+    let vouched = entries.iter().find(|entry| entry.seq == checkpoint.seq).unwrap();
+    assert_eq!(addon_signer_core::journal::entry::Hash::of(&vouched.text()).to_string(), checkpoint.hash);
     // A ledger that was replaced by an empty one.
     recorded.start_on("other.db").await;
-    let kept = wait_until(PATIENCE, "the contradicted head to be kept", async || {
+    let kept = wait_until(PATIENCE, "the contradicted checkpoint to be kept", async || {
         recorded.map().await.data?.remove("contradicted-head.json")
     })
     .await;
-    assert_eq!(Head::read(&kept).unwrap().ledger, head.ledger);
-    assert_ne!(Head::read(&recorded.map().await.data.unwrap()["head.json"]).unwrap().ledger, head.ledger);
+    assert_eq!(Checkpoint::read(&kept).unwrap().ledger, checkpoint.ledger);
+    assert_ne!(Checkpoint::read(&recorded.map().await.data.unwrap()["head.json"]).unwrap().ledger, checkpoint.ledger);
 }
 
 #[tokio::test]

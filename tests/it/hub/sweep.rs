@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::crash::books::{Row, rows};
 use super::{mk_csr, mk_ready};
-use crate::ledger::{mk_intent, mk_signed, open};
+use crate::ledger::{mk_intent, mk_serial, mk_signed, open};
 use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr};
 use crate::support::store::{TestStore, on_every_store};
 use crate::support::{TestHub, wait_until};
@@ -139,7 +139,7 @@ async fn row_of_a_request_with_another_certificate_is_closed() {
         let uid = submit(&hub, "other").await;
         let before = issued(&admin, "other").await;
         first.stop().await;
-        let signed = Record::Signed { uid: uid.clone(), serial: format!("{:040x}", 1), certificate: vec![1] };
+        let signed = Record::Signed { uid: uid.clone(), serial: mk_serial(1), certificate: vec![1] };
         let intent = Intent { uid: uid.clone(), request: "other".to_owned(), ..mk_intent(1) };
         left(store, [(intent, Some(signed))]).await;
         let _running = RunningHub::start_with(&hub, on(store)).await;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use addon_signer::ledger::archive::{Archive, ArchiveError, Archived, archive};
 use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
-use addon_signer::ledger::{Existing, Intended, LedgerWriter, Location};
-use addon_signer_core::journal::record::Record;
+use addon_signer::ledger::{LedgerWriter, Location};
+use addon_signer_core::journal::record::{Existing, Intended, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ use tokio::process::Command;
 
 use super::checker;
 use super::rows;
-use super::{Open, fill, mk_intent, mk_signed, options, sqlite};
+use super::{Open, fill, mk_intent, mk_serial, mk_signed, options, sqlite};
 use crate::support::hub::PATIENCE;
 use crate::support::store::{TestStore, on_every_store};
 use crate::support::wait_until;
@@ -47,7 +47,7 @@ fn clock() -> Clock {
 
 async fn publish(hub: &Open, numbers: std::ops::Range<u64>) {
     for n in numbers {
-        hub.ledger.published(format!("{n:040x}"), OVER).await;
+        hub.ledger.published(mk_serial(n), OVER).await;
     }
     // Notes are written before what is asked for after them.
     hub.ledger.append(Record::Leader, "").await.unwrap();
@@ -80,7 +80,7 @@ async fn move_out(location: &Location, file: &Path) -> Result<Archived, ArchiveE
 
 async fn check(location: &Location, archives: &[&Path]) -> Result<VerifyReport, VerifyError> {
     let archives = archives.iter().map(|path| PathBuf::from(*path)).collect();
-    verify(Check { location: location.clone(), head: None, archives }, |_| ()).await
+    verify(Check { location: location.clone(), checkpoint: None, archives }, |_| ()).await
 }
 
 #[tokio::test]

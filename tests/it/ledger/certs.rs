@@ -5,49 +5,49 @@ use std::path::Path;
 use std::time::Duration;
 
 use addon_signer::ledger::{CertificateUse, Health, Location};
-use addon_signer_core::journal::head::Head;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
-use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
 use super::rows;
-use super::{fill, mk_intent, open, options};
+use super::{fill, mk_identity, mk_intent, mk_serial, open, options};
 use crate::cli::run;
 use crate::support::store::{TestStore, on_every_store};
 
 /// Certificates of the ledger that `prepare` makes.
 const ALL: usize = 121;
 
-/// 120 certificates of bytes that are none, a real one, and the published head.
-async fn prepare(location: &Location, head: &Path) {
+/// 120 certificates of bytes that are none, a real one, and the published checkpoint.
+async fn prepare(location: &Location, checkpoint: &Path) {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
     let (options, epoch) = options(location, "hub-a", 3);
     options.clock.set_back(Duration::from_secs(3600)); // everything is old enough to be archived
     let hub = open((options, epoch)).await;
-    hub.ledger.append(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await.unwrap();
+    hub.ledger.append(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     fill(&hub, 0..120).await;
     let mut intent = mk_intent(120);
     intent.not_after = Timestamp::from_unix(4_102_444_800);
-    (intent.cluster, intent.agent) = ("a-cluster-with-a-name-of-its-own".to_owned(), "other".to_owned());
+    intent.identity = Some(mk_identity("a-cluster-with-a-name-of-its-own", "telemetry", "other"));
     hub.ledger.intend(intent).await.unwrap();
     let leaf = CertificateDer::from_pem_slice(include_bytes!("../../../certs/profiles/client-leaf.pem")).unwrap();
-    let (uid, serial) = ("uid-120".to_owned(), format!("{:040x}", 120));
-    hub.ledger.append(Record::Signed { uid, serial: serial.clone(), certificate: leaf.to_vec() }, "").await.unwrap();
+    let uid = "uid-120".to_owned();
+    let serial = mk_serial(120);
+    hub.ledger.append(Record::Signed { uid, serial, certificate: leaf.to_vec() }, "").await.unwrap();
     let at = Timestamp::from_unix(1_795_040_000);
-    hub.ledger.published(serial.clone(), at).await;
+    hub.ledger.published(serial, at).await;
     hub.ledger.seen(vec![CertificateUse { serial, at, from: "192.0.2.1".to_owned() }]).await;
     let (ledger, tip) = match &*hub.ledger.health().borrow() {
         Health::Up { ledger, tip } => (ledger.clone(), *tip),
         other => panic!("{other:?}"),
     };
-    fs::write(head, Head::sign(&ledger, tip, at, &key, &rng).unwrap().json()).unwrap();
+    fs::write(checkpoint, Checkpoint::sign(&ledger, tip, at, &key, &rng).unwrap().json()).unwrap();
     hub.close().await;
 }
 
@@ -122,10 +122,10 @@ async fn the_check_says_what_is_good_and_names_the_first_bad_row() {
 
 async fn checks(store: &TestStore) {
     let home = tempfile::tempdir().unwrap();
-    let head = home.path().join("head.json");
-    prepare(&store.url().parse().unwrap(), &head).await;
-    let (url, head) = (store.url(), head.display().to_string());
-    let good = run(home.path(), &["certs", "verify", "--ledger", &url, "--head", &head]).await;
+    let checkpoint = home.path().join("head.json");
+    prepare(&store.url().parse().unwrap(), &checkpoint).await;
+    let (url, checkpoint) = (store.url(), checkpoint.display().to_string());
+    let good = run(home.path(), &["certs", "verify", "--ledger", &url, "--head", &checkpoint]).await;
     assert_eq!((good.code, good.stderr.as_str()), (0, ""), "{}", good.stderr);
     for fact in ["good: the ledger ", "rows 1 to 245, the last has the hash ", "121 certificates in its index"] {
         assert!(good.stdout.contains(fact), "{fact}: {}", good.stdout);
@@ -142,7 +142,8 @@ async fn checks(store: &TestStore) {
     assert!(again.stderr.contains("name another file"), "{}", again.stderr);
     let rest = run(home.path(), &["certs", "verify", "--ledger", &url]).await;
     assert!(rest.stdout.contains("rows 1 to 3 are in archives and were not checked"), "{}", rest.stdout);
-    let whole = run(home.path(), &["certs", "verify", "--ledger", &url, "--head", &head, "--archive", &file]).await;
+    let whole =
+        run(home.path(), &["certs", "verify", "--ledger", &url, "--head", &checkpoint, "--archive", &file]).await;
     assert!(whole.stdout.contains("rows 1 to 245"), "{}{}", whole.stdout, whole.stderr);
 
     rows::run(store, "UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-120'").await;

@@ -5,12 +5,12 @@ use std::path::Path;
 use tokio::process::Command;
 
 /// What it says of these files, and whether that is "good".
-pub(crate) async fn check(files: &[&Path], head: Option<&Path>) -> (bool, String) {
+pub(crate) async fn check(files: &[&Path], checkpoint: Option<&Path>) -> (bool, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ledger/check.py");
     let mut command = Command::new("python3");
     command.arg("-B").arg(script).args(files);
-    if let Some(head) = head {
-        command.arg("--head").arg(head);
+    if let Some(checkpoint) = checkpoint {
+        command.arg("--head").arg(checkpoint);
     }
     let output = command.output().await.expect("these tests need python3");
     let said = String::from_utf8(output.stdout).unwrap();

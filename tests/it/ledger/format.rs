@@ -20,7 +20,7 @@ fn worked_example() -> Vec<String> {
 #[tokio::test]
 async fn worked_example_is_what_both_programs_compute() {
     let blocks = worked_example();
-    let [first, first_hash, second, second_hash, head, console] = blocks.as_slice() else {
+    let [first, first_hash, second, second_hash, checkpoint, console] = blocks.as_slice() else {
         panic!("the example has {} blocks", blocks.len())
     };
     for (text, hash) in [(first, first_hash), (second, second_hash)] {
@@ -30,10 +30,10 @@ async fn worked_example_is_what_both_programs_compute() {
     }
 
     let dir = TempDir::new().unwrap();
-    let (entries_file, head_file) = (dir.path().join("entries.txt"), dir.path().join("head.json"));
+    let (entries_file, checkpoint_file) = (dir.path().join("entries.txt"), dir.path().join("head.json"));
     fs::write(&entries_file, format!("{first}\n{second}\n")).unwrap();
-    fs::write(&head_file, head).unwrap();
-    let (good, said) = check(&[&entries_file], Some(&head_file)).await;
+    fs::write(&checkpoint_file, checkpoint).unwrap();
+    let (good, said) = check(&[&entries_file], Some(&checkpoint_file)).await;
     assert!(good, "{said}");
     assert_eq!(said.trim_end(), console.split_once('\n').unwrap().1);
 }

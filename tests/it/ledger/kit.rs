@@ -1,7 +1,8 @@
 //! A running writer, and bounded waits for what becomes of it.
 
-use addon_signer::ledger::{Health, Intended, Ledger, LedgerError};
+use addon_signer::ledger::{Health, Ledger, LedgerError};
 use addon_signer_core::journal::entry::Tip;
+use addon_signer_core::journal::record::Intended;
 use addon_signer_platform::clock::Clock;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

@@ -9,7 +9,7 @@ use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::Intent;
 use addon_signer_core::timestamp::Timestamp;
 
-use super::{Open, mk_intent, mk_signed, open, options};
+use super::{Open, mk_identity, mk_intent, mk_serial, mk_signed, open, options};
 use crate::support::store::on_every_store;
 
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
@@ -28,7 +28,8 @@ fn mk(n: u64) -> Intent {
     let (addon, cluster) = (text(n != 7), if n.is_multiple_of(100) { "cluster1" } else { "cluster2" }.to_owned());
     // Not in the order of their numbers, many of them the same.
     let not_after = if n.is_multiple_of(3) { NOW.minus(hours(n % 50 + 1)) } else { NOW.plus(hours(n % 70)) };
-    Intent { signer, agent, issuer, addon, cluster, not_after, ..mk_intent(n) }
+    let identity = Some(mk_identity(&cluster, &addon, &agent));
+    Intent { signer, issuer, identity, not_after, ..mk_intent(n) }
 }
 
 async fn fill(hub: &Open) {
@@ -45,8 +46,7 @@ async fn fill(hub: &Open) {
         done.await.unwrap();
     }
     let seen = (1..=MANY).filter(|n| n % 50 != 1 && !n.is_multiple_of(4));
-    let seen =
-        seen.map(|n| CertificateUse { serial: format!("{n:040x}"), at: NOW.minus(hours(n % 90)), from: String::new() });
+    let seen = seen.map(|n| CertificateUse { serial: mk_serial(n), at: NOW.minus(hours(n % 90)), from: String::new() });
     hub.ledger.seen(seen.collect()).await;
 }
 

@@ -18,6 +18,8 @@ mod writing;
 use std::path::Path;
 
 use addon_signer::ledger::{Health, Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -59,6 +61,14 @@ pub(crate) async fn open(options: (WriterOptions, u64)) -> Open {
     open
 }
 
+pub(crate) fn mk_serial(n: u64) -> Serial {
+    Serial::from_hex(&format!("{n:040x}")).unwrap()
+}
+
+pub(crate) fn mk_identity(cluster: &str, addon: &str, agent: &str) -> PeerIdentity {
+    PeerIdentity { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap(), agent: agent.parse().unwrap() }
+}
+
 pub(crate) fn mk_intent(n: u64) -> Intent {
     Intent {
         uid: format!("uid-{n}"),
@@ -68,11 +78,9 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
         generation: 1,
         signer_name: "example.com/telemetry".to_owned(),
         requester: "system:open-cluster-management:cluster1:agent1".to_owned(),
-        cluster: format!("cluster{}", n % 7),
-        addon: "telemetry".to_owned(),
-        agent: "telemetry".to_owned(),
+        identity: Some(mk_identity(&format!("cluster{}", n % 7), "telemetry", "telemetry")),
         issuer: "0123456789abcdef".to_owned(),
-        serial: format!("{n:040x}"),
+        serial: mk_serial(n),
         not_before: Timestamp::from_unix(1_795_000_000),
         not_after: Timestamp::from_unix(1_795_086_400),
         prepared: Timestamp::from_unix(1_795_000_300),
@@ -82,11 +90,11 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
 }
 
 pub(crate) fn mk_signed(n: u64) -> Record {
-    Record::Signed { uid: format!("uid-{n}"), serial: format!("{n:040x}"), certificate: n.to_be_bytes().to_vec() }
+    Record::Signed { uid: format!("uid-{n}"), serial: mk_serial(n), certificate: n.to_be_bytes().to_vec() }
 }
 
 pub(crate) fn mk_abandoned(n: u64) -> Record {
-    Record::Abandoned { uid: format!("uid-{n}"), serial: format!("{n:040x}"), reason: "It is gone.".to_owned() }
+    Record::Abandoned { uid: format!("uid-{n}"), serial: mk_serial(n), reason: "It is gone.".to_owned() }
 }
 
 /// Certificates `mk_intent(n)`, each signed, many at once.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use addon_signer::ledger::{Existing, Intended, LedgerError};
+use addon_signer::ledger::LedgerError;
+use addon_signer_core::journal::record::{Existing, Intended};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
 
 use super::kit::Running;
-use super::{mk_intent, mk_signed};
+use super::{mk_intent, mk_serial, mk_signed};
 use crate::support::cut::{Cut, Moment};
 use crate::support::hub::PATIENCE;
 use crate::support::postgres::{Options, PASSWORD, Postgres, programs};
@@ -111,7 +112,7 @@ async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_e
 fn existing(number: u64) -> Intended {
     let certificate = number.to_be_bytes().to_vec();
     let issuer = "0123456789abcdef".to_owned();
-    Intended::Existing(Existing::Signed { row: 2 * number + 2, issuer, serial: format!("{number:040x}"), certificate })
+    Intended::Existing(Existing::Signed { row: 2 * number + 2, issuer, serial: mk_serial(number), certificate })
 }
 
 #[tokio::test]

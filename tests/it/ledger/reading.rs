@@ -9,15 +9,11 @@ use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::timestamp::Timestamp;
 
-use super::{fill, mk_intent, mk_signed, open, options, sqlite};
+use super::{fill, mk_identity, mk_intent, mk_serial, mk_signed, open, options, sqlite};
 use crate::support::store::on_every_store;
 
 /// Within the time of the certificates of `mk_intent`.
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
-
-fn serial(n: u64) -> String {
-    format!("{n:040x}")
-}
 
 fn query(filter: Filter) -> Query {
     Query { filter, ..Query::default() }
@@ -38,8 +34,8 @@ async fn filters(location: &Location) {
     let hub = open(options(location, "hub-a", 1)).await;
     let mut intents: Vec<_> = (1..=9).map(mk_intent).collect();
     intents[0].signer = "logs".to_owned();
-    intents[1].addon = "logs".to_owned();
-    intents[2].agent = "other".to_owned();
+    intents[1].identity = Some(mk_identity("cluster2", "logs", "telemetry"));
+    intents[2].identity = Some(mk_identity("cluster3", "telemetry", "other"));
     intents[3].issuer = "fedcba9876543210".to_owned();
     intents[4].not_after = NOW.minus(Duration::from_secs(1));
     intents[5].not_after = NOW;
@@ -50,11 +46,11 @@ async fn filters(location: &Location) {
         hub.ledger.append(mk_signed(n), "").await.unwrap();
     }
     let (uid, reason) = ("uid-8".to_owned(), "The key is gone.".to_owned());
-    hub.ledger.append(Record::Abandoned { uid, serial: serial(8), reason }, "").await.unwrap();
+    hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(8), reason }, "").await.unwrap();
     let (uid, reason) = ("uid-7".to_owned(), "The request is gone.".to_owned());
-    hub.ledger.append(Record::Unpublished { uid, serial: serial(7), reason }, "").await.unwrap();
-    hub.ledger.published(serial(1), NOW).await;
-    let seen = |n, at| CertificateUse { serial: serial(n), at, from: "192.0.2.1".to_owned() };
+    hub.ledger.append(Record::Unpublished { uid, serial: mk_serial(7), reason }, "").await.unwrap();
+    hub.ledger.published(mk_serial(1), NOW).await;
+    let seen = |n, at| CertificateUse { serial: mk_serial(n), at, from: "192.0.2.1".to_owned() };
     hub.ledger.seen(vec![seen(1, NOW), seen(2, NOW.minus(Duration::from_secs(60)))]).await;
     hub.close().await;
 
@@ -116,7 +112,7 @@ async fn pages(location: &Location) {
         parameters.truncate(1);
         parameters.push(("continue".to_owned(), next));
     }
-    assert!((0..2500).all(|n| seen.contains(&serial(n))));
+    assert!((0..2500).all(|n| seen.contains(&mk_serial(n).to_string())));
     adding.await.unwrap();
     hub.close().await;
 
@@ -144,10 +140,10 @@ async fn show(location: &Location) {
     hub.ledger.change(authority, "").await.unwrap();
     hub.ledger.intend(mk_intent(0xab)).await.unwrap();
     hub.ledger.append(mk_signed(0xab), "").await.unwrap();
-    hub.ledger.seen(vec![CertificateUse { serial: serial(0xab), at: NOW, from: "192.0.2.1".to_owned() }]).await;
+    hub.ledger.seen(vec![CertificateUse { serial: mk_serial(0xab), at: NOW, from: "192.0.2.1".to_owned() }]).await;
     hub.ledger.intend(mk_intent(2)).await.unwrap();
     let (uid, reason) = ("uid-2".to_owned(), "It was never signed.".to_owned());
-    hub.ledger.append(Record::Abandoned { uid, serial: serial(2), reason: reason.clone() }, "").await.unwrap();
+    hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(2), reason: reason.clone() }, "").await.unwrap();
     hub.close().await;
 
     let reader = Reader::open(location.clone()).await.unwrap();
@@ -155,13 +151,13 @@ async fn show(location: &Location) {
     let shared = reader.clone();
     let found = tokio::spawn(async move { answer::certificate(&shared, "uid-171").await });
     let found = found.await.unwrap().unwrap();
-    for name in [serial(0xab), "00:AB".to_owned(), "csr-171".to_owned()] {
+    for name in [mk_serial(0xab).to_string(), "00:AB".to_owned(), "csr-171".to_owned()] {
         assert_eq!(answer::certificate(&reader, &name).await.as_ref(), Ok(&found), "{name}");
     }
     let intent = mk_intent(0xab);
     assert_eq!(
-        (found.certificate.state, found.certificate.serial.as_str()),
-        (CertificateState::Signed, intent.serial.as_str())
+        (found.certificate.state, &found.certificate.serial),
+        (CertificateState::Signed, &intent.serial.to_string())
     );
     assert_eq!((&found.requester, &found.csr, &found.tbs), (&intent.requester, &intent.csr, &intent.tbs));
     assert_eq!((found.generation.as_str(), found.decided.epoch, found.decided.replica.as_str()), ("1", 3, "hub-a"));

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use addon_signer_core::journal::chain::Chain;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
-use addon_signer_core::journal::head::Head;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
-use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 use tempfile::TempDir;
 
@@ -22,10 +21,10 @@ use super::rows::{self, Row};
 use crate::support::postgres::{Database, programs};
 use crate::support::store::{TestStore, on_every_store};
 
-/// The last row that the published head vouches for.
-const HEAD: usize = 9;
+/// The last row that the published checkpoint vouches for.
+const CHECKPOINT: usize = 9;
 
-/// Somebody's change: what it does to the rows, the first bad row then, and whether that shows without the head.
+/// Somebody's change: what it does to the rows, the first bad row then, and whether that shows without the checkpoint.
 struct Case {
     name: &'static str,
     change: fn(&mut Vec<Row>),
@@ -46,7 +45,12 @@ const CASES: [Case; 13] = [
     Case { name: "written in another form", change: |rows| respell(rows), bad: 6, shows_by_itself: true },
     Case { name: "tail cut off", change: |rows| rows.truncate(7), bad: 8, shows_by_itself: false },
     Case { name: "all rows cut off", change: Vec::clear, bad: 1, shows_by_itself: false },
-    Case { name: "made anew from row 5 on", change: |rows| make_anew(rows), bad: HEAD as u64, shows_by_itself: false },
+    Case {
+        name: "made anew from row 5 on",
+        change: |rows| make_anew(rows),
+        bad: CHECKPOINT as u64,
+        shows_by_itself: false,
+    },
 ];
 
 fn alter(rows: &mut [Row], seq: usize) {
@@ -110,12 +114,12 @@ fn chain_on(rows: &mut [Row], from: usize) {
     }
 }
 
-/// A ledger with ten entries, and the head that was published after the ninth.
+/// A ledger with ten entries, and the checkpoint that was published after the ninth.
 async fn mk_ledger(store: &TestStore) -> (Vec<Row>, String) {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
     let running = Running::start(&store.url());
-    running.ledger.append(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await.unwrap();
+    running.ledger.append(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     for number in 1..=4 {
         running.issue(number).await;
     }
@@ -123,16 +127,16 @@ async fn mk_ledger(store: &TestStore) -> (Vec<Row>, String) {
 
     let rows = rows::read(store).await;
     let opened = Entry::parse(&rows[0].entry).unwrap();
-    let published = Entry::parse(&rows[HEAD - 1].entry).unwrap();
+    let published = Entry::parse(&rows[CHECKPOINT - 1].entry).unwrap();
     let time = Timestamp::from_rfc3339(&published.time).unwrap();
-    let tip = Tip { seq: published.seq, hash: Hash::of(&rows[HEAD - 1].entry), time };
-    let head = Head::sign(opened.detail("ledger"), tip, time, &key, &rng).unwrap();
-    (rows, head.json())
+    let tip = Tip { seq: published.seq, hash: Hash::of(&rows[CHECKPOINT - 1].entry), time };
+    let checkpoint = Checkpoint::sign(opened.detail("ledger"), tip, time, &key, &rng).unwrap();
+    (rows, checkpoint.json())
 }
 
 /// What the program says: the first bad row.
-async fn ours(store: &TestStore, head: Option<&str>) -> Option<u64> {
-    let mut chain = Chain::after(Tip::EMPTY, head.map(|head| Head::read(head).unwrap()));
+async fn ours(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
+    let mut chain = Chain::after(Tip::EMPTY, checkpoint.map(|checkpoint| Checkpoint::read(checkpoint).unwrap()));
     for Row { seq, entry, hash } in rows::read(store).await {
         if let Err(fault) = chain.follow(u64::try_from(seq).unwrap(), &entry, &hash) {
             return Some(fault.row);
@@ -142,18 +146,18 @@ async fn ours(store: &TestStore, head: Option<&str>) -> Option<u64> {
 }
 
 /// What the checker in Python says.
-async fn theirs(store: &TestStore, head: Option<&str>) -> Option<u64> {
+async fn theirs(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
     let dir = TempDir::new().unwrap();
-    let head = head.map(|head| {
+    let checkpoint = checkpoint.map(|checkpoint| {
         let file = dir.path().join("head.json");
-        fs::write(&file, head).unwrap();
+        fs::write(&file, checkpoint).unwrap();
         file
     });
     let ledger = match store {
         TestStore::Sqlite(dir) => dir.path().join("ledger.db"),
         TestStore::Postgres(database) => dump(database, dir.path()),
     };
-    let (good, said) = check(&[&ledger], head.as_deref()).await;
+    let (good, said) = check(&[&ledger], checkpoint.as_deref()).await;
     let row = said.strip_prefix("bad: row ").and_then(|rest| rest.split(':').next()?.parse().ok());
     assert_eq!(good, row.is_none(), "{said}");
     row
@@ -174,19 +178,19 @@ fn dump(database: &Database, dir: &Path) -> PathBuf {
 #[tokio::test]
 async fn whoever_changes_rows_is_found_and_both_checkers_name_the_same_row() {
     on_every_store(async |store| {
-        let (rows, head) = mk_ledger(store).await;
+        let (rows, checkpoint) = mk_ledger(store).await;
         assert_eq!(rows.len(), 11);
-        assert_eq!((ours(store, Some(&head)).await, theirs(store, Some(&head)).await), (None, None));
+        assert_eq!((ours(store, Some(&checkpoint)).await, theirs(store, Some(&checkpoint)).await), (None, None));
         rows::disarm(store).await;
         for Case { name, change, bad, shows_by_itself } in CASES {
             let mut changed = rows.clone();
             change(&mut changed);
             rows::replace(store, &changed).await;
-            let found = (ours(store, Some(&head)).await, theirs(store, Some(&head)).await);
+            let found = (ours(store, Some(&checkpoint)).await, theirs(store, Some(&checkpoint)).await);
             assert_eq!(found, (Some(bad), Some(bad)), "{name}");
             let by_itself = shows_by_itself.then_some(bad);
             let found = (ours(store, None).await, theirs(store, None).await);
-            assert_eq!(found, (by_itself, by_itself), "{name}, without the head");
+            assert_eq!(found, (by_itself, by_itself), "{name}, without the checkpoint");
         }
     })
     .await;

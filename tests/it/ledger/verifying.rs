@@ -2,22 +2,21 @@
 
 use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
 use addon_signer::ledger::{Health, Location};
-use addon_signer_core::journal::head::Head;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
-use data_encoding::BASE64;
 use ring::rand::SystemRandom;
 
 use super::rows::{self, run};
-use super::{Open, fill, mk_abandoned, mk_intent, mk_signed, open, options, sqlite};
+use super::{Open, fill, mk_abandoned, mk_intent, mk_serial, mk_signed, open, options, sqlite};
 use crate::support::store::{TestStore, on_every_store};
 
 const CERTIFICATES: u64 = 700;
 
-async fn check(location: &Location, head: Option<Head>) -> Result<VerifyReport, VerifyError> {
-    verify(Check { location: location.clone(), head, archives: Vec::new() }, |_| ()).await
+async fn check(location: &Location, checkpoint: Option<Checkpoint>) -> Result<VerifyReport, VerifyError> {
+    verify(Check { location: location.clone(), checkpoint, archives: Vec::new() }, |_| ()).await
 }
 
 /// The first bad row and what is wrong with it.
@@ -35,12 +34,12 @@ fn tip(hub: &Open) -> (String, addon_signer_core::journal::entry::Tip) {
     }
 }
 
-/// A ledger with everything in it that the index knows, and a head of it.
-async fn prepare(location: &Location) -> Head {
+/// A ledger with everything in it that the index knows, and a checkpoint of it.
+async fn prepare(location: &Location) -> Checkpoint {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
     let hub = open(options(location, "hub-a", 1)).await;
-    hub.ledger.change(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await.unwrap();
+    hub.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     // Those at once have their intents side by side: the last of them are on the second page.
     fill(&hub, 0..CERTIFICATES - 100).await;
     fill(&hub, CERTIFICATES - 100..CERTIFICATES).await;
@@ -49,12 +48,13 @@ async fn prepare(location: &Location) -> Head {
     }
     hub.ledger.append(mk_abandoned(CERTIFICATES + 1), "").await.unwrap();
     let (ledger, tip) = tip(&hub);
-    let head = Head::sign(&ledger, tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap();
+    let checkpoint = Checkpoint::sign(&ledger, tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap();
     let uid = "uid-5".to_owned();
-    let (serial, reason) = (format!("{:040x}", 5), "It is gone.".to_owned());
+    let serial = mk_serial(5);
+    let reason = "It is gone.".to_owned();
     hub.ledger.append(Record::Unpublished { uid, serial, reason }, "").await.unwrap();
     hub.close().await;
-    head
+    checkpoint
 }
 
 #[tokio::test]
@@ -63,13 +63,13 @@ async fn an_untouched_ledger_is_good() {
 }
 
 async fn untouched(location: &Location) {
-    let head = prepare(location).await;
-    let report = check(location, Some(head.clone())).await.unwrap();
+    let checkpoint = prepare(location).await;
+    let report = check(location, Some(checkpoint.clone())).await.unwrap();
     assert_eq!((report.first, report.unchecked, report.certificates), (1, 0, CERTIFICATES + 3));
-    assert_eq!((report.ledger.as_str(), report.tip.seq), (head.ledger.as_str(), head.seq + 1));
-    let found = report.head.unwrap();
+    assert_eq!((report.ledger.as_str(), report.tip.seq), (checkpoint.ledger.as_str(), checkpoint.seq + 1));
+    let found = report.checkpoint.unwrap();
     assert!(found.covers && found.key_is_recorded);
-    assert_eq!(found.head, head);
+    assert_eq!(found.checkpoint, checkpoint);
 }
 
 #[tokio::test]
@@ -96,22 +96,22 @@ async fn a_ledger_is_checked_while_its_hub_writes() {
 }
 
 #[tokio::test]
-async fn heads_of_other_ledgers_and_other_keys_prove_nothing() {
+async fn checkpoints_of_other_ledgers_and_other_keys_prove_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let location = sqlite(dir.path());
-    let head = prepare(&location).await;
-    let other = Head { ledger: "0".repeat(32), ..head.clone() };
+    let checkpoint = prepare(&location).await;
+    let other = Checkpoint { ledger: "0".repeat(32), ..checkpoint.clone() };
     let error = check(&location, Some(other)).await.unwrap_err().to_string();
     assert!(error.contains("it is of the ledger 00"), "{error}");
-    let other = Head { key: "MCowBQYDK2VwAyEA".to_owned(), ..head.clone() };
+    let other = Checkpoint { key: "MCowBQYDK2VwAyEA".to_owned(), ..checkpoint.clone() };
     let error = check(&location, Some(other)).await.unwrap_err().to_string();
     assert!(error.contains("since row"), "{error}");
-    let other = Head { hash: "0".repeat(64), ..head.clone() };
+    let other = Checkpoint { hash: "0".repeat(64), ..checkpoint.clone() };
     let error = check(&location, Some(other)).await.unwrap_err().to_string();
-    assert!(error.starts_with(&format!("row {}: it is not the row that the head of", head.seq)), "{error}");
-    let later = Head { seq: head.seq + 2, ..head.clone() };
+    assert!(error.starts_with(&format!("row {}: it is not the row that the checkpoint of", checkpoint.seq)), "{error}");
+    let later = Checkpoint { seq: checkpoint.seq + 2, ..checkpoint.clone() };
     let error = check(&location, Some(later)).await.unwrap_err().to_string();
-    assert!(error.starts_with(&format!("row {}: it is missing, and all after it", head.seq + 2)), "{error}");
+    assert!(error.starts_with(&format!("row {}: it is missing, and all after it", checkpoint.seq + 2)), "{error}");
 }
 
 #[tokio::test]

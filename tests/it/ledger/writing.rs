@@ -3,10 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use addon_signer::ledger::{Existing, Health, Intended, LedgerError, Location};
+use addon_signer::ledger::{Health, LedgerError, Location};
+use addon_signer_core::journal::record::{Existing, Intended};
 use addon_signer_core::timestamp::Timestamp;
 
-use super::{fill, mk_intent, mk_signed, open, options, sqlite, start};
+use super::{fill, mk_intent, mk_serial, mk_signed, open, options, sqlite, start};
 use crate::support::wait::wait_until;
 
 #[tokio::test]
@@ -21,12 +22,12 @@ async fn one_certificate(location: &Location) {
     let again = Intended::Existing(Existing::Intent {
         row: 3,
         issuer: "0123456789abcdef".to_owned(),
-        serial: format!("{:040x}", 1),
+        serial: mk_serial(1),
         prepared: Timestamp::from_unix(1_795_000_300),
         tbs: "00".repeat(32),
     });
     let mut second = mk_intent(1);
-    second.serial = format!("{:040x}", 99);
+    second.serial = mk_serial(99);
     assert_eq!(hub.ledger.intend(second.clone()).await, Ok(again));
     hub.ledger.append(mk_signed(1), "").await.unwrap();
     hub.close().await;
@@ -35,7 +36,7 @@ async fn one_certificate(location: &Location) {
     let signed = Existing::Signed {
         row: 4,
         issuer: "0123456789abcdef".to_owned(),
-        serial: format!("{:040x}", 1),
+        serial: mk_serial(1),
         certificate: 1_u64.to_be_bytes().to_vec(),
     };
     assert_eq!(hub.ledger.intend(second).await, Ok(Intended::Existing(signed)));

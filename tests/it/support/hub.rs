@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
-use addon_signer::audit::Audit;
 use addon_signer::hub::lease::{self, Leading};
-use addon_signer::hub::{HubError, HubLinks, HubSettings};
-use addon_signer::ledger::{Ledger, LedgerWriter, Location, WriterOptions};
+use addon_signer::hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
+use addon_signer::ledger::{Ledger, Location};
 use addon_signer::telemetry::Metrics;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -116,9 +115,6 @@ impl RunningHub {
 
     pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
         let client = hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await;
-        let (registry, clock, metrics) = (SharedRegistry::default(), options.clock, Metrics::new(|_| ()));
-        let (trust_sender, trust) = watch::channel(Arc::new(Trust::default()));
-        let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let (fresh, location) = match options.ledger {
             Some(location) => (None, location),
             None => {
@@ -127,19 +123,14 @@ impl RunningHub {
             }
         };
         let (holding, leading) = Holding::start(hub, client.clone(), options.lease, location.clone()).await;
-        let replica = format!("test-{}", std::process::id());
-        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
-        let links = HubLinks {
+        let metrics = Metrics::new(|_| ());
+        let parts = HubParts {
             client,
-            clock: clock.clone(),
-            registry: registry.clone(),
-            trust: trust_sender,
-            applied: applied_receiver,
+            clock: options.clock.clone(),
             leading: leading.clone(),
             metrics: metrics.clone(),
-            audit: Audit::new(clock.clone()),
-            ledger: ledger.clone(),
-            seen: Arc::default(),
+            ledger: location,
+            replica: format!("test-{}", std::process::id()),
         };
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
@@ -148,7 +139,10 @@ impl RunningHub {
             rate: options.rate,
             serving: options.serving,
         };
-        let task = tokio::spawn(addon_signer::hub::run(links, settings, writer));
+        let (wired, ends) = Hub::wire(parts, settings);
+        let HubEnds { registry, trust, applied, ledger, .. } = ends;
+        let task = tokio::spawn(wired.run());
+        let clock = options.clock;
         let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
         let pipe = tokio::spawn(async move {
             while follow && source.changed().await.is_ok() {

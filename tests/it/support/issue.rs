@@ -24,7 +24,7 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 pub(crate) struct Leaf {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) key: PrivateKeyDer<'static>,
-    pub(crate) serial: String,
+    pub(crate) serial: Serial,
     pub(crate) not_after: Timestamp,
 }
 
@@ -94,7 +94,7 @@ impl Ca {
         let rng = SystemRandom::new();
         let prepared = self.0.prepare(approved, Serial::new(now, &rng).unwrap(), now).unwrap();
         let issued = self.0.sign(prepared, &self.bundle(), now, &rng).unwrap();
-        Leaf { certificate: issued.certificate, key, serial: issued.serial.to_string(), not_after: issued.not_after }
+        Leaf { certificate: issued.certificate, key, serial: issued.serial, not_after: issued.not_after }
     }
 }
 

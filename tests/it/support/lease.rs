@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use addon_signer::hub::lease::{Announcer, Holder, LEASE_NAME, Leading, LeaseSettings, channel, identity};
+use addon_signer::hub::lease::{Announcer, Holder, Leading, LeaseSettings, channel, identity};
 use addon_signer::ledger::Location;
+use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::PostParams;

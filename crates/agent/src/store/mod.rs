@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream};
 use kube::Client;
 
 use super::api_error::ApiError;
-use super::credentials::Credentials;
+use addon_signer_core::credentials::Credentials;
 use addon_signer_core::identity::AddOnName;
 use directory::Directory;
 use secret::SecretStore;

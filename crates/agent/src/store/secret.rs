@@ -16,7 +16,7 @@ use super::StoreError;
 use addon_signer_platform::errors::explain;
 
 use crate::api_error::Attempt;
-use crate::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
+use addon_signer_core::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
 use addon_signer_core::identity::AddOnName;
 
 const TYPE: &str = "kubernetes.io/tls";

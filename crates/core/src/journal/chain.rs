@@ -1,8 +1,8 @@
 //! The check of a chain, row by row: [`Chain::follow`] takes each row as it is stored and names the first that is
 //! wrong.
 
+use crate::journal::checkpoint::Checkpoint;
 use crate::journal::entry::{Entry, EntryError, Hash, Tip};
-use crate::journal::head::Head;
 use crate::timestamp::Timestamp;
 
 /// What is wrong, and with which row.
@@ -47,16 +47,18 @@ pub enum Problem {
     /// The epoch is before that of the row before.
     #[error("its epoch {0} is before that of the row before")]
     Epoch(u64),
-    /// The published head says otherwise.
-    #[error("it is not the row that the head of {0} vouches for: it or rows before it were rewritten")]
-    NotTheHead(String),
+    /// The published checkpoint says otherwise.
+    #[error("it is not the row that the checkpoint of {0} vouches for: it or rows before it were rewritten")]
+    NotTheCheckpoint(String),
     /// The ledger ends too early.
-    #[error("it is missing, and all after it: the ledger ends at row {end}, and the head vouches for row {head}")]
+    #[error(
+        "it is missing, and all after it: the ledger ends at row {end}, and the checkpoint vouches for row {checkpoint}"
+    )]
     Cut {
         /// The last row.
         end: u64,
-        /// The row of the head.
-        head: u64,
+        /// The row of the checkpoint.
+        checkpoint: u64,
     },
     /// The index tells something else than the entries.
     #[error("the index of certificates says something else about it: {0}")]
@@ -74,14 +76,14 @@ impl Problem {
 pub struct Chain {
     tip: Tip,
     epoch: u64,
-    head: Option<Head>,
+    checkpoint: Option<Checkpoint>,
 }
 
 impl Chain {
-    /// A chain that goes on after `tip`, and that must contain what `head` vouches for. The signature of the head is
+    /// A chain that goes on after `tip`, and that must contain what `checkpoint` vouches for. The signature of the checkpoint is
     /// its reader's to check.
-    pub fn after(tip: Tip, head: Option<Head>) -> Self {
-        Self { tip, epoch: 0, head }
+    pub fn after(tip: Tip, checkpoint: Option<Checkpoint>) -> Self {
+        Self { tip, epoch: 0, checkpoint }
     }
 
     /// Where the chain is.
@@ -117,21 +119,25 @@ impl Chain {
         if entry.epoch < self.epoch {
             return Err(Problem::Epoch(entry.epoch).at(seq));
         }
-        if let Some(head) = self.head.as_ref().filter(|head| head.seq == seq && head.hash != hash.to_string()) {
-            return Err(Problem::NotTheHead(head.time.clone()).at(seq));
+        if let Some(checkpoint) =
+            self.checkpoint.as_ref().filter(|checkpoint| checkpoint.seq == seq && checkpoint.hash != hash.to_string())
+        {
+            return Err(Problem::NotTheCheckpoint(checkpoint.time.clone()).at(seq));
         }
         self.tip = Tip { seq, hash, time };
         self.epoch = entry.epoch;
         Ok(entry)
     }
 
-    /// After the last row: the head must have been reached.
+    /// After the last row: the checkpoint must have been reached.
     ///
     /// # Errors
     /// [`Problem::Cut`] with the first row that is missing.
     pub fn end(&self) -> Result<Tip, Fault> {
-        match self.head.as_ref().filter(|head| head.seq > self.tip.seq) {
-            Some(head) => Err(Problem::Cut { end: self.tip.seq, head: head.seq }.at(self.tip.seq + 1)),
+        match self.checkpoint.as_ref().filter(|checkpoint| checkpoint.seq > self.tip.seq) {
+            Some(checkpoint) => {
+                Err(Problem::Cut { end: self.tip.seq, checkpoint: checkpoint.seq }.at(self.tip.seq + 1))
+            }
             None => Ok(self.tip),
         }
     }
@@ -164,9 +170,9 @@ mod tests {
         rows.collect()
     }
 
-    fn mk_head(rows: &[Row], seq: u64) -> Head {
+    fn mk_checkpoint(rows: &[Row], seq: u64) -> Checkpoint {
         let (_, text, _) = rows.iter().find(|row| row.0 == seq).unwrap();
-        Head {
+        Checkpoint {
             ledger: "l".to_owned(),
             seq,
             hash: Hash::of(text).to_string(),
@@ -176,8 +182,8 @@ mod tests {
         }
     }
 
-    fn check(rows: &[Row], head: Option<Head>) -> Result<Tip, Fault> {
-        let mut chain = Chain::after(Tip::EMPTY, head);
+    fn check(rows: &[Row], checkpoint: Option<Checkpoint>) -> Result<Tip, Fault> {
+        let mut chain = Chain::after(Tip::EMPTY, checkpoint);
         for (seq, text, hash) in rows {
             chain.follow(*seq, text, hash)?;
         }
@@ -201,7 +207,7 @@ mod tests {
     #[test]
     fn an_untouched_chain_is_good() {
         let rows = mk_rows(9);
-        assert_eq!(check(&rows, Some(mk_head(&rows, 7))).unwrap().seq, 9);
+        assert_eq!(check(&rows, Some(mk_checkpoint(&rows, 7))).unwrap().seq, 9);
         assert_eq!(check(&[], None), Ok(Tip::EMPTY));
     }
 
@@ -215,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_was_made_anew_is_found_by_the_head() {
+    fn a_chain_that_was_made_anew_is_found_by_the_checkpoint() {
         let mut rows = mk_rows(9);
-        let head = mk_head(&rows, 7);
+        let checkpoint = mk_checkpoint(&rows, 7);
         alter(&mut rows, true, true);
         assert!(check(&rows, None).is_ok());
-        assert_eq!(check(&rows, Some(head.clone())), Err(Problem::NotTheHead(head.time).at(7)));
+        assert_eq!(check(&rows, Some(checkpoint.clone())), Err(Problem::NotTheCheckpoint(checkpoint.time).at(7)));
     }
 
     #[test]
@@ -234,10 +240,10 @@ mod tests {
         (rows[4].1, rows[4].2) = (third.1, third.2);
         assert_eq!(check(&rows, None), Err(Problem::Number(5).at(3)));
         let mut rows = mk_rows(9);
-        let head = mk_head(&rows, 7);
+        let checkpoint = mk_checkpoint(&rows, 7);
         rows.truncate(5);
         assert!(check(&rows, None).is_ok());
-        assert_eq!(check(&rows, Some(head)), Err(Problem::Cut { end: 5, head: 7 }.at(6)));
+        assert_eq!(check(&rows, Some(checkpoint)), Err(Problem::Cut { end: 5, checkpoint: 7 }.at(6)));
     }
 
     #[test]

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use data_encoding::BASE64;
 
+use crate::ca::issuer::RecordFault;
+use crate::ca::serial::Serial;
+use crate::identity::{AddOnName, ClusterName, PeerIdentity};
+use crate::registry::Standing;
 use crate::timestamp::Timestamp;
 
 /// The state of an authority in its line.
@@ -48,16 +52,12 @@ pub struct Intent {
     pub signer_name: String,
     /// `spec.username`.
     pub requester: String,
-    /// Whose certificate: empty for the gateway's own.
-    pub cluster: String,
-    /// Of which addon: empty for the gateway's own.
-    pub addon: String,
-    /// Of which agent: empty for the gateway's own.
-    pub agent: String,
+    /// Whose certificate; `None` for the gateway's own.
+    pub identity: Option<PeerIdentity>,
     /// The id of the authority that signs.
     pub issuer: String,
-    /// As [`Serial`](crate::ca::serial::Serial) writes it.
-    pub serial: String,
+    /// The serial number of the certificate.
+    pub serial: Serial,
     /// The first second of the certificate.
     pub not_before: Timestamp,
     /// Its last second.
@@ -70,6 +70,51 @@ pub struct Intent {
     pub csr: String,
 }
 
+/// What became of an intent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Intended {
+    /// It is durable: the certificate may be signed.
+    Recorded,
+    /// The ledger has something of the request already.
+    Existing(Existing),
+}
+
+/// What the ledger has of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Existing {
+    /// An intent without a certificate.
+    Intent {
+        /// The entry that says so.
+        row: u64,
+        /// The id of the authority that was to sign.
+        issuer: String,
+        /// The serial number.
+        serial: Serial,
+        /// When it was decided.
+        prepared: Timestamp,
+        /// SHA-256 over the bytes to be signed, in hexadecimal.
+        tbs: String,
+    },
+    /// A certificate.
+    Signed {
+        /// The entry that holds it.
+        row: u64,
+        /// The id of the authority that signed.
+        issuer: String,
+        /// The serial number.
+        serial: Serial,
+        /// DER.
+        certificate: Vec<u8>,
+    },
+    /// A row that is not readable: the ledger was altered.
+    Unreadable {
+        /// The entry.
+        row: u64,
+        /// What cannot be read.
+        fault: RecordFault,
+    },
+}
+
 /// One decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
@@ -80,10 +125,10 @@ pub enum Record {
     },
     /// This process writes from now on, under the entry's epoch.
     Leader,
-    /// Heads are signed with this key from now on.
-    HeadKey {
-        /// SubjectPublicKeyInfo in base64.
-        key: String,
+    /// Checkpoints are signed with this key from now on.
+    CheckpointKey {
+        /// SubjectPublicKeyInfo, DER.
+        key: Vec<u8>,
     },
     /// A certificate is about to be signed.
     Intent(Box<Intent>),
@@ -92,7 +137,7 @@ pub enum Record {
         /// The UID of the CSR.
         uid: String,
         /// The serial number of the intent.
-        serial: String,
+        serial: Serial,
         /// DER.
         certificate: Vec<u8>,
     },
@@ -101,7 +146,7 @@ pub enum Record {
         /// The UID of the CSR.
         uid: String,
         /// The serial number of the intent.
-        serial: String,
+        serial: Serial,
         /// One sentence.
         reason: String,
     },
@@ -110,7 +155,7 @@ pub enum Record {
         /// The UID of the CSR.
         uid: String,
         /// Its serial number.
-        serial: String,
+        serial: Serial,
         /// One sentence.
         reason: String,
     },
@@ -129,8 +174,8 @@ pub enum Record {
     Anchors {
         /// The AddOnSigner, or `(serving)`.
         line: String,
-        /// The ids of the authorities, separated by spaces.
-        authorities: String,
+        /// The ids of the authorities.
+        authorities: Vec<String>,
         /// The ConfigMap that has them.
         config_map: String,
     },
@@ -148,22 +193,22 @@ pub enum Record {
     /// An addon of a cluster lost or got back the right to its certificates.
     Standing {
         /// The cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// The addon.
-        addon: String,
-        /// `registered`, `suspended`, `resumed`, `detached`.
-        change: String,
+        addon: AddOnName,
+        /// What changed.
+        change: Standing,
     },
     /// Certificates of an addon of a cluster are revoked, or are good again.
     Revocation {
         /// The cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// The addon.
-        addon: String,
-        /// Those that begin before this time were revoked already; empty when none was.
-        before: String,
-        /// Those that begin before this time are revoked now; empty when none is.
-        after: String,
+        addon: AddOnName,
+        /// Certificates that begin before this time were revoked already; `None` if none was.
+        before: Option<Timestamp>,
+        /// Certificates that begin before this time are revoked now; `None` if none is.
+        after: Option<Timestamp>,
     },
 }
 
@@ -173,7 +218,7 @@ impl Record {
         match self {
             Self::Opened { .. } => "opened",
             Self::Leader => "leader",
-            Self::HeadKey { .. } => "head-key",
+            Self::CheckpointKey { .. } => "head-key",
             Self::Intent(_) => "intent",
             Self::Signed { .. } => "signed",
             Self::Abandoned { .. } => "abandoned",
@@ -198,29 +243,32 @@ impl Record {
     pub fn topic(&self) -> Option<(&'static str, String, String)> {
         match self {
             Self::Opened { ledger } => Some(("ledger", String::new(), ledger.clone())),
-            Self::HeadKey { key } => Some(("head-key", String::new(), key.clone())),
+            Self::CheckpointKey { key } => Some(("head-key", String::new(), BASE64.encode(key))),
             Self::Authority { line, id, step, .. } => {
                 Some(("authority", format!("{line}/{id}"), step.name().to_owned()))
             }
-            Self::Anchors { line, authorities, .. } => Some(("anchors", line.clone(), authorities.clone())),
+            Self::Anchors { line, authorities, .. } => Some(("anchors", line.clone(), authorities.join(" "))),
             Self::Signer { signer, after, .. } => Some(("signer", signer.clone(), after.clone())),
             Self::Standing { cluster, addon, change } => {
-                Some(("standing", format!("{cluster}/{addon}"), change.clone()))
+                Some(("standing", format!("{cluster}/{addon}"), change.name().to_owned()))
             }
             // Apart from the standing, which goes on: an addon can be suspended and have certificates revoked.
             Self::Revocation { cluster, addon, after, .. } => {
-                Some(("revocation", format!("{cluster}/{addon}"), after.clone()))
+                Some(("revocation", format!("{cluster}/{addon}"), text(*after)))
             }
             _ => None,
         }
     }
 
-    /// A configuration, and the time of a revocation, is recorded beside the one that it replaces.
+    /// A configuration, and the time of a revocation, is recorded beside the one that it replaces: `before`, as
+    /// [`Self::topic`] writes it.
     #[must_use]
     pub fn with_before(self, before: String) -> Self {
         match self {
             Self::Signer { signer, generation, after, .. } => Self::Signer { signer, generation, before, after },
-            Self::Revocation { cluster, addon, after, .. } => Self::Revocation { cluster, addon, before, after },
+            Self::Revocation { cluster, addon, after, .. } => {
+                Self::Revocation { cluster, addon, before: Timestamp::from_rfc3339(&before), after }
+            }
             other => other,
         }
     }
@@ -232,13 +280,13 @@ impl Record {
                 vec![("format", "1".to_owned()), ("ledger", ledger.clone()), ("version", version())]
             }
             Self::Leader => vec![("version", version())],
-            Self::HeadKey { key } => vec![("key", key.clone())],
+            Self::CheckpointKey { key } => vec![("key", BASE64.encode(key))],
             Self::Intent(intent) => intent.details(),
             Self::Signed { uid, serial, certificate } => {
-                vec![("certificate", BASE64.encode(certificate)), ("serial", serial.clone()), ("uid", uid.clone())]
+                vec![("certificate", BASE64.encode(certificate)), ("serial", serial.to_string()), ("uid", uid.clone())]
             }
             Self::Abandoned { uid, serial, reason } | Self::Unpublished { uid, serial, reason } => {
-                vec![("reason", reason.clone()), ("serial", serial.clone()), ("uid", uid.clone())]
+                vec![("reason", reason.clone()), ("serial", serial.to_string()), ("uid", uid.clone())]
             }
             Self::Authority { line, id, step, certificate } => vec![
                 ("certificate", BASE64.encode(certificate)),
@@ -247,7 +295,7 @@ impl Record {
                 ("step", step.name().to_owned()),
             ],
             Self::Anchors { line, authorities, config_map } => {
-                vec![("authorities", authorities.clone()), ("config-map", config_map.clone()), ("line", line.clone())]
+                vec![("authorities", authorities.join(" ")), ("config-map", config_map.clone()), ("line", line.clone())]
             }
             Self::Signer { signer, generation, before, after } => vec![
                 ("after", after.clone()),
@@ -256,24 +304,28 @@ impl Record {
                 ("signer", signer.clone()),
             ],
             Self::Standing { cluster, addon, change } => {
-                vec![("addon", addon.clone()), ("change", change.clone()), ("cluster", cluster.clone())]
+                vec![
+                    ("addon", addon.to_string()),
+                    ("change", change.name().to_owned()),
+                    ("cluster", cluster.to_string()),
+                ]
             }
             Self::Revocation { cluster, addon, before, after } => vec![
-                ("addon", addon.clone()),
-                ("change", moved(before, after).to_owned()),
-                ("cluster", cluster.clone()),
-                ("revoke-before", after.clone()),
-                ("revoked-before", before.clone()),
+                ("addon", addon.to_string()),
+                // A later time revokes more certificates; no time revokes none.
+                ("change", if before < after { "revoked" } else { "unrevoked" }.to_owned()),
+                ("cluster", cluster.to_string()),
+                ("revoke-before", text(*after)),
+                ("revoked-before", text(*before)),
             ],
         };
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
-/// A later time revokes more certificates; no time revokes none.
-fn moved(before: &str, after: &str) -> &'static str {
-    let (before, after) = (Timestamp::from_rfc3339(before), Timestamp::from_rfc3339(after));
-    if before < after { "revoked" } else { "unrevoked" }
+/// RFC 3339, or nothing.
+fn text(time: Option<Timestamp>) -> String {
+    time.map(|time| time.to_string()).unwrap_or_default()
 }
 
 fn version() -> String {
@@ -281,11 +333,20 @@ fn version() -> String {
 }
 
 impl Intent {
+    /// The names of cluster, addon and agent; empty for the gateway's own certificate.
+    pub fn names(&self) -> [&str; 3] {
+        match &self.identity {
+            Some(PeerIdentity { cluster, addon, agent }) => [cluster.as_str(), addon.as_str(), agent.as_str()],
+            None => [""; 3],
+        }
+    }
+
     fn details(&self) -> Vec<(&'static str, String)> {
+        let [cluster, addon, agent] = self.names();
         vec![
-            ("addon", self.addon.clone()),
-            ("agent", self.agent.clone()),
-            ("cluster", self.cluster.clone()),
+            ("addon", addon.to_owned()),
+            ("agent", agent.to_owned()),
+            ("cluster", cluster.to_owned()),
             ("csr", self.csr.clone()),
             ("generation", self.generation.to_string()),
             ("issuer", self.issuer.clone()),
@@ -295,7 +356,7 @@ impl Intent {
             ("request", self.request.clone()),
             ("requested", self.requested.to_string()),
             ("requester", self.requester.clone()),
-            ("serial", self.serial.clone()),
+            ("serial", self.serial.to_string()),
             ("signer", self.signer.clone()),
             ("signer-name", self.signer_name.clone()),
             ("tbs", self.tbs.clone()),
@@ -310,12 +371,14 @@ mod tests {
 
     #[test]
     fn a_revocation_says_which_way_its_time_moved() {
-        let (early, late) = ("2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z");
+        let early = "2026-01-01T00:00:00Z";
+        let late = "2026-02-02T00:00:00Z";
         for (before, after, change) in
             [("", early, "revoked"), (early, late, "revoked"), (late, early, "unrevoked"), (late, "", "unrevoked")]
         {
-            let (cluster, addon) = ("c1".to_owned(), "a1".to_owned());
-            let record = Record::Revocation { cluster, addon, before: String::new(), after: after.to_owned() };
+            let cluster = "c1".parse().unwrap();
+            let addon = "a1".parse().unwrap();
+            let record = Record::Revocation { cluster, addon, before: None, after: Timestamp::from_rfc3339(after) };
             assert_eq!(record.topic(), Some(("revocation", "c1/a1".to_owned(), after.to_owned())));
             let details = record.with_before(before.to_owned()).details();
             let expected = [

@@ -11,7 +11,7 @@ use crate::timestamp::Timestamp;
 
 mod standing;
 
-pub use standing::{Revocation, Standing, StandingChange};
+pub use standing::{Change, Revocation, Standing, StandingChange};
 
 /// What the hub says of a ManagedCluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,10 +266,10 @@ impl Registry {
 }
 
 impl Found {
-    fn changes_since(&self, before: &Self) -> [Option<Standing>; 2] {
+    fn changes_since(&self, before: &Self) -> [Option<Change>; 2] {
         let was = before.revocation.as_ref().and_then(Option::as_ref);
-        let moved = self.revocation.as_ref().and_then(|now| Standing::moved(was, now.as_ref()));
-        [Standing::between(before.standing, self.standing), moved]
+        let moved = self.revocation.as_ref().and_then(|now| Change::moved(was, now.as_ref()));
+        [Standing::between(before.standing, self.standing).map(Change::Standing), moved]
     }
 }
 

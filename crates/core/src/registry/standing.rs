@@ -16,7 +16,7 @@ pub struct Revocation {
 }
 
 /// How the standing of an addon on a cluster changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It has standing now and had none: it was installed, or its cluster was accepted.
     Registered,
@@ -26,22 +26,16 @@ pub enum Standing {
     Suspended,
     /// It lost its standing: it was removed, or its cluster was, or is not accepted any more.
     Detached,
-    /// More of its certificates are revoked than before.
-    Revoked(Revocation),
-    /// Revoked certificates are good again: the time was set back, or removed.
-    Unrevoked(Option<Revocation>),
 }
 
 impl Standing {
-    /// The word for logs and records.
-    pub fn word(&self) -> &'static str {
+    /// As logs and entries write it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Registered => "registered",
             Self::Resumed => "resumed",
             Self::Suspended => "suspended",
             Self::Detached => "detached",
-            Self::Revoked(_) => "revoked",
-            Self::Unrevoked(_) => "unrevoked",
         }
     }
 
@@ -55,10 +49,33 @@ impl Standing {
             (Ok(()), Ok(())) | (Err(_), Err(_)) => None,
         }
     }
+}
+
+/// What changed of an addon on a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Its standing.
+    Standing(Standing),
+    /// More of its certificates are revoked than before.
+    Revoked(Revocation),
+    /// Revoked certificates are good again: the time was set back, or removed.
+    Unrevoked(Option<Revocation>),
+}
+
+impl Change {
+    /// As logs write it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Standing(standing) => standing.name(),
+            Self::Revoked(_) => "revoked",
+            Self::Unrevoked(_) => "unrevoked",
+        }
+    }
 
     /// The time alone counts: another word on who asked changes nothing.
     pub fn moved(before: Option<&Revocation>, after: Option<&Revocation>) -> Option<Self> {
-        let (was, is) = (before.map(|revocation| revocation.before), after.map(|revocation| revocation.before));
+        let was = before.map(|revocation| revocation.before);
+        let is = after.map(|revocation| revocation.before);
         match after {
             Some(after) if was < is => Some(Self::Revoked(after.clone())),
             _ if was > is => Some(Self::Unrevoked(after.cloned())),
@@ -71,7 +88,7 @@ impl Standing {
         match self {
             Self::Revoked(revocation) => Some(revocation),
             Self::Unrevoked(left) => left.as_ref(),
-            Self::Registered | Self::Resumed | Self::Suspended | Self::Detached => None,
+            Self::Standing(_) => None,
         }
     }
 }
@@ -84,7 +101,7 @@ pub struct StandingChange {
     /// The addon.
     pub addon: AddOnName,
     /// What happened.
-    pub change: Standing,
+    pub change: Change,
     /// Why it has no standing now; `None` when it has.
     pub cause: Option<NotRegistered>,
 }

@@ -50,7 +50,7 @@ fn changes_of_standing_are_told_one_by_one() {
     let mut registry = registry(ACCEPTED, None);
     let change = |change, cause| {
         let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
-        vec![StandingChange { cluster, addon, change, cause }]
+        vec![StandingChange { cluster, addon, change: Change::Standing(change), cause }]
     };
     let mut addon = |facts| registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), facts);
     assert_eq!(addon(Some(Installed)), change(Standing::Registered, None));
@@ -89,24 +89,28 @@ fn revoked(facts: AddOnFacts, before: i64, by: &str) -> Option<AddOn> {
 fn every_move_of_a_revocation_is_told_with_its_time() {
     use AddOnFacts::{Installed, Suspended, Unreadable};
     let mut registry = registry(ACCEPTED, Some(Installed));
-    let mut put = |found: Option<AddOn>| -> Vec<(Standing, Option<NotRegistered>)> {
+    let mut put = |found: Option<AddOn>| -> Vec<(Change, Option<NotRegistered>)> {
         let changes = registry.put_addon("c1".parse().unwrap(), "a1".parse().unwrap(), found);
         changes.into_iter().map(|change| (change.change, change.cause)).collect()
     };
     let at = |before, by: &str| Revocation { before: Timestamp::from_unix(before), by: by.to_owned() };
-    assert_eq!(put(revoked(Installed, 100, "ann")), [(Standing::Revoked(at(100, "ann")), None)]);
+    assert_eq!(put(revoked(Installed, 100, "ann")), [(Change::Revoked(at(100, "ann")), None)]);
     assert_eq!(put(revoked(Installed, 100, "bob")), [], "another word on who asked is no move");
-    assert_eq!(put(revoked(Installed, 200, "")), [(Standing::Revoked(at(200, "")), None)]);
+    assert_eq!(put(revoked(Installed, 200, "")), [(Change::Revoked(at(200, "")), None)]);
     let suspended = Some(NotRegistered::AddOnSuspended);
-    let both = [(Standing::Suspended, suspended), (Standing::Revoked(at(300, "")), suspended)];
+    let both = [(Change::Standing(Standing::Suspended), suspended), (Change::Revoked(at(300, "")), suspended)];
     assert_eq!(put(revoked(Suspended, 300, "")), both);
-    assert_eq!(put(revoked(Installed, 300, "")), [(Standing::Resumed, None)]);
-    assert_eq!(put(revoked(Installed, 250, "")), [(Standing::Unrevoked(Some(at(250, ""))), None)]);
+    assert_eq!(put(revoked(Installed, 300, "")), [(Change::Standing(Standing::Resumed), None)]);
+    assert_eq!(put(revoked(Installed, 250, "")), [(Change::Unrevoked(Some(at(250, ""))), None)]);
     let unreadable = Some(NotRegistered::Unreadable);
-    assert_eq!(put(Some(Unreadable.into())), [(Standing::Detached, unreadable)], "nobody knows that it was taken back");
+    assert_eq!(
+        put(Some(Unreadable.into())),
+        [(Change::Standing(Standing::Detached), unreadable)],
+        "nobody knows that it was taken back"
+    );
     assert_eq!(put(revoked(Installed, 250, "")).len(), 2, "registered, and revoked as far as anybody knows");
-    assert_eq!(put(Some(Installed.into())), [(Standing::Unrevoked(None), None)]);
-    assert_eq!(put(None), [(Standing::Detached, Some(NotRegistered::AddOnUnknown))]);
+    assert_eq!(put(Some(Installed.into())), [(Change::Unrevoked(None), None)]);
+    assert_eq!(put(None), [(Change::Standing(Standing::Detached), Some(NotRegistered::AddOnUnknown))]);
     assert_eq!(put(revoked(Installed, 400, "")).len(), 2, "it comes back with something revoked");
 }
 

@@ -14,7 +14,6 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::disputes::{Disputes, Sight, Step};
 use super::later::Later;
 use super::report::RegistrationReport;
 use super::templates::{TemplatedAddOns, Templates};
@@ -23,9 +22,10 @@ use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
 use crate::api::addon_template::template_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{is_left, say_left};
-use crate::hub::backoff::doubled;
 use crate::hub::lease::{Leading, Leads};
 use crate::telemetry::Metrics;
+use addon_signer_core::backoff::doubled;
+use addon_signer_core::disputes::{DisputeStep, Disputes, Sight};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_platform::clock::Clock;
 
@@ -250,14 +250,14 @@ impl RegistrationWriter {
         let sight = Sight { differs: wanted.is_some(), says_left: is_left(status) };
         let step = self.disputes.judge(key, sight, self.now());
         let (patch, status) = match (step, wanted) {
-            (Step::Write, Some(wanted)) => (Patch::Registrations, wanted),
-            (Step::SayLeft, _) => (Patch::SayLeft, say_left(status, true, &now.to_string())),
-            (Step::TakeBack, _) => (Patch::TakeBack, say_left(status, false, &now.to_string())),
-            (Step::Wait(due), _) => {
+            (DisputeStep::Write, Some(wanted)) => (Patch::Registrations, wanted),
+            (DisputeStep::SayLeft, _) => (Patch::SayLeft, say_left(status, true, &now.to_string())),
+            (DisputeStep::TakeBack, _) => (Patch::TakeBack, say_left(status, false, &now.to_string())),
+            (DisputeStep::Wait(due), _) => {
                 self.failures.remove(key);
                 return self.later.put(key, due.saturating_sub(self.now()));
             }
-            (Step::Rest | Step::Write, _) => return drop(self.failures.remove(key)),
+            (DisputeStep::Rest | DisputeStep::Write, _) => return drop(self.failures.remove(key)),
         };
         if self.failures.contains_key(key) && self.later.has(key) {
             return; // Its turn comes, however often it changes until then.

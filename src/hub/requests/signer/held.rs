@@ -11,9 +11,9 @@ use kube::runtime::controller::Action as Requeue;
 use tracing::{debug, error, warn};
 
 use super::{RETRY, Signer, SignerError};
-use crate::hub::backoff::doubled;
 use crate::hub::lease::Leads;
 use crate::hub::requests::plan::{self, RECORD_UNUSABLE};
+use addon_signer_core::backoff::doubled;
 use addon_signer_core::ca::issuer::RecordFault;
 use addon_signer_core::timestamp::Timestamp;
 

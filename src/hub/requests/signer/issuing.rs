@@ -1,7 +1,5 @@
-//! From an approved request to its certificate: record, sign, check, record, publish (invariant I13).
-//!
-//! The intent is durable before the key is used, and the certificate before it is written to the request. Whatever ends
-//! in between, the ledger says how far it came, and the same request goes on from there.
+//! Performs what [`Issuance`] says, for one approved request: the thin shell around the order in which a certificate is
+//! recorded, signed and published.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
@@ -17,77 +15,132 @@ use crate::audit::Grant;
 use crate::hub::authorities::keeper::Reserve;
 use crate::hub::authorities::state::ReadyLine;
 use crate::hub::lease::Leads;
-use crate::ledger::{Existing, Intended};
-use addon_signer_core::ca::bundle::{Bundle, Purpose};
-use addon_signer_core::ca::issuer::{Issued, Prepared, RecordFault};
+use crate::hub::requests::answers::RefusalKind;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::issuer::{IssueError, Issued};
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::identity::PeerIdentity;
+use addon_signer_core::issuing::{Effect, End, Event, Issuance, RequestFacts, Signing, Surroundings};
+use addon_signer_core::journal::record::{Intended, Intent};
 use addon_signer_core::policy::{Approved, GATEWAY_SERVING_SIGNER, Profile};
 use addon_signer_core::timestamp::Timestamp;
 
-/// What signing needs.
-struct Signing {
+/// An approved request that is being worked on.
+pub(super) struct Job<'j> {
+    pub(super) leads: &'j Leads,
+    pub(super) csr: &'j CertificateSigningRequest,
+    pub(super) approve: bool,
+    pub(super) now: Timestamp,
+    /// The holder of an agent's certificate; `None` for the gateway's own.
+    pub(super) identity: Option<PeerIdentity>,
+}
+
+/// The line that signs, and the trust bundle that is in effect where its certificates are used.
+struct SigningLine {
     ready: Arc<ReadyLine>,
     published: Bundle,
 }
 
-enum Obtained {
-    Signed(Issued),
-    /// The identity had too many.
-    Limited(Duration),
-    /// Something inside the hub is not there yet.
-    NotYet,
-    /// It was signed before, and nobody would accept that certificate any more.
-    Outdated(Serial),
-}
-
 impl Signer {
-    pub(super) async fn issue(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        approved: Approved,
-        approve: bool,
-        now: Timestamp,
-    ) -> Result<Requeue, SignerError> {
-        // The sweep may have it, which then sees what has become of the request.
-        let Some(_claim) = self.shared.ledger.claim(csr.metadata.uid.as_deref().unwrap_or_default()) else {
+    pub(super) async fn issue(&self, approved: Approved, job: Job<'_>) -> Result<Requeue, SignerError> {
+        // The sweep may be working on this request; it then sees what has become of it.
+        let Some(_claim) = self.shared.ledger.claim(job.csr.metadata.uid.as_deref().unwrap_or_default()) else {
             return Ok(Requeue::requeue(SOON));
         };
-        if let Some(until) = approved.revoked_before().filter(|until| now < *until) {
-            return self.say_revoked(leads, csr, until).await;
-        }
-        let Some(signing) = self.signing() else { return Ok(Requeue::requeue(SOON)) };
-        let profile = approved.profile().clone();
-        let issued = match self.obtain(leads, csr, approved, &signing, now).await {
-            Ok(Obtained::Signed(issued)) => issued,
-            Ok(Obtained::Limited(pause)) => return self.say_limited(leads, csr, pause).await,
-            Ok(Obtained::NotYet) => return Ok(Requeue::requeue(SOON)),
-            Ok(Obtained::Outdated(serial)) => return self.give_up(leads, csr, approve, serial).await,
-            Err(SignerError::Row(unusable)) => return self.hold(leads, csr, &unusable, now).await,
-            Err(error) => return Err(error),
+        let Some(line) = self.signing_line() else { return Ok(Requeue::requeue(SOON)) };
+        let signing = Signing {
+            issuer: &line.ready.stored.issuer,
+            published: &line.published,
+            serial: Serial::new(job.now, &SystemRandom::new())?,
+            now: job.now,
         };
-        // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving
-        // authority waits for this certificate (invariant I5).
-        let Some(trust_bundle) = self.trust_bundle() else { return Ok(Requeue::requeue(SOON)) };
-        // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a revoked certificate
-        // until it renews.
-        if self.is_revoked(&profile, issued.not_before) {
-            return self.give_up(leads, csr, approve, issued.serial).await;
+        let (issuance, first) = Issuance::begin(self.facts(job.csr), approved, job.approve, signing);
+        match self.perform(issuance, first, signing, &line.ready, &job).await? {
+            End::Published(issued) => {
+                self.unconfirmed.mark_published(job.csr);
+                self.shared.ledger.published(issued.serial, self.shared.clock.now()).await;
+                self.report(&job, &issued);
+                Ok(Requeue::await_change())
+            }
+            End::Refused => Ok(Requeue::requeue(self.shared.retention)),
+            End::Later => Ok(Requeue::requeue(SOON)),
+            End::Limited(pause) => self.say_limited(job.leads, job.csr, pause).await,
+            End::RevokedUntil(until) => self.say_revoked(job.leads, job.csr, until).await,
+            End::Unusable { row, fault } => {
+                let unusable = Unusable { row, csr: job.csr.name_any(), fault };
+                self.hold(job.leads, job.csr, &unusable, job.now).await
+            }
         }
-        let answers = self.answers(leads);
-        let approved_csr = if approve { Some(answers.approve(csr, &self.name()).await?) } else { None };
-        answers.publish(approved_csr.as_ref().unwrap_or(csr), &issued, &trust_bundle).await?;
-        self.unconfirmed.mark_published(csr);
-        self.shared.ledger.published(issued.serial.to_string(), self.shared.clock.now()).await;
-        self.report(csr, &profile, &issued);
-        Ok(Requeue::await_change())
+    }
+
+    /// Performs effect after effect, each only while this hub leads.
+    async fn perform(
+        &self,
+        mut issuance: Issuance<'_>,
+        first: Effect,
+        signing: Signing<'_>,
+        ready: &ReadyLine,
+        job: &Job<'_>,
+    ) -> Result<End, SignerError> {
+        let answers = self.answers(job.leads);
+        let mut approved_csr = None;
+        let mut effect = first;
+        loop {
+            if !matches!(effect, Effect::End(_)) {
+                job.leads.still()?;
+            }
+            let event = match effect {
+                Effect::Recall => Event::Recalled(self.unconfirmed.recall(job.csr)),
+                Effect::Reserve(until) => Event::Reserved(self.reserved(ready, until).await),
+                Effect::Count => Event::Counted(self.take_token(job)),
+                Effect::RecordIntent(intent) => Event::Intended(self.intend(*intent, job).await?),
+                Effect::Sign(prepared) => {
+                    let rng = SystemRandom::new();
+                    Event::Signed(signing.issuer.sign(*prepared, signing.published, signing.now, &rng)?)
+                }
+                Effect::RecordCertificate(issued) => {
+                    self.shared.ledger.append(issuance.signed(&issued), "").await?;
+                    self.unconfirmed.remember(job.csr, &issued, job.now);
+                    Event::Done
+                }
+                Effect::Approve => {
+                    approved_csr = Some(answers.approve(job.csr, &self.name()).await?);
+                    Event::Done
+                }
+                Effect::Publish(publication) => {
+                    let csr = approved_csr.as_ref().unwrap_or(job.csr);
+                    answers.publish(csr, &publication.issued, &publication.trust_bundle).await?;
+                    Event::Done
+                }
+                Effect::Refuse => {
+                    self.refuse_outdated(job).await?;
+                    Event::Done
+                }
+                Effect::Close(record) => {
+                    self.shared.ledger.append(record, "").await?;
+                    Event::Done
+                }
+                Effect::End(end) => return Ok(end),
+            };
+            effect = self.advance(&mut issuance, event, job)?;
+        }
+    }
+
+    /// What comes next, by what the hub knows at this moment.
+    fn advance(&self, issuance: &mut Issuance<'_>, event: Event, job: &Job<'_>) -> Result<Effect, IssueError> {
+        let revoked_before = job.identity.as_ref().and_then(|identity| {
+            self.shared.registry.read(|registry| registry.revoked_before(&identity.cluster, &identity.addon))
+        });
+        let serving = self.serving.borrow();
+        // The anchors stay good when the line can no longer sign.
+        let trust_bundle = serving.last().map(|ready| &ready.bundle);
+        issuance.next(event, Surroundings { revoked_before, trust_bundle })
     }
 
     /// Everything that signing needs, or `None` while any of it is not there yet.
-    fn signing(&self) -> Option<Signing> {
+    fn signing_line(&self) -> Option<SigningLine> {
         let ready = self.line.borrow().ready().cloned()?;
-        self.trust_bundle()?;
+        self.serving.borrow().last()?;
         let published = match &self.kind {
             // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant
             // I5).
@@ -98,129 +151,10 @@ impl Signer {
             Kind::Serving(_) => ready.bundle.clone(),
         };
         let trusted = published.authorities().contains(ready.stored.issuer.authority());
-        trusted.then_some(Signing { ready, published })
+        trusted.then_some(SigningLine { ready, published })
     }
 
-    /// The anchors of the gateway, which stay good when its line can no longer sign.
-    fn trust_bundle(&self) -> Option<String> {
-        self.serving.borrow().last().map(|ready| ready.bundle.pem())
-    }
-
-    /// The one certificate of this request: the one that was signed before, or a new one.
-    async fn obtain(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        approved: Approved,
-        signing: &Signing,
-        now: Timestamp,
-    ) -> Result<Obtained, SignerError> {
-        if let Some(issued) = self.unconfirmed.recall(csr) {
-            return Ok(self.if_accepted(issued, signing, now));
-        }
-        let profile = approved.profile().clone();
-        let issuer = &signing.ready.stored.issuer;
-        let prepared = issuer.prepare(approved.clone(), Serial::new(now, &SystemRandom::new())?, now)?;
-        // Persisted before it is signed: an anchor is dropped only when no leaf of it can live any more (invariant I6).
-        if !self.reserved(&signing.ready, prepared.not_after()).await {
-            return Ok(Obtained::NotYet);
-        }
-        leads.still()?;
-        // Last, so that a request that waits for the hub does not use up what its identity may have.
-        if let Err(pause) = self.take_token(&profile, now) {
-            return Ok(Obtained::Limited(pause));
-        }
-        let intended = self.shared.ledger.intend(self.intent(csr, &prepared, &profile, now)).await;
-        if intended != Ok(Intended::Recorded) {
-            self.give_token_back(&profile);
-        }
-        match intended? {
-            Intended::Recorded => self.sign(leads, csr, prepared, signing, now).await,
-            Intended::Existing(Existing::Intent { row, issuer, serial, prepared, tbs }) => {
-                let serial = Serial::from_hex(&serial).ok_or_else(|| unusable(csr, row, RecordFault::Serial))?;
-                self.go_on(leads, csr, approved, signing, (issuer, serial, prepared, tbs), now).await
-            }
-            Intended::Existing(Existing::Signed { row, issuer, serial, certificate }) => {
-                let serial = Serial::from_hex(&serial).ok_or_else(|| unusable(csr, row, RecordFault::Serial))?;
-                let issued = Issued::recorded(certificate, &issuer, serial, &approved);
-                let issued = issued.map_err(|fault| unusable(csr, row, fault))?;
-                self.unconfirmed.remember(csr, &issued, now);
-                Ok(self.if_accepted(issued, signing, now))
-            }
-        }
-    }
-
-    /// Signs what an earlier intent says, if the hub would sign the same now; otherwise abandons that intent.
-    async fn go_on(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        approved: Approved,
-        signing: &Signing,
-        (issuer, serial, at, tbs): (String, Serial, Timestamp, String),
-        now: Timestamp,
-    ) -> Result<Obtained, SignerError> {
-        let active = &signing.ready.stored.issuer;
-        // An error means that this authority would not sign it: then the intent is abandoned below, with that reason.
-        let again = active.prepare(approved, serial, at).ok();
-        let again = again.filter(|again| again.digest() == tbs && active.authority().id() == issuer);
-        // Half a life is left: a certificate that ends soon is worth a new decision.
-        let again = again.filter(|again| at.until(now) <= now.until(again.not_after()));
-        match again {
-            Some(prepared) if !self.reserved(&signing.ready, prepared.not_after()).await => Ok(Obtained::NotYet),
-            Some(prepared) => self.sign(leads, csr, prepared, signing, now).await,
-            None => {
-                let reason = "It was not signed before the authority, the rules or the time changed, or certificates were revoked.".to_owned();
-                let (uid, serial) = (csr.metadata.uid.clone().unwrap_or_default(), serial.to_string());
-                self.shared.ledger.append(Record::Abandoned { uid, serial, reason }, "").await?;
-                Ok(Obtained::NotYet)
-            }
-        }
-    }
-
-    /// Signs, checks, and makes the certificate durable before anybody can have it.
-    async fn sign(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        prepared: Prepared,
-        signing: &Signing,
-        now: Timestamp,
-    ) -> Result<Obtained, SignerError> {
-        // What was revoked meanwhile is not worth a signature: the intent is abandoned the next time.
-        if self.is_revoked(prepared.profile(), prepared.not_before()) {
-            return Ok(Obtained::NotYet);
-        }
-        leads.still()?;
-        let issued = signing.ready.stored.issuer.sign(prepared, &signing.published, now, &SystemRandom::new())?;
-        let signed = Record::Signed {
-            uid: csr.metadata.uid.clone().unwrap_or_default(),
-            serial: issued.serial.to_string(),
-            certificate: issued.certificate.to_vec(),
-        };
-        self.shared.ledger.append(signed, "").await?;
-        self.unconfirmed.remember(csr, &issued, now);
-        Ok(Obtained::Signed(issued))
-    }
-
-    fn if_accepted(&self, issued: Issued, signing: &Signing, now: Timestamp) -> Obtained {
-        let purpose = match self.kind {
-            Kind::Client { .. } => Purpose::Client,
-            Kind::Serving(_) => Purpose::Server,
-        };
-        match signing.published.verify(&issued.certificate, purpose, now) {
-            Ok(_) => Obtained::Signed(issued),
-            Err(_) => Obtained::Outdated(issued.serial),
-        }
-    }
-
-    fn intent(
-        &self,
-        csr: &CertificateSigningRequest,
-        prepared: &Prepared,
-        profile: &Profile,
-        now: Timestamp,
-    ) -> Intent {
+    fn facts(&self, csr: &CertificateSigningRequest) -> RequestFacts {
         let (signer_name, generation) = match &self.kind {
             Kind::Client { config, .. } => {
                 let config = config.borrow();
@@ -228,39 +162,33 @@ impl Signer {
             }
             Kind::Serving(_) => (GATEWAY_SERVING_SIGNER.to_owned(), 0),
         };
-        let (cluster, addon, agent) = match profile {
-            Profile::Client { identity, .. } => {
-                (identity.cluster.to_string(), identity.addon.to_string(), identity.agent.to_string())
-            }
-            Profile::Serving { .. } => Default::default(),
-        };
         let requested = csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
-        Intent {
+        RequestFacts {
             uid: csr.metadata.uid.clone().unwrap_or_default(),
             requested: Timestamp::from_unix(requested),
-            request: csr.name_any(),
+            name: csr.name_any(),
+            requester: csr.spec.username.clone().unwrap_or_default(),
+            csr: String::from_utf8_lossy(&csr.spec.request.0).into_owned(),
             signer: self.name(),
             generation,
             signer_name,
-            requester: csr.spec.username.clone().unwrap_or_default(),
-            cluster,
-            addon,
-            agent,
-            issuer: prepared.issuer().to_owned(),
-            serial: prepared.serial().to_string(),
-            not_before: prepared.not_before(),
-            not_after: prepared.not_after(),
-            prepared: now,
-            tbs: prepared.digest(),
-            csr: String::from_utf8_lossy(&csr.spec.request.0).into_owned(),
         }
     }
 
-    fn is_revoked(&self, profile: &Profile, not_before: Timestamp) -> bool {
-        let Profile::Client { identity, .. } = profile else { return false };
-        let revoked_before =
-            self.shared.registry.read(|registry| registry.revoked_before(&identity.cluster, &identity.addon));
-        revoked_before.is_some_and(|revoked_before| not_before < revoked_before)
+    /// An identity gets its token back unless the intent is a new one.
+    async fn intend(&self, intent: Intent, job: &Job<'_>) -> Result<Intended, SignerError> {
+        let intended = self.shared.ledger.intend(intent).await;
+        if intended != Ok(Intended::Recorded)
+            && let Some(identity) = &job.identity
+        {
+            self.limiter.lock().unwrap_or_else(PoisonError::into_inner).give_back(identity);
+        }
+        Ok(intended?)
+    }
+
+    fn take_token(&self, job: &Job<'_>) -> Result<(), Duration> {
+        let Some(identity) = &job.identity else { return Ok(()) };
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, job.now)
     }
 
     async fn reserved(&self, ready: &ReadyLine, until: Timestamp) -> bool {
@@ -273,35 +201,31 @@ impl Signer {
         self.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false)
     }
 
-    fn take_token(&self, profile: &Profile, now: Timestamp) -> Result<(), Duration> {
-        let Profile::Client { identity, .. } = profile else { return Ok(()) };
-        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, now)
+    async fn refuse_outdated(&self, job: &Job<'_>) -> Result<(), SignerError> {
+        let sentence = "The certificate that was signed for this request is not accepted any more: it could not be handed \
+                        over in time. Make a new request.";
+        let verdict = if job.approve { RefusalKind::Denied } else { RefusalKind::Failed };
+        Ok(self.answers(job.leads).refuse(job.csr, verdict, "CertificateOutdated", sentence).await?)
     }
 
-    fn give_token_back(&self, profile: &Profile) {
-        if let Profile::Client { identity, .. } = profile {
-            self.limiter.lock().unwrap_or_else(PoisonError::into_inner).give_back(identity);
-        }
-    }
-
-    fn report(&self, csr: &CertificateSigningRequest, profile: &Profile, issued: &Issued) {
-        let identity = match profile {
-            Profile::Client { identity, .. } => Some(identity),
-            Profile::Serving { .. } => None,
-        };
+    fn report(&self, job: &Job<'_>, issued: &Issued) {
         self.shared.audit.granted(&Grant {
             signer: &self.name(),
-            csr: &csr.name_any(),
-            requester: csr.spec.username.as_deref().unwrap_or_default(),
-            identity,
+            csr: &job.csr.name_any(),
+            requester: job.csr.spec.username.as_deref().unwrap_or_default(),
+            identity: job.identity.as_ref(),
             issuer: &issued.issuer,
-            serial: &issued.serial.to_string(),
-            not_after: &issued.not_after.to_string(),
+            serial: issued.serial,
+            not_after: issued.not_after,
         });
         self.shared.metrics.issued(&self.name());
     }
 }
 
-fn unusable(csr: &CertificateSigningRequest, row: u64, fault: RecordFault) -> SignerError {
-    SignerError::Row(Unusable { row, csr: csr.name_any(), fault })
+/// Whose certificate it is; `None` for the gateway's own.
+pub(super) fn holder(approved: &Approved) -> Option<PeerIdentity> {
+    match approved.profile() {
+        Profile::Client { identity, .. } => Some(identity.clone()),
+        Profile::Serving { .. } => None,
+    }
 }

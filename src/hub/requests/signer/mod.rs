@@ -20,6 +20,7 @@ mod held;
 mod issuing;
 
 pub use held::{HeldRequests, Unusable};
+use issuing::Job;
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
@@ -35,8 +36,6 @@ use crate::hub::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::ledger::{Ledger, LedgerError};
 use crate::telemetry::Metrics;
 use addon_signer_core::ca::issuer::IssueError;
-use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::policy::{self, Claim, Refusal, ServingRules};
 use addon_signer_core::rate::RateLimiter;
@@ -128,9 +127,6 @@ pub enum SignerError {
     /// What is not durable is not signed, and not given away.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// What the ledger has of this request cannot be used.
-    #[error(transparent)]
-    Row(#[from] Unusable),
     /// Another hub may lead.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
@@ -214,7 +210,10 @@ impl Signer {
             Action::DeleteAfter(pause) => Ok(Requeue::requeue(pause)),
             Action::Deny(refusal) => self.refuse(leads, csr, RefusalKind::Denied, &refusal).await,
             Action::Fail(refusal) => self.refuse(leads, csr, RefusalKind::Failed, &refusal).await,
-            Action::Issue { approved, approve } => self.issue(leads, csr, approved, approve, now).await,
+            Action::Issue { approved, approve } => {
+                let identity = issuing::holder(&approved);
+                self.issue(approved, Job { leads, csr, approve, now, identity }).await
+            }
             Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Requeue::await_change()),
         };
         match done {
@@ -254,25 +253,6 @@ impl Signer {
             Ok(_) => Action::Wait,
             refused => plan::answer(csr, mode, refused),
         })
-    }
-
-    /// One request never gets two certificates (invariant I13): one whose certificate came too late is refused, and may
-    /// be made anew.
-    async fn give_up(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        approve: bool,
-        serial: Serial,
-    ) -> Result<Requeue, SignerError> {
-        let sentence = "The certificate that was signed for this request is not accepted any more: it could not be handed \
-                        over in time. Make a new request.";
-        let verdict = if approve { RefusalKind::Denied } else { RefusalKind::Failed };
-        self.answers(leads).refuse(csr, verdict, "CertificateOutdated", sentence).await?;
-        let uid = csr.metadata.uid.clone().unwrap_or_default();
-        let reason = "It was not accepted any more when it could be handed over.".to_owned();
-        self.shared.ledger.append(Record::Unpublished { uid, serial: serial.to_string(), reason }, "").await?;
-        Ok(Requeue::requeue(self.shared.retention))
     }
 
     async fn say_limited(

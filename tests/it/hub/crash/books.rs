@@ -84,7 +84,7 @@ pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
             file
         }
     };
-    let check = Check { location: url.parse().unwrap(), head: None, archives: Vec::new() };
+    let check = Check { location: url.parse().unwrap(), checkpoint: None, archives: Vec::new() };
     verify(check, |_| ()).await.unwrap();
     let (good, said) = checker::check(&[&file], None).await;
     assert!(good, "{said}");

@@ -15,7 +15,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
 use super::StoreError;
-use crate::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
+use addon_signer_core::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
 
 /// The link to what is current.
 const CURRENT: &str = "..data";

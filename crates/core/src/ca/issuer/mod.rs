@@ -273,4 +273,4 @@ fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

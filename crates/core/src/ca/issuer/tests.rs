@@ -10,15 +10,15 @@ use crate::policy::tests::mk_rules;
 use crate::policy::{Submission, evaluate};
 use crate::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, Revocation};
 
-const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+pub(crate) const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 const OCM_REQUEST: &[u8] = include_bytes!("../../../../../certs/requests/good/ocm-agent-v1.3.pem");
 
-fn mk_approved() -> Approved {
+pub(crate) fn mk_approved() -> Approved {
     mk_approved_after(None)
 }
 
 /// Of an addon whose certificates from before this time are revoked.
-fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
+pub(crate) fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
     let submission = Submission {
         username: "system:open-cluster-management:spoke1:a1".to_owned(),
         groups: vec!["system:open-cluster-management:spoke1".to_owned()],
@@ -38,15 +38,15 @@ fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
     evaluate(&mk_rules(), &submission, &registry).unwrap()
 }
 
-fn mk_issuer(kind: KeyKind, life: Duration) -> Issuer {
+pub(crate) fn mk_issuer(kind: KeyKind, life: Duration) -> Issuer {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(kind, &rng).unwrap();
     Issuer::new(Authority::self_signed("client CA telemetry", &key, NOW, life, &rng).unwrap(), key).unwrap()
 }
 
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
+pub(crate) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-fn bundle(issuer: &Issuer) -> Bundle {
+pub(crate) fn bundle(issuer: &Issuer) -> Bundle {
     Bundle::new(vec![issuer.authority().clone()]).unwrap()
 }
 

@@ -94,8 +94,8 @@ pub struct Peer {
     pub signer: Arc<SignerTrust>,
     /// The id of the authority that signed.
     pub issuer: String,
-    /// The serial number as [`Serial`] writes it.
-    pub serial: String,
+    /// The serial number.
+    pub serial: Serial,
     /// The first second of the certificate.
     pub not_before: Timestamp,
     /// The last second of the certificate.
@@ -126,7 +126,7 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
         identity,
         signer: Arc::clone(signer),
         issuer,
-        serial: Serial::of_leaf(&parsed).ok_or(NotAnIdentity::Unreadable)?.to_string(),
+        serial: Serial::of_leaf(&parsed).ok_or(NotAnIdentity::Unreadable)?,
         not_before,
         not_after,
         client_cert: format!(":{}:", data_encoding::BASE64.encode(leaf)),

@@ -90,7 +90,7 @@ fn a_good_certificate_is_one_identity() {
         groups: vec![GROUP.to_owned()],
         signer,
         issuer: ca.authority.id().to_owned(),
-        serial: "0000000000000000000000000000000000000abc".to_owned(),
+        serial: Serial::from_hex("0000000000000000000000000000000000000abc").unwrap(),
         not_before: NOW.minus(Duration::from_secs(60)),
         not_after: NOW.plus(Duration::from_secs(60)),
         client_cert: format!(":{}:", data_encoding::BASE64.encode(&leaf)),

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::hub::backoff::doubled;
-use addon_signer_core::identity::AddOnKey;
+use crate::backoff::doubled;
+use crate::identity::AddOnKey;
 
 /// How often what was written is put back before it is left.
 const PUT_BACKS: u32 = 3;
@@ -35,7 +35,7 @@ pub struct Sight {
 
 /// What to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum DisputeStep {
     /// Nothing, until something changes.
     Rest,
     /// Look again then.
@@ -77,42 +77,42 @@ pub struct Disputes {
 impl Disputes {
     /// What to do about an addon now. What was done is told by [`Self::wrote`] and [`Self::said`]; what failed does not
     /// count.
-    pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> Step {
+    pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
         let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
         match &mut dispute.left {
-            Some(left) if sight.differs && now >= left.due => Step::Write,
+            Some(left) if sight.differs && now >= left.due => DisputeStep::Write,
             Some(left) if sight.differs => {
                 left.said |= sight.says_left;
-                if left.said { Step::Wait(left.due) } else { Step::SayLeft }
+                if left.said { DisputeStep::Wait(left.due) } else { DisputeStep::SayLeft }
             }
-            Some(_) if now < dispute.last + STANDS => Step::Wait(dispute.last + STANDS),
+            Some(_) if now < dispute.last + STANDS => DisputeStep::Wait(dispute.last + STANDS),
             Some(_) => {
                 if sight.says_left {
-                    return Step::TakeBack;
+                    return DisputeStep::TakeBack;
                 }
                 self.of.remove(key);
-                Step::Rest
+                DisputeStep::Rest
             }
-            None if !sight.differs => Step::Rest,
+            None if !sight.differs => DisputeStep::Rest,
             None if dispute.writes > PUT_BACKS && now < dispute.last + CALM => {
                 dispute.left = Some(Left { tries: 0, due: now + LOOK_AGAIN, said: false });
-                Step::SayLeft
+                DisputeStep::SayLeft
             }
             None => {
                 let due = dispute.last + doubled(PAUSE, dispute.writes.saturating_sub(1), CALM);
-                if now < due { Step::Wait(due) } else { Step::Write }
+                if now < due { DisputeStep::Wait(due) } else { DisputeStep::Write }
             }
         }
     }
 
     /// Of an addon that nothing is known of: after a restart, what it says of itself counts.
-    fn begin(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> Step {
+    fn begin(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
         if sight.says_left {
             let left = Left { tries: 0, due: now + LOOK_AGAIN, said: true };
             self.of.insert(key.clone(), Dispute { writes: 1, last: now, left: Some(left) });
-            return Step::Wait(now + if sight.differs { LOOK_AGAIN } else { STANDS });
+            return DisputeStep::Wait(now + if sight.differs { LOOK_AGAIN } else { STANDS });
         }
-        if sight.differs { Step::Write } else { Step::Rest }
+        if sight.differs { DisputeStep::Write } else { DisputeStep::Rest }
     }
 
     /// The addon's registrations were written.
@@ -183,13 +183,13 @@ mod tests {
     }
 
     /// What is done about it, and done.
-    fn act(disputes: &mut Disputes, sight: Sight, now: Duration) -> Step {
+    fn act(disputes: &mut Disputes, sight: Sight, now: Duration) -> DisputeStep {
         let step = disputes.judge(&mk_key(), sight, now);
         match step {
-            Step::Write => disputes.wrote(&mk_key(), now),
-            Step::SayLeft => disputes.said(&mk_key()),
-            Step::TakeBack => disputes.took_back(&mk_key()),
-            Step::Rest | Step::Wait(_) => {}
+            DisputeStep::Write => disputes.wrote(&mk_key(), now),
+            DisputeStep::SayLeft => disputes.said(&mk_key()),
+            DisputeStep::TakeBack => disputes.took_back(&mk_key()),
+            DisputeStep::Rest | DisputeStep::Wait(_) => {}
         }
         step
     }
@@ -199,10 +199,10 @@ mod tests {
         let (mut writes, mut now) = (Vec::new(), Duration::ZERO);
         loop {
             match act(disputes, WRONG, now) {
-                Step::Write => writes.push(now.as_secs()),
-                Step::Wait(due) => now = due,
+                DisputeStep::Write => writes.push(now.as_secs()),
+                DisputeStep::Wait(due) => now = due,
                 other => {
-                    assert_eq!(other, Step::SayLeft);
+                    assert_eq!(other, DisputeStep::SayLeft);
                     return (writes, now);
                 }
             }
@@ -222,10 +222,10 @@ mod tests {
         let (_, mut now) = mk_left(&mut disputes);
         let mut pauses = Vec::new();
         while pauses.len() < 8 {
-            let Step::Wait(due) = act(&mut disputes, LEFT, now) else { panic!() };
+            let DisputeStep::Wait(due) = act(&mut disputes, LEFT, now) else { panic!() };
             pauses.push((due - now).as_secs() / 60);
             now = due;
-            assert_eq!(act(&mut disputes, LEFT, now), Step::Write);
+            assert_eq!(act(&mut disputes, LEFT, now), DisputeStep::Write);
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 360, 360]);
     }
@@ -234,29 +234,29 @@ mod tests {
     fn a_try_that_stands_for_a_minute_ends_the_dispute() {
         let mut disputes = Disputes::default();
         let tried = mk_left(&mut disputes).1 + LOOK_AGAIN;
-        assert_eq!(act(&mut disputes, LEFT, tried), Step::Write);
-        assert_eq!(act(&mut disputes, STANDING, tried + at(1)), Step::Wait(tried + STANDS));
-        assert_eq!(disputes.judge(&mk_key(), STANDING, tried + STANDS), Step::TakeBack);
-        assert_eq!(act(&mut disputes, STANDING, tried + STANDS), Step::TakeBack, "the first one failed");
+        assert_eq!(act(&mut disputes, LEFT, tried), DisputeStep::Write);
+        assert_eq!(act(&mut disputes, STANDING, tried + at(1)), DisputeStep::Wait(tried + STANDS));
+        assert_eq!(disputes.judge(&mk_key(), STANDING, tried + STANDS), DisputeStep::TakeBack);
+        assert_eq!(act(&mut disputes, STANDING, tried + STANDS), DisputeStep::TakeBack, "the first one failed");
         assert_eq!(disputes.left().count(), 0);
-        assert_eq!(act(&mut disputes, RIGHT, tried + STANDS), Step::Rest);
+        assert_eq!(act(&mut disputes, RIGHT, tried + STANDS), DisputeStep::Rest);
     }
 
     #[test]
     fn an_addon_is_told_once_whoever_takes_that_away() {
         let mut disputes = Disputes::default();
         let (_, left) = mk_left(&mut disputes);
-        assert_eq!(act(&mut disputes, WRONG, left + at(1)), Step::Wait(left + LOOK_AGAIN));
+        assert_eq!(act(&mut disputes, WRONG, left + at(1)), DisputeStep::Wait(left + LOOK_AGAIN));
     }
 
     #[test]
     fn after_a_restart_what_the_addon_says_counts() {
         let mut disputes = Disputes::default();
-        assert_eq!(act(&mut disputes, LEFT, at(5)), Step::Wait(at(605)));
-        assert_eq!(act(&mut disputes, LEFT, at(605)), Step::Write);
+        assert_eq!(act(&mut disputes, LEFT, at(5)), DisputeStep::Wait(at(605)));
+        assert_eq!(act(&mut disputes, LEFT, at(605)), DisputeStep::Write);
         let mut disputes = Disputes::default();
-        assert_eq!(act(&mut disputes, STANDING, at(5)), Step::Wait(at(65)));
-        assert_eq!(act(&mut disputes, STANDING, at(65)), Step::TakeBack);
+        assert_eq!(act(&mut disputes, STANDING, at(5)), DisputeStep::Wait(at(65)));
+        assert_eq!(act(&mut disputes, STANDING, at(65)), DisputeStep::TakeBack);
     }
 
     #[test]
@@ -265,16 +265,16 @@ mod tests {
         mk_left(&mut disputes);
         disputes.forget(&mk_key());
         for second in [0, 6, 18, 42] {
-            assert_eq!(act(&mut disputes, WRONG, at(second)), Step::Write);
+            assert_eq!(act(&mut disputes, WRONG, at(second)), DisputeStep::Write);
         }
-        assert_eq!(act(&mut disputes, WRONG, at(642)), Step::Write);
-        assert_eq!(act(&mut disputes, WRONG, at(642)), Step::Wait(at(648)), "and counts as the first");
+        assert_eq!(act(&mut disputes, WRONG, at(642)), DisputeStep::Write);
+        assert_eq!(act(&mut disputes, WRONG, at(642)), DisputeStep::Wait(at(648)), "and counts as the first");
     }
 
     #[test]
     fn what_is_calm_or_not_there_is_forgotten() {
         let mut disputes = Disputes::default();
-        assert_eq!(act(&mut disputes, WRONG, at(0)), Step::Write);
+        assert_eq!(act(&mut disputes, WRONG, at(0)), DisputeStep::Write);
         disputes.tidy(at(599), |_| true);
         assert_eq!(disputes.of.len(), 1);
         disputes.tidy(at(600), |_| true);
@@ -290,11 +290,11 @@ mod tests {
     fn what_failed_does_not_count() {
         let mut disputes = Disputes::default();
         for _ in 0..10 {
-            assert_eq!(disputes.judge(&mk_key(), WRONG, at(0)), Step::Write);
+            assert_eq!(disputes.judge(&mk_key(), WRONG, at(0)), DisputeStep::Write);
         }
         let (_, left) = mk_left(&mut disputes);
         for _ in 0..10 {
-            assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), Step::Write);
+            assert_eq!(disputes.judge(&mk_key(), LEFT, left + LOOK_AGAIN), DisputeStep::Write);
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
         let (mut disputes, mut writes) = (Disputes::default(), 0);
         for second in 0..60 {
             disputes.people_changed_something();
-            writes += u32::from(act(&mut disputes, WRONG, at(second)) == Step::Write);
+            writes += u32::from(act(&mut disputes, WRONG, at(second)) == DisputeStep::Write);
         }
         assert_eq!((writes, disputes.left().count()), (10, 0));
     }
@@ -314,9 +314,9 @@ mod tests {
         let (writes, left) = mk_left(&mut disputes);
         disputes.people_changed_something();
         let due = at(*writes.last().unwrap()) + STANDS;
-        assert_eq!(act(&mut disputes, LEFT, left), Step::Wait(due));
-        assert_eq!(act(&mut disputes, LEFT, due), Step::Write);
-        assert_eq!(act(&mut disputes, LEFT, due), Step::Wait(due + at(1_200)));
+        assert_eq!(act(&mut disputes, LEFT, left), DisputeStep::Wait(due));
+        assert_eq!(act(&mut disputes, LEFT, due), DisputeStep::Write);
+        assert_eq!(act(&mut disputes, LEFT, due), DisputeStep::Wait(due + at(1_200)));
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
         let mut disputes = Disputes::default();
         let (_, now) = mk_left(&mut disputes);
         let other = AddOnKey { cluster: "c2".parse().unwrap(), ..mk_key() };
-        assert_eq!(disputes.judge(&other, WRONG, now), Step::Write);
+        assert_eq!(disputes.judge(&other, WRONG, now), DisputeStep::Write);
         disputes.forget(&mk_key());
         assert_eq!(disputes.left().count(), 0);
     }

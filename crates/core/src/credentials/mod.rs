@@ -1,5 +1,7 @@
 //! What the agent keeps: a certificate, its key, and the anchors of the gateway, as PEM.
 
+pub mod plan;
+
 use std::fmt;
 
 use zeroize::Zeroizing;
@@ -24,12 +26,12 @@ pub struct Credentials {
 
 impl Credentials {
     /// Each file with its name.
-    pub(crate) fn files(&self) -> [(&'static str, &[u8]); 3] {
+    pub fn files(&self) -> [(&'static str, &[u8]); 3] {
         [(CERTIFICATE, &self.certificate), (KEY, &self.key), (BUNDLE, &self.bundle)]
     }
 
     /// The same certificate and key with other anchors.
-    pub(crate) fn with_bundle(&self, bundle: &str) -> Self {
+    pub fn with_bundle(&self, bundle: &str) -> Self {
         Self { bundle: bundle.as_bytes().to_vec(), ..self.clone() }
     }
 }

@@ -11,12 +11,12 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 use zeroize::Zeroizing;
 
-use super::credentials::{CERTIFICATE, Credentials, KEY};
-use addon_signer_core::ca::bundle::{Bundle, BundleError};
-use addon_signer_core::encoding::pem;
-use addon_signer_core::identity::{Convention, PeerIdentity};
-use addon_signer_core::keys::private::{KeyError, PrivateKey};
-use addon_signer_core::timestamp::Timestamp;
+use super::{CERTIFICATE, Credentials, KEY};
+use crate::ca::bundle::{Bundle, BundleError};
+use crate::encoding::pem;
+use crate::identity::{Convention, PeerIdentity};
+use crate::keys::private::{KeyError, PrivateKey};
+use crate::timestamp::Timestamp;
 
 /// Renewal is due at a point of a certificate's life that is drawn for it from this range, in ten-thousandths: a fleet
 /// that enrolled in one minute renews spread over a tenth of the life.
@@ -88,9 +88,12 @@ pub enum Unusable {
 
 /// Credentials that are complete, consistent, valid now and of the wanted identity.
 pub struct Usable {
-    pub(crate) certificate: CertificateDer<'static>,
-    pub(crate) pkcs8: Zeroizing<Vec<u8>>,
-    pub(crate) bundle: Bundle,
+    /// The certificate, DER.
+    pub certificate: CertificateDer<'static>,
+    /// Its private key, PKCS#8, DER.
+    pub pkcs8: Zeroizing<Vec<u8>>,
+    /// The trust bundle of the gateway's line.
+    pub bundle: Bundle,
     /// From when on a new certificate is due.
     pub renew_at: Timestamp,
     /// The last second of the certificate.

@@ -3,8 +3,8 @@
 use ring::rand::SystemRandom;
 
 use super::*;
-use addon_signer_core::ca::authority::Authority;
-use addon_signer_core::keys::public::KeyKind;
+use crate::ca::authority::Authority;
+use crate::keys::public::KeyKind;
 
 const NOW: i64 = 1_800_000_000;
 const LIFE: i64 = 86_400;
@@ -49,7 +49,7 @@ fn credentials(leaf: &Leaf) -> Credentials {
     let authority = Authority::self_signed("serving", &key, Timestamp::from_unix(NOW), day, &rng).unwrap();
     Credentials {
         certificate: certificate.pem().into_bytes(),
-        key: Zeroizing::new(addon_signer_core::encoding::pem::encode_private(&pkcs8).as_bytes().to_vec()),
+        key: Zeroizing::new(crate::encoding::pem::encode_private(&pkcs8).as_bytes().to_vec()),
         bundle: authority.pem().into_bytes(),
     }
 }

@@ -3,7 +3,25 @@
 
 use std::time::Duration;
 
-use super::Loss;
+/// The name of the Lease.
+pub const LEASE_NAME: &str = "addon-signer";
+
+/// How a leader lost the Lease.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// Somebody else holds it.
+    #[error("{0} holds the Lease {LEASE_NAME} now")]
+    Taken(String),
+    /// Holder or transitions are not what the leader wrote.
+    #[error("the Lease {LEASE_NAME} was changed by somebody who does not hold it")]
+    Changed,
+    /// It is gone, and who may have held it meanwhile is not known.
+    #[error("the Lease {LEASE_NAME} was deleted")]
+    Deleted,
+    /// The task that renews it ended.
+    #[error("nobody renews the Lease {LEASE_NAME} any more")]
+    Abandoned,
+}
 
 /// The Lease as the API server showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A signed head: who has it can tell that the rows up to it are the ones that were there when it was made.
+//! A signed checkpoint: who has it can tell that the rows up to it are the ones that were there when it was made.
 
 use data_encoding::BASE64;
 use ring::rand::SecureRandom;
@@ -16,7 +16,7 @@ const ED25519_SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 
 /// What is published, as JSON with these members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
+pub struct Checkpoint {
     /// The ledger's id, from its first entry.
     pub ledger: String,
     /// The last entry that it vouches for.
@@ -27,15 +27,15 @@ pub struct Head {
     pub time: String,
     /// The Ed25519 key that signed, as SubjectPublicKeyInfo in base64.
     pub key: String,
-    /// Over [`Head::message`], in base64.
+    /// Over [`Checkpoint::message`], in base64.
     pub signature: String,
 }
 
-/// Why a head proves nothing.
+/// Why a checkpoint proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HeadError {
-    /// Not the JSON of a head.
-    #[error("it is not a signed head: {0}")]
+pub enum CheckpointError {
+    /// Not the JSON of a checkpoint.
+    #[error("it is not a signed checkpoint: {0}")]
     Unreadable(String),
     /// The key is not an Ed25519 key.
     #[error("its key is not an Ed25519 key in base64")]
@@ -43,30 +43,30 @@ pub enum HeadError {
     /// The signature is not the key's.
     #[error("its signature is not good")]
     Signature,
-    /// Only Ed25519 keys sign heads.
-    #[error("a head is signed with an Ed25519 key, and this key is {0}")]
+    /// Only Ed25519 keys sign checkpoints.
+    #[error("a checkpoint is signed with an Ed25519 key, and this key is {0}")]
     Kind(KeyKind),
     /// The key could not sign.
     #[error(transparent)]
     Signing(#[from] KeyError),
 }
 
-impl Head {
+impl Checkpoint {
     /// Vouches for everything up to `tip`.
     ///
     /// # Errors
-    /// [`HeadError::Kind`] and [`HeadError::Signing`].
+    /// [`CheckpointError::Kind`] and [`CheckpointError::Signing`].
     pub fn sign(
         ledger: &str,
         tip: Tip,
         now: Timestamp,
         key: &PrivateKey,
         rng: &dyn SecureRandom,
-    ) -> Result<Self, HeadError> {
+    ) -> Result<Self, CheckpointError> {
         if key.kind() != KeyKind::Ed25519 {
-            return Err(HeadError::Kind(key.kind()));
+            return Err(CheckpointError::Kind(key.kind()));
         }
-        let mut head = Self {
+        let mut checkpoint = Self {
             ledger: ledger.to_owned(),
             seq: tip.seq,
             hash: tip.hash.to_string(),
@@ -74,21 +74,24 @@ impl Head {
             key: BASE64.encode(key.public_key_der()),
             signature: String::new(),
         };
-        head.signature = BASE64.encode(&key.sign(&head.message(), rng)?);
-        Ok(head)
+        checkpoint.signature = BASE64.encode(&key.sign(&checkpoint.message(), rng)?);
+        Ok(checkpoint)
     }
 
-    /// Reads a head and checks its signature by the key in it. Whose key that is, its reader must know.
+    /// Reads a checkpoint and checks its signature by the key in it. Whose key that is, its reader must know.
     ///
     /// # Errors
-    /// [`HeadError`].
-    pub fn read(json: &str) -> Result<Self, HeadError> {
-        let head: Self = serde_json::from_str(json).map_err(|error| HeadError::Unreadable(error.to_string()))?;
-        let key = BASE64.decode(head.key.as_bytes()).map_err(|_| HeadError::Key)?;
-        let key = key.strip_prefix(&ED25519_SPKI).filter(|key| key.len() == 32).ok_or(HeadError::Key)?;
-        let signature = BASE64.decode(head.signature.as_bytes()).map_err(|_| HeadError::Signature)?;
-        UnparsedPublicKey::new(&ED25519, key).verify(&head.message(), &signature).map_err(|_| HeadError::Signature)?;
-        Ok(head)
+    /// [`CheckpointError`].
+    pub fn read(json: &str) -> Result<Self, CheckpointError> {
+        let checkpoint: Self =
+            serde_json::from_str(json).map_err(|error| CheckpointError::Unreadable(error.to_string()))?;
+        let key = BASE64.decode(checkpoint.key.as_bytes()).map_err(|_| CheckpointError::Key)?;
+        let key = key.strip_prefix(&ED25519_SPKI).filter(|key| key.len() == 32).ok_or(CheckpointError::Key)?;
+        let signature = BASE64.decode(checkpoint.signature.as_bytes()).map_err(|_| CheckpointError::Signature)?;
+        UnparsedPublicKey::new(&ED25519, key)
+            .verify(&checkpoint.message(), &signature)
+            .map_err(|_| CheckpointError::Signature)?;
+        Ok(checkpoint)
     }
 
     /// The bytes that are signed: a line that says what they are, then ledger, number, hash and time, a line each.
@@ -110,41 +113,44 @@ mod tests {
     use crate::journal::entry::Hash;
     use ring::rand::SystemRandom;
 
-    fn mk_head() -> Head {
+    fn mk_checkpoint() -> Checkpoint {
         let rng = SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
         let tip = Tip { seq: 7, hash: Hash::of("x"), time: Timestamp::from_unix(0) };
-        Head::sign("abc", tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap()
+        Checkpoint::sign("abc", tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap()
     }
 
     #[test]
-    fn a_head_is_read_back() {
-        let head = mk_head();
-        assert_eq!(Head::read(&head.json()), Ok(head));
+    fn a_checkpoint_is_read_back() {
+        let checkpoint = mk_checkpoint();
+        assert_eq!(Checkpoint::read(&checkpoint.json()), Ok(checkpoint));
     }
 
     #[test]
-    fn an_altered_head_proves_nothing() {
-        let head = mk_head();
+    fn an_altered_checkpoint_proves_nothing() {
+        let checkpoint = mk_checkpoint();
         let altered = [
-            Head { ledger: "abd".to_owned(), ..head.clone() },
-            Head { seq: 8, ..head.clone() },
-            Head { hash: Hash::of("y").to_string(), ..head.clone() },
-            Head { time: "2026-11-18T11:06:41Z".to_owned(), ..head.clone() },
-            Head { key: mk_head().key, ..head.clone() },
+            Checkpoint { ledger: "abd".to_owned(), ..checkpoint.clone() },
+            Checkpoint { seq: 8, ..checkpoint.clone() },
+            Checkpoint { hash: Hash::of("y").to_string(), ..checkpoint.clone() },
+            Checkpoint { time: "2026-11-18T11:06:41Z".to_owned(), ..checkpoint.clone() },
+            Checkpoint { key: mk_checkpoint().key, ..checkpoint.clone() },
         ];
-        for head in altered {
-            assert_eq!(Head::read(&head.json()), Err(HeadError::Signature));
+        for checkpoint in altered {
+            assert_eq!(Checkpoint::read(&checkpoint.json()), Err(CheckpointError::Signature));
         }
-        assert_eq!(Head::read(&Head { key: "eA==".to_owned(), ..head }.json()), Err(HeadError::Key));
-        assert!(matches!(Head::read("{}"), Err(HeadError::Unreadable(_))));
+        assert_eq!(
+            Checkpoint::read(&Checkpoint { key: "eA==".to_owned(), ..checkpoint }.json()),
+            Err(CheckpointError::Key)
+        );
+        assert!(matches!(Checkpoint::read("{}"), Err(CheckpointError::Unreadable(_))));
     }
 
     #[test]
-    fn only_ed25519_signs_heads() {
+    fn only_ed25519_signs_checkpoints() {
         let rng = SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-        let signed = Head::sign("abc", Tip::EMPTY, Timestamp::from_unix(0), &key, &rng);
-        assert_eq!(signed, Err(HeadError::Kind(KeyKind::EcdsaP256)));
+        let signed = Checkpoint::sign("abc", Tip::EMPTY, Timestamp::from_unix(0), &key, &rng);
+        assert_eq!(signed, Err(CheckpointError::Kind(KeyKind::EcdsaP256)));
     }
 }

@@ -1,4 +1,4 @@
-//! Signed heads of the ledger: every thousand entries and every few minutes the last one is vouched for, where an
+//! Signed checkpoints of the ledger: every thousand entries and every few minutes the last one is vouched for, where an
 //! auditor and the next hub find it.
 //!
 //! The key is the ledger's own, in a Secret: a CA's key signs certificates and nothing else, and it is replaced
@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use data_encoding::BASE64;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
@@ -20,8 +19,8 @@ use zeroize::Zeroizing;
 
 use crate::hub::lease::{Leading, Leads, NotLeading};
 use crate::ledger::{Health, Ledger, LedgerError, Location};
+use addon_signer_core::journal::checkpoint::{Checkpoint, CheckpointError};
 use addon_signer_core::journal::entry::Tip;
-use addon_signer_core::journal::head::{Head, HeadError};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
@@ -30,23 +29,23 @@ use addon_signer_platform::errors::explain;
 
 /// Secret and ConfigMap of the ledger.
 pub(crate) const LEDGER_OBJECT: &str = "addon-signer-ledger";
-/// The key of the newest head in the ConfigMap.
-pub(crate) const HEAD: &str = "head.json";
-/// The key of a head that the ledger does not bear out, kept for whoever looks into it.
+/// The key of the newest checkpoint in the ConfigMap.
+pub(crate) const CHECKPOINT: &str = "head.json";
+/// The key of a checkpoint that the ledger does not bear out, kept for whoever looks into it.
 pub(crate) const CONTRADICTED: &str = "contradicted-head.json";
 /// The type of the Secret.
 const SECRET_TYPE: &str = "addon-signer.io/ledger-key";
 const KEY: &str = "ed25519.key";
-/// A head is signed after this many entries,
+/// A checkpoint is signed after this many entries,
 const ENTRIES: u64 = 1000;
-/// and this long after an entry that no head vouches for.
+/// and this long after an entry that no checkpoint vouches for.
 const AGE: Duration = Duration::from_secs(60);
 /// How soon it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Why no head was published; it is tried again.
+/// Why no checkpoint was published; it is tried again.
 #[derive(Debug, thiserror::Error)]
-enum HeadsError {
+enum CheckpointsError {
     #[error("the API server did not answer as needed: {}", explain(.0))]
     Api(#[from] kube::Error),
     #[error("the Secret {LEDGER_OBJECT} has no usable key; restore it, or delete it to begin with another key")]
@@ -54,15 +53,15 @@ enum HeadsError {
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error(transparent)]
-    Head(#[from] HeadError),
+    Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
 }
 
-/// Signs and publishes heads.
-pub(crate) struct Heads {
+/// Signs and publishes checkpoints.
+pub(crate) struct Checkpoints {
     secrets: Api<Secret>,
     config_maps: Api<ConfigMap>,
     clock: Clock,
@@ -71,7 +70,7 @@ pub(crate) struct Heads {
     leading: Leading,
 }
 
-impl Heads {
+impl Checkpoints {
     /// For the ledger at `location`, in the hub's namespace.
     pub(crate) fn new(
         client: &Client,
@@ -84,7 +83,7 @@ impl Heads {
         Self { secrets, config_maps: Api::namespaced(client.clone(), namespace), clock, ledger, location, leading }
     }
 
-    /// Publishes heads until the ledger's writer ends.
+    /// Publishes checkpoints until the ledger's writer ends.
     pub(crate) async fn keep(self) {
         let mut health = self.ledger.health();
         let mut published = 0;
@@ -93,40 +92,40 @@ impl Heads {
             let Some((id, tip)) = due else { continue };
             match self.publish(&id, tip, &mut checked).await {
                 Ok(seq) => published = seq,
-                Err(HeadsError::Ledger(LedgerError::Stopped)) => return,
-                Err(HeadsError::Ledger(error)) => {
+                Err(CheckpointsError::Ledger(LedgerError::Stopped)) => return,
+                Err(CheckpointsError::Ledger(error)) => {
                     // Its writer has said so.
-                    debug!(%error, "Publishing the head of the ledger waits for the ledger");
+                    debug!(%error, "Publishing the checkpoint of the ledger waits for the ledger");
                     sleep(RETRY).await;
                 }
                 Err(error) => {
-                    warn!(%error, "Publishing the head of the ledger; trying again");
+                    warn!(%error, "Publishing the checkpoint of the ledger; trying again");
                     sleep(RETRY).await;
                 }
             }
         }
     }
 
-    async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<u64, HeadsError> {
+    async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<u64, CheckpointsError> {
         let key = self.key().await?;
-        self.ledger.change(Record::HeadKey { key: BASE64.encode(key.public_key_der()) }, "").await?;
+        self.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await?;
         // With the entry that names the key.
         let tip = of(&self.ledger.health().borrow(), tip.seq).map_or(tip, |(_, tip)| tip);
-        let head = Head::sign(id, tip, self.clock.now(), &key, &SystemRandom::new())?;
+        let checkpoint = Checkpoint::sign(id, tip, self.clock.now(), &key, &SystemRandom::new())?;
         let found = self.config_maps.get_opt(LEDGER_OBJECT).await?;
         let missing = found.is_none();
         let mut map = found.unwrap_or_else(new_map);
         let data = map.data.get_or_insert_default();
-        if !*checked && let Some(last) = data.get(HEAD).cloned() {
+        if !*checked && let Some(last) = data.get(CHECKPOINT).cloned() {
             self.compare(&last, id, data).await?;
         }
-        data.insert(HEAD.to_owned(), head.json());
+        data.insert(CHECKPOINT.to_owned(), checkpoint.json());
         self.write(&self.leading.leads()?, &map, missing).await?;
         *checked = true;
         Ok(tip.seq)
     }
 
-    async fn write(&self, leads: &Leads, map: &ConfigMap, missing: bool) -> Result<(), HeadsError> {
+    async fn write(&self, leads: &Leads, map: &ConfigMap, missing: bool) -> Result<(), CheckpointsError> {
         leads.still()?;
         if missing {
             self.config_maps.create(&PostParams::default(), map).await?;
@@ -136,18 +135,18 @@ impl Heads {
         Ok(())
     }
 
-    /// The head that was published last must be borne out by the ledger that was opened. If it is not, it is kept as
+    /// The checkpoint that was published last must be borne out by the ledger that was opened. If it is not, it is kept as
     /// evidence.
-    async fn compare(&self, last: &str, id: &str, data: &mut BTreeMap<String, String>) -> Result<(), HeadsError> {
-        let contradiction = match Head::read(last) {
-            Ok(head) if head.ledger != id => Some("it is of another ledger".to_owned()),
-            Ok(head) => self.location.contradicts(&head).await?,
+    async fn compare(&self, last: &str, id: &str, data: &mut BTreeMap<String, String>) -> Result<(), CheckpointsError> {
+        let contradiction = match Checkpoint::read(last) {
+            Ok(checkpoint) if checkpoint.ledger != id => Some("it is of another ledger".to_owned()),
+            Ok(checkpoint) => self.location.contradicts(&checkpoint).await?,
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = contradiction {
             error!(
                 why,
-                "The ledger does not bear out the head that was published last: it was replaced, restored or cut"
+                "The ledger does not bear out the checkpoint that was published last: it was replaced, restored or cut"
             );
             data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());
         }
@@ -155,19 +154,19 @@ impl Heads {
     }
 
     /// The ledger's key, made on first need. One that cannot be read is never replaced.
-    async fn key(&self) -> Result<PrivateKey, HeadsError> {
+    async fn key(&self) -> Result<PrivateKey, CheckpointsError> {
         let rng = SystemRandom::new();
         if let Some(mut secret) = self.secrets.get_opt(LEDGER_OBJECT).await? {
             let bytes = secret.data.as_mut().and_then(|data| data.remove(KEY)).map(|bytes| Zeroizing::new(bytes.0));
             let key = bytes.and_then(|bytes| PrivateKey::from_pkcs8(&bytes, &rng).ok());
-            return key.filter(|key| key.kind() == KeyKind::Ed25519).ok_or(HeadsError::Secret);
+            return key.filter(|key| key.kind() == KeyKind::Ed25519).ok_or(CheckpointsError::Secret);
         }
         let (key, pkcs8) = PrivateKey::generate(KeyKind::Ed25519, &rng)?;
         self.store_key(&self.leading.leads()?, &pkcs8).await?;
         Ok(key)
     }
 
-    async fn store_key(&self, leads: &Leads, pkcs8: &[u8]) -> Result<(), HeadsError> {
+    async fn store_key(&self, leads: &Leads, pkcs8: &[u8]) -> Result<(), CheckpointsError> {
         let secret = Secret {
             metadata: metadata(),
             type_: Some(SECRET_TYPE.to_owned()),
@@ -181,7 +180,7 @@ impl Heads {
     }
 }
 
-/// Waits until a head is due; `None` when the writer has ended, `Some(None)` when the ledger is down at that moment.
+/// Waits until a checkpoint is due; `None` when the writer has ended, `Some(None)` when the ledger is down at that moment.
 async fn next(health: &mut watch::Receiver<Health>, published: u64) -> Option<Option<(String, Tip)>> {
     health.wait_for(|health| of(health, published + 1).is_some()).await.ok()?;
     // The first of a process at once: whoever looks sees that the ledger is vouched for.
