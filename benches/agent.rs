@@ -1,12 +1,12 @@
-//! How much memory `addon-signer-agent` has resident, and what it consists of. docs/figures.md has the figures.
+//! Measures the resident memory of `addon-signer-agent` and its parts. docs/figures.md has the figures.
 //!
 //! ```console
 //! $ cargo build --profile image -p addon-signer-agent
 //! $ cargo bench --profile dev --bench agent -- --program target/image/addon-signer-agent
 //! ```
 //!
-//! The agent is a child process against a hub and a gateway in this one, on the stand-in, or on a real API server
-//! where `KUBEBUILDER_ASSETS` names one. Figures are from Linux' `/proc/PID/smaps`, after a pause.
+//! The agent is a child process; hub and gateway are in this process. They run on the stand-in, or on a real API server
+//! if `KUBEBUILDER_ASSETS` names one. Figures are from Linux' `/proc/PID/smaps`, after a pause.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -49,17 +49,17 @@ use support::process::Process;
 use support::{TestHub, accept_cluster, install_addon, objects, wait_until};
 
 const READY: Duration = Duration::from_secs(60);
-/// Time for an agent to begin its watch, also in an emulator.
+/// The time in which an agent begins its watch, even in an emulator.
 const WATCHING: Duration = Duration::from_secs(5);
 /// Where deploy/agent/ keeps the Secret.
 const NAMESPACE: &str = "open-cluster-management-agent-addon";
 
 #[derive(Parser)]
 struct Arguments {
-    /// How often.
+    /// The number of rounds.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How long an agent rests before it is looked at, in seconds.
+    /// How long an agent rests before it is measured, in seconds.
     #[arg(long, default_value_t = 5)]
     pause: u64,
     /// The program to measure.
@@ -74,8 +74,8 @@ struct Arguments {
 async fn main() {
     addon_signer_platform::crypto::install_provider();
     let arguments = Arguments::parse();
-    let (world, pause) =
-        (World::start(fs::canonicalize(arguments.program).unwrap()).await, Duration::from_secs(arguments.pause));
+    let world = World::start(fs::canonicalize(arguments.program).unwrap()).await;
+    let pause = Duration::from_secs(arguments.pause);
     println!("| agent | resident, MB | its own | program's code | program's constants | libraries, stack, others |");
     println!("|---|---|---|---|---|---|");
     println!("| directory, which waited for its signer | {} |", world.first(pause).await);
@@ -85,7 +85,7 @@ async fn main() {
     }
 }
 
-/// Hub and gateway, in this process, and what an agent is told.
+/// Hub and gateway in this process, and what an agent needs.
 struct World {
     hub: TestHub,
     admin: Client,
@@ -99,7 +99,8 @@ impl World {
         let hub = TestHub::start().await;
         support::hub::deploy(&hub).await;
         let admin = hub.admin().await;
-        let (any, dir) = (SocketAddr::from(([127, 0, 0, 1], 0)), TempDir::new().unwrap());
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let dir = TempDir::new().unwrap();
         let options = HubOptions {
             namespace: "addon-signer".to_owned(),
             gateway_listen: any,
@@ -121,13 +122,13 @@ impl World {
         install_addon(&admin, "cluster1", "telemetry").await;
         objects::create_namespace(&admin, NAMESPACE).await;
         if hub.is_real() {
-            apply(&admin, &manifests("agent")).await; // the hub's API server is the managed cluster as well
+            apply(&admin, &manifests("agent")).await; // the hub's API server is also the managed cluster's
         }
         Self { hub, admin, gateway, program, dir }
     }
 
-    /// An agent whose request waits until there is a signer for it: it watches, as it also does where a person
-    /// approves.
+    /// An agent whose request waits until there is a signer for it. It watches the request, as it does while a person
+    /// has not approved it yet.
     async fn first(&self, pause: Duration) -> Memory {
         let output = self.dir.path().join("first");
         let agent = self.agent(&[format!("--output-dir={}", output.display())]);
@@ -142,7 +143,7 @@ impl World {
         look(agent, pause).await
     }
 
-    /// With `--output-dir`: an agent that enrols, and one that finds its certificate there.
+    /// Agents with `--output-dir`: one that enrols, and one that finds its certificate there.
     async fn directory(&self, round: usize, pause: Duration) {
         let output = self.dir.path().join(round.to_string());
         for what in ["directory, after it enrolled", "directory, after a restart"] {
@@ -152,7 +153,7 @@ impl World {
         }
     }
 
-    /// With `--secret-namespace`, as deploy/agent/ runs it.
+    /// Agents with `--secret-namespace`, as deploy/agent/ runs them.
     async fn secret(&self, pause: Duration) {
         let kubeconfig = self.kubeconfig("managed-cluster", AGENT_USER, &[]);
         let flags = [format!("--secret-namespace={NAMESPACE}"), format!("--kubeconfig={}", kubeconfig.display())];
@@ -188,7 +189,7 @@ impl World {
     }
 }
 
-/// What the agent has resident after the pause, in which nothing went wrong.
+/// The resident memory of the agent after the pause, if nothing went wrong meanwhile.
 async fn look(mut agent: Process, pause: Duration) -> Memory {
     tokio::time::sleep(pause).await;
     agent.assert_running();
@@ -199,21 +200,23 @@ async fn look(mut agent: Process, pause: Duration) -> Memory {
 /// Resident memory, in KiB.
 #[derive(Default)]
 struct Memory {
-    /// Anonymous: heap, stacks, what was written of the program's data.
+    /// Anonymous memory: heap, stacks, written data of the program.
     own: f64,
-    /// Pages of the program's file that can be executed.
+    /// Executable pages of the program's file.
     code: f64,
-    /// Its other pages, unwritten.
+    /// Other pages of that file that were not written.
     constants: f64,
     /// Pages of other files: libc, the loader.
     others: f64,
 }
 
 impl Memory {
-    /// From `/proc/PID/smaps`: a header line per mapping, then fields.
+    /// Reads `/proc/PID/smaps`, which has a header line and then fields for each mapping.
     fn of(id: u32) -> Self {
         let program = fs::read_link(format!("/proc/{id}/exe")).unwrap();
-        let (mut memory, mut header, mut resident) = (Self::default(), Vec::new(), 0.0);
+        let mut memory = Self::default();
+        let mut header = Vec::new();
+        let mut resident = 0.0;
         for line in fs::read_to_string(format!("/proc/{id}/smaps")).unwrap().lines() {
             let words: Vec<_> = line.split_whitespace().collect();
             match *words.as_slice() {
@@ -237,7 +240,7 @@ impl Memory {
     }
 }
 
-/// The columns of the table: all (`VmRSS`), then the parts, in MB of 10^6 bytes.
+/// The columns of the table, in MB of 10^6 bytes: the sum (`VmRSS`), then the parts.
 impl Display for Memory {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { own, code, constants, others } = self;

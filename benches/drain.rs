@@ -1,14 +1,14 @@
-//! How fast a backlog of requests is drained on a real API server, beside what that API server allows and beside what
-//! addon authors have today. docs/figures.md has the figures.
+//! Measures how fast the hub works off a backlog of requests on a real API server. It compares the hub with the most
+//! that the API server allows (the floor) and with the signer of addon-framework. docs/figures.md has the figures.
 //!
 //! ```console
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
 //! $ cargo bench --bench drain -- --requests 2000 --peer 100
 //! ```
 //!
-//! Every contestant drains requests that were created before, of the same clusters, on the same API server, the floor
-//! and our hub as the same account; an etcd that waits for the disk. An observer watches the requests: a rate is the
-//! certificates after the first, divided by the time from the first to the last that the observer saw.
+//! Every contestant drains requests that were created before, of the same clusters, on the same API server with an etcd
+//! that waits for the disk. The floor and our hub use the same account. An observer watches the requests. A rate is the
+//! number of certificates after the first, divided by the time from the first to the last that the observer saw.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -45,23 +45,23 @@ use support::process::{Process, free_port};
 use support::request::mk_csr;
 use support::{AddOnApi, RealHub, TestHub, accept_cluster, install_addon, real, wait_until};
 
-/// Writes in flight of the floor, as the hub has.
+/// How many writes the floor has in flight.
 const IN_FLIGHT: usize = 16;
-/// Requests that are created at a time.
+/// How many requests are created at a time.
 const CREATING: usize = 16;
 const READY: Duration = Duration::from_secs(120);
-/// The observer gives up when nothing was issued for this long.
+/// The observer gives up if nothing was issued for this long.
 const STALLED: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
 struct Arguments {
-    /// Requests of a backlog.
+    /// The number of requests in a backlog.
     #[arg(long, default_value_t = 2_000)]
     requests: usize,
-    /// How often the floor and our hub drain one, in turn: a busy machine slows both alike.
+    /// How many backlogs the floor and our hub drain, in turn, so that a busy machine slows both alike.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Clusters that they come from.
+    /// The number of clusters that the requests come from.
     #[arg(long, default_value_t = 200)]
     clusters: usize,
     /// Also run addon-framework's signer: on this many requests with its defaults, on a whole backlog unthrottled.
@@ -75,9 +75,9 @@ struct Arguments {
 /// One line of the table.
 struct Figure {
     who: String,
-    /// Certificates after the first.
+    /// The number of certificates after the first.
     requests: usize,
-    /// From the first certificate to the last.
+    /// The time from the first certificate to the last.
     seconds: f64,
     /// From the start of the program to the first certificate, in seconds.
     first: Option<f64>,
@@ -92,7 +92,7 @@ impl Figure {
         self.requests as f64 / self.seconds
     }
 
-    /// One more backlog; what is no sum stays as it was seen last.
+    /// Adds another backlog. Values that are not sums become those of the other backlog.
     fn add(&mut self, other: Figure) {
         *self = Figure { requests: self.requests + other.requests, seconds: self.seconds + other.seconds, ..other };
     }
@@ -109,18 +109,18 @@ async fn main() {
     let world = World::start(&arguments).await;
     let stores = Stores::start().await;
     let mut figures = vec![world.floor().await];
-    for store in &stores.all {
-        figures.push(world.ours(store).await);
+    for (who, ledger) in &stores.all {
+        figures.push(world.ours(who, ledger).await);
     }
     for _ in 1..arguments.rounds {
         figures[0].add(world.floor().await);
-        for (store, figure) in stores.all.iter().zip(figures.iter_mut().skip(1)) {
-            figure.add(world.ours(store).await);
+        for ((who, ledger), figure) in stores.all.iter().zip(figures.iter_mut().skip(1)) {
+            figure.add(world.ours(who, ledger).await);
         }
     }
     figures[0].add(world.floor().await);
-    let (fastest, rates) =
-        (figures[1].rate(), figures.iter().skip(2).map(|figure| (figure.who.clone(), figure.rate())));
+    let fastest = figures[1].rate();
+    let rates = figures.iter().skip(2).map(|figure| (figure.who.clone(), figure.rate()));
     let ratios: Vec<_> = rates.map(|(who, rate)| format!("{who}: {:.3}", rate / fastest)).collect();
     println!("\nof the rate without durable writes: {}", ratios.join(", "));
     if let Some(few) = arguments.peer {
@@ -136,13 +136,17 @@ fn print(figures: &[Figure]) {
     println!("|---|---|---|---|---|---|---|---|");
     let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
     for figure in figures {
-        let (rate, Figure { who, requests, seconds, first, resident, cpu }) = (figure.rate(), figure);
-        let (of_floor, first, resident, cpu) = (rate / floor, number(*first), number(*resident), number(*cpu));
+        let rate = figure.rate();
+        let of_floor = rate / floor;
+        let Figure { who, requests, seconds, first, resident, cpu } = figure;
+        let first = number(*first);
+        let resident = number(*resident);
+        let cpu = number(*cpu);
         println!("| {who} | {requests} | {seconds:.1} | {rate:.1} | {of_floor:.3} | {first} | {resident} | {cpu} |");
     }
 }
 
-/// A ledger on each kind of store, each with a name for the table.
+/// A ledger on each kind of store, with its name in the table.
 struct Stores {
     all: Vec<(&'static str, String)>,
     _memory: tempfile::TempDir,
@@ -151,8 +155,8 @@ struct Stores {
 }
 
 impl Stores {
-    /// A file in memory never waits for a disk; otherwise it is the same. PostgreSQL where ADDON_SIGNER_POSTGRES names
-    /// it.
+    /// Makes SQLite files in memory, which never wait for a disk, and on disk, and uses PostgreSQL if
+    /// ADDON_SIGNER_POSTGRES names it.
     async fn start() -> Self {
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -160,7 +164,7 @@ impl Stores {
         let mut all = vec![("addon-signer, no durable writes", url(&memory)), ("addon-signer, SQLite", url(&disk))];
         let mut server = None;
         if support::postgres::programs().is_some() {
-            let postgres = support::postgres::Postgres::start().await; // waits for the disk
+            let postgres = support::postgres::Postgres::start().await; // its writes wait for the disk
             postgres.create_database("ledger").await;
             all.push(("addon-signer, PostgreSQL", postgres.url("ledger")));
             server = Some(postgres);
@@ -194,7 +198,7 @@ impl World {
         world
     }
 
-    /// The hub runs once and is gone: CA and registrations are there, as after an upgrade or an outage of the hub.
+    /// Runs the hub once and stops it. Then CA and registrations are there, as after an upgrade or an outage.
     async fn register(&self) {
         let dir = tempfile::tempdir().unwrap();
         let _hub = self.start_hub(&format!("sqlite://{}/ledger.db", dir.path().display()));
@@ -212,7 +216,7 @@ impl World {
         Api::all(self.admin.clone())
     }
 
-    /// Takes the requests of before away and creates `count` from all clusters in turn; returns their names.
+    /// Deletes all requests and creates `count` new ones, from all clusters in turn. Returns their names.
     async fn backlog(&self, count: usize) -> Vec<String> {
         self.requests().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
         let clusters = self.clusters.iter().cycle().take(count);
@@ -220,7 +224,7 @@ impl World {
         created.collect().await
     }
 
-    /// As the cluster's agent, by impersonation: one connection pool for all clusters.
+    /// Creates a request as the cluster's agent by impersonation, so that one connection pool serves all clusters.
     async fn submit(&self, cluster: &str) -> String {
         let csr = serde_json::to_vec(&mk_csr(cluster, "telemetry")).unwrap();
         let request = hyper::Request::post("/apis/certificates.k8s.io/v1/certificatesigningrequests")
@@ -234,7 +238,7 @@ impl World {
         self.admin.request::<CertificateSigningRequest>(request).await.unwrap().name_any()
     }
 
-    /// GET, PUT of the approval, PUT of a ready certificate: what the API server allows whoever signs.
+    /// The most that the API server allows any signer: GET, PUT of the approval, PUT of a ready certificate.
     async fn floor(&self) -> Figure {
         let names = self.backlog(self.requests).await;
         let ca = support::issue::Ca::new("floor", Clock::default().now());
@@ -256,8 +260,8 @@ impl World {
         }
     }
 
-    /// Our hub, a process of its own, on a backlog that was there before it.
-    async fn ours(&self, (who, ledger): &(&'static str, String)) -> Figure {
+    /// Our hub as a separate process, on a backlog that was there before it.
+    async fn ours(&self, who: &str, ledger: &str) -> Figure {
         let names = self.backlog(self.requests).await;
         let figure = self.drain(who, names.len(), || self.start_hub(ledger)).await;
         self.assert_issued(names.len()).await;
@@ -272,20 +276,23 @@ impl World {
 
     async fn drain(&self, who: &str, requests: usize, start: impl FnOnce() -> Process) -> Figure {
         let seen = self.observe(requests);
-        let (started, mut process) = (Instant::now(), start());
+        let started = Instant::now();
+        let mut process = start();
         let (first, seconds) = seen.await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         process.assert_running();
         let first = Some(first.duration_since(started).as_secs_f64());
-        let (resident, cpu) = (Some(resident_mb(process.id())), Some(cpu_ms(process.id()) / requests as f64));
+        let resident = Some(resident_mb(process.id()));
+        let cpu = Some(cpu_ms(process.id()) / requests as f64);
         Figure { who: who.to_owned(), requests: requests - 1, seconds, first, resident, cpu }
     }
 
-    /// When the first of `count` certificates was seen, and how many seconds later the last.
+    /// When the first of `count` certificates was seen, and how many seconds later the last one was seen.
     fn observe(&self, count: usize) -> impl Future<Output = (Instant, f64)> + use<> {
         let mut events = watcher(self.requests(), watcher::Config::default()).applied_objects().boxed();
         async move {
-            let (mut issued, mut first) = (HashSet::new(), None);
+            let mut issued = HashSet::new();
+            let mut first = None;
             while issued.len() < count {
                 let next = tokio::time::timeout(STALLED, events.try_next()).await;
                 let csr = next.unwrap_or_else(|_| panic!("stalled after {} of {count}", issued.len()));
@@ -305,7 +312,7 @@ impl World {
         assert_eq!(issued, count);
     }
 
-    /// What the hub's log says was tried again.
+    /// How often the hub's log says "trying again".
     fn retries(&self) -> usize {
         let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
         log.lines().filter(|line| line.contains("trying again")).count()
@@ -320,7 +327,7 @@ impl World {
             "--gateway-name=localhost".to_owned(),
             "--gateway-listen=127.0.0.1:0".to_owned(),
             format!("--ledger={ledger}"),
-            "--lease-duration=1s".to_owned(), // the one before it was killed
+            "--lease-duration=1s".to_owned(), // the hub before was killed and still has the Lease
             format!("--metrics-listen=127.0.0.1:{}", free_port()),
             "--rate-burst=1000".to_owned(),
         ];
@@ -354,7 +361,7 @@ async fn approve_and_sign(api: Api<CertificateSigningRequest>, name: String, pem
     api.replace_subresource("status", &name, &PostParams::default(), &csr).await.unwrap();
 }
 
-/// The only kind of key that addon-framework reads: RSA in PKCS#1.
+/// Makes a CA with an RSA key in PKCS#1, the only kind of key that addon-framework reads.
 fn make_rsa_ca(dir: &Path) {
     let script = "openssl genrsa -traditional -out peer-ca.key 2048 && \
                   openssl req -x509 -new -key peer-ca.key -subj /CN=peer -days 365 -out peer-ca.crt";
@@ -379,7 +386,7 @@ fn resident_mb(id: u32) -> f64 {
     kib * 1024.0 / 1e6
 }
 
-/// User and system time of Linux' /proc, which counts in hundredths of a second.
+/// User and system time of Linux' /proc in ms. The file counts hundredths of a second.
 fn cpu_ms(id: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
     let after_name = stat.rsplit(')').next().unwrap();

@@ -1,13 +1,13 @@
-//! Requests and connections per second through the gateway, beside the upstream alone and beside nginx with
-//! `ssl_verify_client on`, by one client in one run. docs/figures.md has the figures.
+//! Measures requests and connections per second through the gateway, and compares them with the upstream alone and with
+//! nginx (`ssl_verify_client on`), by one client in one run. docs/figures.md has the figures.
 //!
 //! ```console
 //! $ cargo bench --bench gateway -- --seconds 5
 //! ```
 //!
-//! Upstream, client and gateway each have a runtime of their own in this process, nginx has as many workers as there
-//! are cores; all share the machine. TLS 1.3, P-256 certificates, no resumption, keep-alive but for connections per
-//! second.
+//! Upstream, client and gateway each have a separate runtime in this process. nginx has as many workers as there are
+//! cores. All share the machine. They use TLS 1.3, P-256 certificates, no resumption, and keep-alive except in the case
+//! of connections per second.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -54,8 +54,9 @@ const MIB: usize = 1024 * 1024;
 const ITEM: &[u8] = b"{\"items\":[],\"next\":null,\"status\":\"everything is as it should be\"}";
 /// Each case runs this many times through each target in turn, so that a busy machine slows all alike.
 const ROUNDS: u32 = 10;
-/// Connections of the cases with large bodies, and handshakes at a time.
+/// The number of connections in the cases with large bodies.
 const LARGE: usize = 4;
+/// The number of handshakes at a time.
 const HANDSHAKES: usize = 16;
 
 #[derive(Parser)]
@@ -68,7 +69,7 @@ struct Arguments {
     _bench: bool,
 }
 
-/// One thing to ask for, again and again, on `connections` connections.
+/// A request that is repeated on `connections` connections.
 #[derive(Clone)]
 struct Case {
     name: &'static str,
@@ -76,11 +77,11 @@ struct Case {
     path: &'static str,
     body: Bytes,
     connections: usize,
-    /// Whether each request has a connection of its own.
+    /// Whether each request has a new connection.
     reconnect: bool,
 }
 
-/// Where to ask.
+/// The server that gets the requests.
 #[derive(Clone)]
 struct Target {
     name: &'static str,
@@ -89,7 +90,7 @@ struct Target {
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// What was measured of one case through one target.
+/// The measurements of one case through one target.
 #[derive(Default)]
 struct Figure {
     seconds: f64,
@@ -101,7 +102,7 @@ impl Figure {
         self.latencies.len() as f64 / self.seconds
     }
 
-    /// In microseconds; the latencies are sorted.
+    /// A percentile of the latencies, which must be sorted, in microseconds.
     fn percentile(&self, percent: usize) -> u128 {
         self.latencies[self.latencies.len() * percent / 100].as_micros()
     }
@@ -110,7 +111,9 @@ impl Figure {
 fn main() {
     addon_signer_platform::crypto::install_provider();
     let length = Duration::from_secs(Arguments::parse().seconds);
-    let (backend, gateway, client) = (Runtime::new().unwrap(), Runtime::new().unwrap(), Runtime::new().unwrap());
+    let backend = Runtime::new().unwrap();
+    let gateway = Runtime::new().unwrap();
+    let client = Runtime::new().unwrap();
     let upstream = backend.block_on(start_upstream());
     let world = gateway.block_on(World::start(vec![route("", &format!("http://{upstream}"))]));
     let tls = Some(Arc::new(world.client_config(Some(&world.agent()))));
@@ -139,8 +142,11 @@ async fn measure_all(targets: &[Target], length: Duration) {
                 let other = figures.iter().find(|(name, _)| *name == other);
                 other.map_or("-".to_owned(), |(_, other)| format!("{:.2}", figure.rate() / other.rate()))
             };
-            let (alone, nginx) = (of("upstream alone"), of("nginx"));
-            let (rate, p50, p99) = (figure.rate(), figure.percentile(50), figure.percentile(99));
+            let alone = of("upstream alone");
+            let nginx = of("nginx");
+            let rate = figure.rate();
+            let p50 = figure.percentile(50);
+            let p99 = figure.percentile(99);
             println!("| {} | {name} | {rate:.0} | {alone} | {nginx} | {p50} | {p99} |", case.name);
         }
     }
@@ -153,7 +159,7 @@ async fn measure(targets: &[Target], case: &Case, length: Duration) -> Vec<(&'st
         for (target, figure) in &mut figures {
             let (latencies, seconds) = run(target, case, length / ROUNDS).await;
             if round > 0 {
-                figure.latencies.extend(latencies); // the first one warms
+                figure.latencies.extend(latencies); // round 0 only warms up
                 figure.seconds += seconds;
             }
         }
@@ -182,7 +188,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Asks for `length`; all connections are open before the time starts. Returns the latencies and the time in seconds.
+/// Sends requests for `length`, after all connections are open. Returns the latencies and the time in seconds.
 async fn run(target: &Target, case: &Case, length: Duration) -> (Vec<Duration>, f64) {
     let mut senders = Vec::new();
     for _ in 0..case.connections {
@@ -239,7 +245,7 @@ where
     C: Future<Output = hyper::Result<()>> + Send + 'static,
 {
     let (sender, connection) = handshake.await.unwrap();
-    tokio::spawn(connection); // its error comes with the request's
+    tokio::spawn(connection); // its error also appears in the request's result
     sender
 }
 
@@ -254,7 +260,7 @@ async fn start_upstream() -> SocketAddr {
             let mib = mib.clone();
             let service = service_fn(move |request| answer(request, mib.clone()));
             let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tcp), service);
-            tokio::spawn(serving); // clients that leave are part of it
+            tokio::spawn(serving); // an error is expected, because clients close connections
         }
     });
     address
@@ -272,7 +278,7 @@ async fn answer(request: Request<Incoming>, mib: Bytes) -> Result<Response<Full<
     Ok(Response::new(Full::new(body)))
 }
 
-/// nginx as the gateway's peer: the same certificates, the same upstream.
+/// nginx in the place of the gateway, with the same certificates and the same upstream.
 struct Nginx {
     address: SocketAddr,
     _process: Process,
@@ -310,7 +316,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", base64(der))
 }
 
-/// Streaming both ways and no access log, as the gateway; it tells the upstream who asks.
+/// Like the gateway, nginx streams both ways, writes no access log, and tells the upstream the caller's identity.
 fn nginx_configuration(address: SocketAddr, upstream: SocketAddr) -> String {
     format!(
         "daemon off; worker_processes auto; pid nginx.pid;

@@ -1,8 +1,8 @@
-//! What issuing costs above its floor: parse, possession, policy, template, signature and our own check of the result,
-//! beside the three bare operations of ring that nobody can leave out, on the same keys and the same bytes.
+//! Measures the cost of issuing: parse, possession, policy, template, signature and our own check of the result. The
+//! floor is the cost of the three operations of ring that every signer needs, with the same keys and the same bytes.
 //!
-//! `cargo bench --bench issue`. The last line is the ratio of the two, measured in alternation so that a busy machine
-//! slows both alike.
+//! Run `cargo bench --bench issue`. The last line is the ratio of the two. They are measured in turn, so that a busy
+//! machine slows both alike.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark fails by panicking")]
 
 use std::hint::black_box;
@@ -33,7 +33,7 @@ mod rules;
 
 use rules::{mk_registry, mk_rules, mk_submission};
 
-/// OCM's own agent's request: P-256, two groups, one DNS name.
+/// The request of OCM's own agent: P-256, two groups, one DNS name.
 const REQUEST: &[u8] = include_bytes!("../certs/requests/good/ocm-agent-v1.3.pem");
 const NOW: Timestamp = Timestamp::from_unix(1_798_761_600);
 
@@ -56,7 +56,8 @@ impl Hub {
         let authority = Authority::self_signed("addon-signer client CA telemetry", &key, NOW, life, &rng).unwrap();
         let published = Bundle::new(vec![authority.clone()]).unwrap();
         let issuer = Issuer::new(authority, key).unwrap();
-        let (cluster, addon): (_, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let cluster = "spoke1".parse().unwrap();
+        let addon: AddOnName = "telemetry".parse().unwrap();
         let rules = mk_rules("example.com/telemetry", [addon.clone()]);
         let registry = mk_registry(&cluster, [addon.clone()]);
         let submission = mk_submission(&cluster, &addon, REQUEST);
@@ -70,7 +71,7 @@ impl Hub {
     }
 }
 
-/// The bare operations: verify the request, sign as many bytes as a leaf's signed part has, verify the leaf.
+/// The operations of ring alone: verify the request, sign as many bytes as a leaf's signed part has, verify the leaf.
 struct Floor {
     request: Signature,
     key: EcdsaKeyPair,
@@ -78,7 +79,7 @@ struct Floor {
     rng: SystemRandom,
 }
 
-/// A public key, what it signed, and the signature.
+/// A public key, the signed message, and the signature.
 struct Signature {
     key: UnparsedPublicKey<Vec<u8>>,
     message: Vec<u8>,
@@ -174,7 +175,8 @@ fn summary() {
     let (hub, floor) = fixture();
     let rounds = (0..ROUNDS).map(|_| (time(|| drop(black_box(hub.whole()))), time(|| floor.all())));
     let (whole, floor): (Vec<f64>, Vec<f64>) = rounds.unzip();
-    let ((whole, whole_median), (floor, floor_median)) = (quartiles(whole), quartiles(floor));
+    let (whole, whole_median) = quartiles(whole);
+    let (floor, floor_median) = quartiles(floor);
     println!("{ROUNDS} alternating rounds of {CALLS} calls, lower quartile (median), in microseconds:");
     println!("whole {whole:.1} ({whole_median:.1}), floor {floor:.1} ({floor_median:.1})");
     println!("ratio whole/floor = {:.3} ({:.3}); goal 1.15", whole / floor, whole_median / floor_median);

@@ -1,4 +1,4 @@
-//! One process: configuration becomes tasks in one `JoinSet`, and the first task to end ends all (invariant I12).
+//! The hub's process. All its tasks are in one `JoinSet`; when the first one ends, the process ends (invariant I12).
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -36,13 +36,13 @@ use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_platform::clock::Clock;
 
-/// The life of the gateway's own certificate: short, because it renews itself.
+/// The life of the gateway's own certificate. It is short, because the gateway renews it itself.
 const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
 
-/// What the hub's process is told.
+/// The settings of the hub's process.
 #[derive(Debug, Clone)]
 pub struct HubOptions {
-    /// Where Secrets and ConfigMaps are.
+    /// The namespace of the hub's Secrets, ConfigMaps and Lease.
     pub namespace: String,
     /// Where the gateway listens; port 0 for any.
     pub gateway_listen: SocketAddr,
@@ -50,17 +50,17 @@ pub struct HubOptions {
     pub gateway_names: Vec<String>,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.
     pub metrics_listen: SocketAddr,
-    /// The account that may stand in for agents.
+    /// The account of OCM's gRPC server, which makes requests for agents.
     pub grpc_proxy: Option<String>,
     /// How long refused requests are kept.
     pub retention: Duration,
-    /// How many certificates one identity may have.
+    /// How many certificates one identity may get.
     pub rate: Rate,
-    /// What this process is called: the pod's name. Others see it as the holder of the Lease.
+    /// The name of this process in the Lease and in the ledger, such as the pod's name.
     pub replica: String,
     /// Where decisions are recorded.
     pub ledger: Location,
-    /// How long the Lease counts without being renewed, in whole seconds.
+    /// How long the Lease is valid without a renewal, in whole seconds.
     pub lease_duration: Duration,
     /// Where the inventory is served; `None` for nowhere.
     pub inventory: Option<InventoryOptions>,
@@ -75,7 +75,7 @@ pub struct InventoryOptions {
     pub service: String,
 }
 
-/// The hub's process, whose sockets are bound: an address in use is known before anything runs.
+/// The hub's process with its sockets bound, so that an address in use is found before anything runs.
 pub struct HubProcess {
     client: Client,
     options: HubOptions,
@@ -88,7 +88,7 @@ pub struct HubProcess {
 }
 
 impl HubProcess {
-    /// Binds the sockets, finds out who the API server says we are, and checks that it answers us.
+    /// Binds the sockets, asks the API server for the account of this process, and checks the account's rights.
     ///
     /// # Errors
     /// An address in use, an API server that does not answer, missing rights or a missing CRD: one sentence each.
@@ -123,8 +123,8 @@ impl HubProcess {
         self.metrics_address
     }
 
-    /// Runs hub and gateway until `stop`, or until one of the tasks ends. The Lease is given back at once when `stop`
-    /// says so, and after everything else when a task ended.
+    /// Runs hub and gateway until `stop` is cancelled or one of the tasks ends. The Lease is given back at once after
+    /// `stop`, and last of all if a task ended.
     ///
     /// # Errors
     /// Which task ended, and why.
@@ -134,15 +134,16 @@ impl HubProcess {
             namespace: self.options.namespace.clone(),
             identity: identity.clone(),
             duration: self.options.lease_duration,
-            // A Lease that was deleted begins again at 1, and the ledger has seen more.
+            // The epoch of a deleted Lease begins again at 1, but the ledger knows a later one.
             ledger: self.options.ledger.clone(),
         };
         let (holder, leading) = Holder::new(self.client.clone(), self.clock.clone(), lease);
-        let (give_back, mut holding) = (stop.child_token(), JoinSet::new());
+        let give_back = stop.child_token();
+        let mut holding = JoinSet::new();
         holding.spawn(holder.run(give_back.clone()));
         let result = self.run_tasks(leading, identity, stop).await;
         give_back.cancel();
-        // Its end while it was needed is a loss of the Lease, which the hub has reported.
+        // If it ended early, the Lease was lost, and the hub has reported that.
         while holding.join_next().await.is_some() {}
         result
     }
@@ -196,13 +197,8 @@ impl HubProcess {
             tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
         }
 
-        let stopped = stop.clone();
         let keeper = keep_serving_certificate(self.client, names, self.clock, ends.trust, serving_sender, stop.clone());
-        tasks.spawn(async move {
-            keeper.await;
-            anyhow::ensure!(stopped.is_cancelled(), "the keeper of the gateway's certificate ended");
-            Ok(())
-        });
+        tasks.spawn(until_stopped(keeper, stop.clone()));
 
         let ended = first_end(tasks, stop).await;
         ends.audit.write_all();
@@ -210,12 +206,19 @@ impl HubProcess {
     }
 }
 
+/// Waits for the keeper of the gateway's certificate, whose end before `stop` is an error.
+async fn until_stopped(keeper: impl Future<Output = ()>, stop: CancellationToken) -> anyhow::Result<()> {
+    keeper.await;
+    anyhow::ensure!(stop.is_cancelled(), "the task that renews the gateway's certificate ended");
+    Ok(())
+}
+
 /// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself.
 async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> anyhow::Result<()> {
     let ended = tokio::select! {
-        biased; // tasks that heed `stop` end at once, and the others are still to be waited for
+        biased; // `stop` first: tasks that heed it end at once, and the others must still be waited for
         () = stop.cancelled() => {
-            // The gateway drains what is in flight; the hub's watches are simply dropped.
+            // The gateway drains requests in flight; the hub's watches are dropped.
             let drain = Limits::default().drain_timeout + Duration::from_secs(1);
             let gateway_drained = tokio::time::timeout(drain, async { while tasks.len() > 1 && tasks.join_next().await.is_some() {} });
             if gateway_drained.await.is_err() {
@@ -248,7 +251,7 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
     }
 }
 
-/// Those of the gateway, and with an inventory the one by which the API server knows a Service (kube-aggregator,
+/// The names of the gateway and, with an inventory, the name by which the API server calls a Service (kube-aggregator,
 /// `BuildTransportConfig`).
 fn serving_names(options: &HubOptions) -> ServingNames {
     let mut serving = ServingNames::default();
@@ -267,12 +270,13 @@ fn serving_names(options: &HubOptions) -> ServingNames {
 async fn account(client: &Client) -> anyhow::Result<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-    let review = review.context("the API server does not answer; is the kubeconfig right, and is it reachable?")?;
+    let review = review
+        .context("the API server does not answer; check the kubeconfig, and whether the API server is reachable")?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.context("the API server does not say who we are")
+    user.context("the API server does not say which account this process has")
 }
 
-/// Watches retry for ever, so what can never succeed is said before they start.
+/// Checks the rights before the watches start, because a watch without the right would retry for ever.
 async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow::Result<()> {
     let one = ListParams::default().limit(1);
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
@@ -281,7 +285,7 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow
     leases.get_opt(LEASE_NAME).await.with_context(|| {
         format!("{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of deploy/rbac.yaml")
     })?;
-    // As plain objects: one that cannot be decoded is reported on itself, later.
+    // Only the metadata: an AddOnSigner that cannot be decoded is reported later, on that object.
     let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
     match signers.list_metadata(&one).await {
         Ok(_) => Ok(()),
@@ -297,7 +301,7 @@ fn lacks(account: &str, resource: &str) -> String {
     format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml")
 }
 
-/// What the metrics address tells.
+/// What the metrics address serves.
 #[derive(Clone)]
 struct Probe {
     metrics: Metrics,
@@ -310,7 +314,7 @@ struct Probe {
 impl Probe {
     fn ready(&self) -> (StatusCode, Cow<'static, str>) {
         match self.leading.leadership() {
-            // An API server that does not answer must not take the gateway away.
+            // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
             Leadership::Leader { .. } | Leadership::Unsure { .. } => {}
             Leadership::Waiting(why) => {
                 let sentence = format!("waiting for the Lease {LEASE_NAME}, {why}\n");
@@ -329,7 +333,7 @@ impl Probe {
         match &*self.ledger.borrow() {
             Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
             Health::Starting => (StatusCode::OK, "ok; the ledger is being opened\n".into()),
-            // Ready all the same: the gateway serves on, and Kubernetes would take it away.
+            // Still ready: the gateway works without the ledger, and Kubernetes would make it unavailable.
             Health::Down(error) => (StatusCode::OK, format!("ok; nothing is signed now: {error}\n").into()),
         }
     }
@@ -348,11 +352,12 @@ impl Probe {
 }
 
 async fn serve_metrics(listener: TcpListener, probe: Probe, stop: CancellationToken) -> anyhow::Result<()> {
-    let (ready, text) = (probe.clone(), probe);
+    let ready = probe.clone();
+    let text = probe;
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(move || async move { ready.ready() }))
         .route("/metrics", get(move || async move { text.text() }));
     let server = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-    server.await.context("the metrics address failed")
+    server.await.context("the metrics cannot be served")
 }

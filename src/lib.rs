@@ -2,7 +2,7 @@
 //!
 //! # The map
 //!
-//! Dependencies go down; the compiler keeps the crates apart, `tests/it/layers` reads the imports for the rest.
+//! Dependencies go down only. The compiler keeps the crates apart; `tests/it/layers` checks the imports of the modules.
 //!
 //! ```text
 //! program   main  cli  app  demo             parse, wire, run; the only users of anyhow
@@ -15,13 +15,13 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`hub`] | watches requests, keeps authorities, writes registrations, says what AddOnSigners are; `lease` says whether it leads |
+//! | [`hub`] | requests, authorities, registrations, status of AddOnSigners; `lease` says whether this hub leads |
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
-//! | [`ledger`] | one writer on SQLite or PostgreSQL, readers, the check of all of it |
-//! | [`api`] | AddOnSigner and its CRD, its way into the core's types, the slices of OCM's types that we use |
-//! | [`telemetry`], [`audit`], `listener`, `output` | metrics, decisions, the accept loop of every listener, what commands print |
-//! | [`app`], [`cli`], `demo` | one process from hub and gateway; the command line; the whole story on loopback |
+//! | [`ledger`] | one writer on SQLite or PostgreSQL, readers, the check of a whole ledger |
+//! | [`api`] | AddOnSigner and its CRD, its conversion to the core's types, the parts of OCM's types that we use |
+//! | [`telemetry`], [`audit`], `listener`, `output` | metrics, the audit log, the accept loop, what commands print |
+//! | [`app`], [`cli`], `demo` | the process of hub and gateway; the command line; a demonstration on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
 //! `SECURITY.md` has the invariants, each with the tests that fail when it is broken.

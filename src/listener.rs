@@ -1,4 +1,4 @@
-//! What the process' TLS listeners have in common: the accept loop, and what no TLS configuration of ours goes without.
+//! What all TLS listeners of the process share: the accept loop, and the basis of every TLS configuration.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use addon_signer_platform::clock::Clock;
 
-/// After an accept that failed, because out of file descriptors for instance: retrying at once would only spin.
+/// Pause after a failed accept, for instance when file descriptors have run out. To retry at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts until `stop`, then waits for the connections for at most `drain`.
+/// Accepts until `stop` is cancelled, then waits for the connections for at most `drain`.
 ///
-/// `admit` makes a connection's task, in which its handshake belongs, or drops the socket.
+/// `admit` returns the task of a connection, which also does the handshake, or drops the socket.
 pub(crate) async fn accept<C>(
     listener: TcpListener,
     drain: Duration,
@@ -45,7 +45,7 @@ pub(crate) async fn accept<C>(
                         connections.spawn(connection);
                     }
                 }
-                // The client left before its turn: accept(2) says so, and the next one is as good as ever.
+                // The client left before its connection was accepted (see accept(2)); the listener still works.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
                 Err(error) => {
                     tracing::warn!(%error, "A connection could not be accepted");
@@ -61,7 +61,7 @@ pub(crate) async fn accept<C>(
         }
     };
     if timeout(drain, drained).await.is_err() {
-        tracing::warn!("Connections were cut at the end of the drain");
+        tracing::warn!("Some connections did not end within the drain and were cut");
     }
 }
 
@@ -76,10 +76,10 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     addon_signer_platform::crypto::provider()
 }
 
-/// TLS 1.3 only; every client goes through `verifier`; no resumption, no early data.
+/// A TLS configuration with TLS 1.3 only, without resumption or early data; `verifier` checks every client.
 ///
 /// # Errors
-/// rustls', which does not happen for ring and TLS 1.3.
+/// An error of rustls, which does not happen with ring and TLS 1.3.
 pub(crate) fn server_config(
     verifier: Arc<dyn ClientCertVerifier>,
     serving: Arc<CertifiedKey>,
@@ -89,8 +89,8 @@ pub(crate) fn server_config(
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
-    // A resumed session skips the verifier: rustls copies the client's chain from the ticket, whatever became of its CA
-    // since. So there are no tickets, and nothing to resume from; and a swap would forget them all.
+    // A resumed session skips the verifier: rustls copies the client's chain from the ticket, even if its CA is not
+    // trusted any more. So there are no tickets. A new configuration would forget them anyway.
     config.send_tls13_tickets = 0;
     config.max_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -98,7 +98,7 @@ pub(crate) fn server_config(
     Ok(config)
 }
 
-/// Our clock, as rustls asks it.
+/// Gives rustls the time of our clock.
 #[derive(Debug)]
 struct ClockTime(Clock);
 

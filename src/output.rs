@@ -5,7 +5,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
-/// How facts are printed.
+/// The output format of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// An aligned table for people.
@@ -17,14 +17,14 @@ pub(crate) enum Format {
 /// Prints to standard output; a reader that went away is not an error.
 pub(crate) fn print(text: &str) {
     use std::io::Write as _;
-    // `addon-signer … | head` closes the pipe: nobody is left to be told.
+    // `addon-signer … | head` closes the pipe; nobody reads the rest, so the error may be lost.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Prints one JSON document.
 ///
 /// # Errors
-/// serde's, which does not happen for our types.
+/// An error of serde, which does not happen for our types.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), serde_json::Error> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?));
     Ok(())

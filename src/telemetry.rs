@@ -37,31 +37,35 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All counters at zero. Others of the process are added by `register`.
+    /// Metrics with all counters at zero. `register` adds the metrics of other parts of the process.
     pub fn new(register: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry::with_prefix("addon_signer");
-        let (issued, refused, rate_limited) = (Family::default(), Family::default(), Family::default());
+        let issued = Family::default();
+        let refused = Family::default();
+        let rate_limited = Family::default();
         let held = Family::default();
         registry.register("certificates_issued", "Certificates published on requests", issued.clone());
         registry.register("requests_refused", "Requests denied or failed, by reason", refused.clone());
         registry.register(
             "requests_rate_limited",
-            "Requests that had to wait for their identity",
+            "Requests that had to wait because their identity had too many certificates",
             rate_limited.clone(),
         );
         registry.register(
             "requests_held",
-            "Requests that wait because what the ledger has of them cannot be used",
+            "Requests that wait because the ledger holds something else than their certificate",
             held.clone(),
         );
-        let (ledger_up, ledger_entries) = (Gauge::default(), Gauge::default());
+        let ledger_up = Gauge::default();
+        let ledger_entries = Gauge::default();
         registry.register(
             "ledger_up",
             "1 while decisions can be recorded; 0 while nothing is signed",
             ledger_up.clone(),
         );
-        registry.register("ledger_entries", "The number of the last entry", ledger_entries.clone());
-        let (registrations_written, registrations_left) = (Counter::default(), Family::default());
+        registry.register("ledger_entries", "Number of the ledger's last entry", ledger_entries.clone());
+        let registrations_written = Counter::default();
+        let registrations_left = Family::default();
         registry.register(
             "registrations_written",
             "Changes of status.registrations of ManagedClusterAddOns",
@@ -69,7 +73,7 @@ impl Metrics {
         );
         registry.register(
             "registrations_left",
-            "ManagedClusterAddOns whose registrations are left to another program",
+            "ManagedClusterAddOns whose registrations the hub leaves to another program",
             registrations_left.clone(),
         );
         register(&mut registry);
@@ -107,7 +111,8 @@ impl Metrics {
         self.registrations_written.inc();
     }
 
-    /// How many addons of each signer are left; of a signer that is not among them nothing is told any more.
+    /// Sets how many addons of each signer are left to another program. A signer that is not in `signers` loses its
+    /// metric.
     pub(crate) fn registrations_left<'s>(&self, signers: impl Iterator<Item = (&'s str, usize)>) {
         self.registrations_left.clear();
         for (signer, addons) in signers {
@@ -116,7 +121,7 @@ impl Metrics {
         }
     }
 
-    /// The ledger as it is now: the number of its last entry, or `None` while it cannot be written to.
+    /// Sets the state of the ledger: the number of its last entry, or `None` while it cannot be written to.
     pub(crate) fn ledger(&self, last: Option<u64>) {
         self.ledger_up.set(i64::from(last.is_some()));
         if let Some(last) = last {

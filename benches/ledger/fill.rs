@@ -1,4 +1,4 @@
-//! A ledger of a million certificates in minutes.
+//! Fills a ledger with a million certificates in minutes.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnec
 use super::signer::{Signer, mk_text};
 use super::{Store, rate};
 
-/// How long a certificate lives.
+/// The lifetime of a certificate.
 const LIFE: Duration = Duration::from_secs(86_400);
-/// Certificates of one statement.
+/// The number of certificates in one statement.
 const ROWS: usize = 100;
-/// Certificates of one transaction.
+/// The number of certificates in one transaction.
 const COMMIT: u64 = 50_000;
 
 enum Raw {
@@ -33,7 +33,7 @@ macro_rules! on {
     };
 }
 
-/// Fills a ledger by hand, thousands of rows at a time: a chain as the writer makes it.
+/// Fills a ledger without the writer, many rows at a time, with a chain as the writer makes it.
 pub(crate) struct Filler {
     raw: Raw,
     now: Timestamp,
@@ -43,8 +43,9 @@ pub(crate) struct Filler {
 }
 
 impl Filler {
-    /// The newest tenth is valid; of the others each lived as long. Every second one was used to its end, the others
-    /// never. The oldest have rare names. One that has them from another run is left alone.
+    /// Fills the ledger. The newest tenth of the certificates is valid. Every second certificate was used until it
+    /// expired, the others never. The oldest certificate has rare names. An SQLite file of an earlier run stays as it
+    /// is.
     pub(crate) async fn fill(location: &Location, signer: &Signer, count: u64) {
         let is_there = matches!(location, Location::Sqlite(path) if path.exists());
         Store::open(location.clone()).await.close().await;
@@ -90,7 +91,7 @@ impl Filler {
         Self { raw, now, tip, entries: Vec::new(), rows: Vec::new() }
     }
 
-    /// As after some days of a hub: folded in, and known to the planner.
+    /// Brings the store into the state after some days of a hub: the log is folded in, and the planner has statistics.
     async fn close(mut self) {
         match &self.raw {
             Raw::Sqlite(_) => self.command("PRAGMA wal_checkpoint(TRUNCATE)").await,
@@ -104,7 +105,8 @@ impl Filler {
     }
 
     fn add(&mut self, record: &Record) {
-        let (seq, text) = (self.tip.seq + 1, mk_text(self.tip, record));
+        let seq = self.tip.seq + 1;
+        let text = mk_text(self.tip, record);
         self.tip = Tip { seq, hash: Hash::of(&text), time: self.tip.time };
         self.entries.push((seq, text));
     }
@@ -138,7 +140,7 @@ impl Filler {
     }
 }
 
-/// `($1, $2), ($3, $4)`
+/// Placeholders of SQL such as `($1, $2), ($3, $4)`.
 fn tuples(columns: usize, rows: usize) -> String {
     let tuple = |row: usize| {
         let numbers: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();

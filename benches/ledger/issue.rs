@@ -1,4 +1,4 @@
-//! Issuing without an API server, beside the floor.
+//! Measures issuing without an API server, and the floor.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,17 +16,19 @@ const AT_ONCE: u64 = 64;
 const ROUNDS: usize = 24;
 const CONTESTANTS: usize = 6;
 
-/// Issuing on the two ledgers, without any, and the floor. In every other round the large ledger is before the small
-/// one: whoever comes after the floor finds the disk busy.
+/// Measures issuing on the two ledgers, issuing without a ledger, and the floor. In every other round the large ledger
+/// comes before the small one, because the disk is still busy after the floor.
 pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger; 2], count: u64) {
-    let (sizes, [small, large]) = (signer.sizes(), ledgers);
+    let sizes = signer.sizes();
+    let [small, large] = ledgers;
     let mut rates: [Vec<f64>; CONTESTANTS] = Default::default();
-    // Uncounted: a hub that has run for a while has its store's pages in memory.
+    // This is not measured. It brings the store's pages into memory, as for a hub that has run for a while.
     for ledger in ledgers {
         issue(signer, Some((ledger, Until::HandedOver)), 8 * count).await;
     }
     for turn in 0..ROUNDS * CONTESTANTS {
-        let (round, at) = (turn / CONTESTANTS, turn % CONTESTANTS);
+        let round = turn / CONTESTANTS;
+        let at = turn % CONTESTANTS;
         let contestant = if at < 2 { at } else { at ^ (round % 2) };
         let rate = match contestant {
             0 => issue(signer, None, count).await,
@@ -57,7 +59,8 @@ async fn issue(signer: &Arc<Signer>, ledger: Option<(&Ledger, Until)>, count: u6
     let started = Instant::now();
     let workers: Vec<_> = (0..AT_ONCE)
         .map(|_| {
-            let (signer, ledger) = (Arc::clone(signer), ledger.map(|(ledger, until)| (ledger.clone(), until)));
+            let signer = Arc::clone(signer);
+            let ledger = ledger.map(|(ledger, until)| (ledger.clone(), until));
             tokio::spawn(async move {
                 for _ in 0..count / AT_ONCE {
                     signer.issue(ledger.as_ref()).await;
@@ -71,7 +74,8 @@ async fn issue(signer: &Arc<Signer>, ledger: Option<(&Ledger, Until)>, count: u6
     rate(count / AT_ONCE * AT_ONCE, started)
 }
 
-/// Plain appending: the bytes of 64 entries, then the disk, twice for 64 certificates.
+/// The floor: appends to a plain file. For 64 certificates it writes the bytes of 64 entries and waits for the disk,
+/// twice.
 fn append(dir: &Path, sizes: [usize; 2], count: u64) -> f64 {
     let path = dir.join("floor");
     let mut file = File::create(&path).unwrap();

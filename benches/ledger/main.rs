@@ -1,13 +1,13 @@
-//! What being durable costs, and whether the ledger stays quick when it has grown: issuing beside appending the same
-//! bytes to a plain file, on a ledger of 10 thousand certificates beside one of a million; the first page of a list;
-//! the check of everything.
+//! Measures what durable writes cost, and whether the ledger stays fast when it has grown. It compares issuing with
+//! appending the same bytes to a plain file, on a ledger of 10 thousand certificates and on one of a million. It also
+//! measures the first page of a list, and the check of the whole ledger.
 //!
 //! ```console
 //! $ export ADDON_SIGNER_POSTGRES=/usr/lib/postgresql/15/bin   # for PostgreSQL as well
 //! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] [--part lists|verify|issue]... [--store sqlite|postgres]
 //! ```
 //!
-//! A million certificates take 4 GB of disk, on PostgreSQL as many again. Contestants take turns, so that a busy
+//! A million certificates need 4 GB of disk, and 4 GB more for PostgreSQL. Contestants take turns, so that a busy
 //! machine slows them alike.
 #![allow(
     clippy::unwrap_used,
@@ -43,27 +43,27 @@ use it::support::postgres::{self, Postgres};
 use it::{deploy, support};
 use signer::Signer;
 
-/// Certificates in the small ledger.
+/// The number of certificates in the small ledger.
 const SMALL: u64 = 10_000;
 
 #[derive(Parser)]
 struct Args {
-    /// Certificates in the large ledger.
+    /// The number of certificates in the large ledger.
     #[arg(long, default_value_t = 1_000_000)]
     certificates: u64,
-    /// Certificates per round of issuing.
+    /// The number of certificates in a round of issuing.
     #[arg(long, default_value_t = 2_500)]
     issue: u64,
-    /// Where SQLite's files are kept for the next run; otherwise they are gone with this one.
+    /// Keep SQLite's files in this directory for the next run; without it they are deleted at the end.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only this; may be given again.
+    /// Run only this part; may be repeated.
     #[arg(long)]
     part: Vec<Part>,
-    /// Only on this.
+    /// Run only on this store.
     #[arg(long)]
     store: Option<Kind>,
-    /// What cargo says.
+    /// What cargo passes.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -81,7 +81,7 @@ enum Kind {
     Postgres,
 }
 
-/// A ledger that is open.
+/// An open ledger.
 struct Store {
     ledger: Ledger,
     writer: JoinHandle<()>,
@@ -89,7 +89,8 @@ struct Store {
 
 impl Store {
     async fn open(location: Location) -> Self {
-        let (clock, replica) = (Clock::default(), "bench".to_owned());
+        let clock = Clock::default();
+        let replica = "bench".to_owned();
         let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock });
         let writer = tokio::spawn(async move { writer.run(1).await.unwrap() });
         let up = |health: &Health| matches!(health, Health::Up { .. });
@@ -116,7 +117,7 @@ fn file(dir: &Path, name: &str) -> Location {
     format!("sqlite://{}", dir.join(name).display()).parse().unwrap()
 }
 
-/// Everything, on one kind of store.
+/// Runs all requested parts on one kind of store.
 async fn measure(args: &Args, dir: &Path, signer: &Arc<Signer>, locations: [Location; 2]) {
     let asked = |part| args.part.is_empty() || args.part.contains(&part);
     for (location, count) in locations.iter().zip([SMALL, args.certificates]) {

@@ -1,4 +1,4 @@
-//! Lists, and the check of everything.
+//! Measures lists, and the check of the whole ledger.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,8 @@ pub(crate) async fn lists(location: &Location, now: Timestamp, certificates: u64
     let never = Filter { not_seen_since: ago(100 * 86_400), ..all() };
     let half_way = Some(Cursor { time: Some(0), seq: certificates }); // two rows per certificate
     list(&reader, now, "never seen, from half way", Query { filter: never, after: half_way, ..Query::default() }).await;
-    let (past, started) = (now.minus(Duration::from_secs(20 * 86_400)), Instant::now());
+    let past = now.minus(Duration::from_secs(20 * 86_400));
+    let started = Instant::now();
     let expired = Query { filter: Filter { state: Some(Standing::Expired), ..all() }, ..Query::default() };
     let found = reader.list(&expired, past).await.unwrap().len();
     println!("  {:<28}{:8.2}   {found} found", "expired, none", started.elapsed().as_secs_f64() * 1e3);
@@ -60,7 +61,8 @@ pub(crate) async fn lists(location: &Location, now: Timestamp, certificates: u64
 }
 
 async fn list(reader: &Reader, now: Timestamp, name: &str, query: Query) {
-    let (mut times, mut found) = (Vec::new(), 0);
+    let mut times = Vec::new();
+    let mut found = 0;
     for _ in 0..9 {
         let started = Instant::now();
         found = reader.list(&query, now).await.unwrap().len();
@@ -69,7 +71,7 @@ async fn list(reader: &Reader, now: Timestamp, name: &str, query: Query) {
     println!("  {name:<28}{:8.2}   {found} found", median(times));
 }
 
-/// Seconds of all cores that this process has used (proc(5), in hundredths).
+/// The processor time of this process on all cores, in seconds. proc(5) counts it in hundredths.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
@@ -77,9 +79,11 @@ fn cpu() -> f64 {
 }
 
 pub(crate) async fn verifying(location: &Location) {
-    let (mut rates, mut costs) = (Vec::new(), Vec::new());
+    let mut rates = Vec::new();
+    let mut costs = Vec::new();
     for _ in 0..3 {
-        let (started, before) = (Instant::now(), cpu());
+        let started = Instant::now();
+        let before = cpu();
         let check = Check { location: location.clone(), checkpoint: None, archives: Vec::new() };
         let report = verify(check, |_| ()).await.unwrap();
         rates.push(rate(report.tip.seq, started));

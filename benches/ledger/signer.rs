@@ -1,4 +1,4 @@
-//! What signs, and what is recorded of it.
+//! A signer that issues certificates, and the records of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,18 +20,18 @@ use ring::rand::SystemRandom;
 
 use super::support::rules::{mk_registry, mk_rules, mk_submission};
 
-/// OCM's own agent's request: P-256, two groups, one DNS name.
+/// The request of OCM's own agent: P-256, two groups, one DNS name.
 const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");
 
-/// How far a certificate gets.
+/// The last step of issuing that is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     Signed,
-    /// Noted as such, which nobody waits for.
+    /// The ledger notes that the certificate was handed over. Nobody waits for that.
     HandedOver,
 }
 
-/// Everything that signs.
+/// A CA with an approved request.
 pub(crate) struct Signer {
     approved: Approved,
     issuer: Issuer,
@@ -43,12 +43,14 @@ pub(crate) struct Signer {
 
 impl Signer {
     pub(crate) fn new() -> Self {
-        let (rng, now) = (SystemRandom::new(), Clock::default().now());
+        let rng = SystemRandom::new();
+        let now = Clock::default().now();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
         let life = Duration::from_secs(365 * 86_400);
         let authority = Authority::self_signed("addon-signer client CA telemetry", &key, now, life, &rng).unwrap();
         let published = Bundle::new(vec![authority.clone()]).unwrap();
-        let (cluster, addon): (_, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let cluster = "spoke1".parse().unwrap();
+        let addon: AddOnName = "telemetry".parse().unwrap();
         let rules = mk_rules("example.com/telemetry", [addon.clone()]);
         let registry = mk_registry(&cluster, [addon.clone()]);
         let approved = evaluate(&rules, &mk_submission(&cluster, &addon, REQUEST), &registry).unwrap();
@@ -56,7 +58,8 @@ impl Signer {
         Self { approved, issuer, published, rng, now, serials: AtomicU64::new(0) }
     }
 
-    /// Decides, records, signs, checks, records. Without a ledger only what is between.
+    /// Prepares a certificate, records the intent, signs and checks it, and records it. Without a ledger nothing is
+    /// recorded.
     pub(crate) async fn issue(&self, ledger: Option<&(Ledger, Until)>) {
         let serial = Serial::new(Clock::default().now(), &self.rng).unwrap();
         let prepared = self.issuer.prepare(self.approved.clone(), serial, self.now).unwrap();
@@ -80,7 +83,7 @@ impl Signer {
         }
     }
 
-    /// An intent of `now`, and the certificate that became of it.
+    /// An intent of `now`, and the record of its certificate.
     pub(crate) fn records(&self, n: u64, now: Timestamp, certificate: &[u8]) -> (Intent, Record) {
         let mut intent = mk_intent(n, self.issuer.authority().id(), now);
         if n == 0 {
@@ -100,14 +103,14 @@ impl Signer {
         self.issuer.sign(prepared, &self.published, self.now, &self.rng).unwrap().certificate.to_vec()
     }
 
-    /// Bytes of the two entries of a certificate.
+    /// The sizes of the two entries of a certificate, in bytes.
     pub(crate) fn sizes(&self) -> [usize; 2] {
         let (intent, signed) = self.records(0, self.now, &self.certificate());
         [Record::Intent(Box::new(intent)), signed].map(|record| mk_text(Tip::EMPTY, &record).len())
     }
 }
 
-/// The entry after `tip`.
+/// The text of the entry after `tip`.
 pub(crate) fn mk_text(tip: Tip, record: &Record) -> String {
     let entry = Entry {
         seq: tip.seq + 1,
@@ -122,7 +125,7 @@ pub(crate) fn mk_text(tip: Tip, record: &Record) -> String {
     entry.text()
 }
 
-/// As random as Kubernetes' own.
+/// A UID that is as random as those of Kubernetes.
 fn mk_uid(of: &str) -> String {
     let hash = Hash::of(of).to_string();
     format!("{}-{}-4{}-8{}-{}", &hash[..8], &hash[8..12], &hash[12..15], &hash[15..18], &hash[18..30])
@@ -134,7 +137,7 @@ fn mk_identity(cluster: &str, addon: &str, agent: &str) -> PeerIdentity {
 
 fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
     let uid = mk_uid(&n.to_string());
-    // Those that ask at the same time are no neighbours.
+    // Clusters that request at the same time are not neighbours in the index.
     let cluster = format!("cluster{}", u32::from_str_radix(&uid[..8], 16).unwrap() % 2000);
     let serial = format!("{:08x}{}", now.unix() / 2, &Hash::of(&format!("serial {n}")).to_string()[..32]);
     Intent {

@@ -1,8 +1,8 @@
-//! What a TLS client can show the gateway, and what a store can hold in place of a bundle.
+//! Certificates that a TLS client can present to the gateway, and texts that a store can have as a trust bundle.
 //!
-//! The bytes are read three times: as a certificate and as PEM anchors, as they are; and as the length of a subject in two
-//! bytes, the subject, a validity and extensions, put into a certificate that a CA of ours rightly signs: what is certified is
-//! looked at only behind a signature, where random bytes do not come.
+//! The bytes are read in three ways: as a certificate; as PEM anchors; and as the parts of a certificate that our CA
+//! signs: the length of the subject in two bytes, the subject, a validity, extensions. The gateway reads these parts
+//! only behind a valid signature, which random bytes never have.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! Bytes as `spec.request`, and as the DER inside it. Possession must be proven, so approvals come from the seeds.
+//! Reads the bytes as `spec.request`, and as the DER in it. Random bytes have no valid signature, so only the seeds are
+//! approved.
 #![no_main]
 
 use addon_signer_core::csr::CertificateRequest;

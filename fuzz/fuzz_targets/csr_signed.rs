@@ -1,5 +1,5 @@
-//! A subject and attributes from the fuzzer, put into a request with a key of ours and rightly signed: what a hostile
-//! agent can do. The input is the length of the subject in two bytes, the subject, the attributes.
+//! A request with a subject and attributes from the fuzzer, signed with our key. A hostile agent can make such
+//! requests. The input is the length of the subject in two bytes, the subject, the attributes.
 #![no_main]
 
 use std::sync::LazyLock;

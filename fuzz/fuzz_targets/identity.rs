@@ -1,4 +1,4 @@
-//! Names, templates and common names: whatever is read back is what was written.
+//! Names, templates and common names: what is written is read back as the same.
 //!
 //! The input is text, line by line: a user template, a group template, a cluster, an addon, an agent, a common name.
 #![no_main]
@@ -9,7 +9,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|text: &str| {
     let mut lines = text.splitn(6, '\n');
     let mut next = || lines.next().unwrap_or_default();
-    let (user, group) = (next(), next());
+    let user = next();
+    let group = next();
     let names = (next().parse(), next().parse(), next().parse());
     let common_name = next();
     read_then_write(&Convention::default(), common_name);

@@ -1,4 +1,5 @@
-//! The path and the headers of a request at the gateway: what is passed on stays below the addon, and claims no identity.
+//! The path and the headers of a request at the gateway: what reaches the backend stays below the addon's route, and
+//! claims no identity.
 //!
 //! The input is text: the path in the first line, then `name: value` lines.
 #![no_main]
@@ -36,7 +37,7 @@ fn follow(path: &str) {
     }
 }
 
-/// Percent-decoded leniently, as a careless backend would.
+/// Decodes percent signs leniently, as a careless backend would.
 fn decoded(segment: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = segment.as_bytes();

@@ -1,4 +1,4 @@
-//! A gateway that trusts two signers: the golden client CA's, and one whose CA signs whatever the fuzzer wants.
+//! A gateway that trusts two signers: one with the golden client CA, and one with a CA that signs the fuzzer's input.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use rustls_pki_types::CertificateDer;
 
 use crate::{ED25519, bits, tlv};
 
-/// Within the golden certificates' life: 2027-01-01T00:00:00Z.
+/// 2027-01-01T00:00:00Z, when the golden certificates are valid.
 pub const NOW: Timestamp = Timestamp::from_unix(1_798_761_600);
 const GOLDEN_CA: &[u8] = include_bytes!("../../certs/profiles/client-ca.pem");
 
-/// Trust, and the key behind a part of it.
+/// The trust of a gateway, and the key of one of its CAs.
 pub struct Gateway {
     key: Ed25519KeyPair,
     issuer: Vec<u8>,
@@ -44,12 +44,12 @@ impl Gateway {
         Self { key, issuer, trust: Trust { signers, ..Trust::default() } }
     }
 
-    /// The anchors of the CA whose key is here.
+    /// The anchors of the CA with the key.
     pub fn anchors(&self) -> &Bundle {
         &self.trust.signers[0].client_anchors
     }
 
-    /// A certificate of that CA, if the bytes are long enough to make one of.
+    /// A certificate of that CA with the fuzzer's bytes. `None` if there are too few bytes.
     pub fn certify(&self, data: &[u8]) -> Option<CertificateDer<'static>> {
         let (length, rest) = data.split_first_chunk::<2>()?;
         let (subject, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
@@ -61,7 +61,7 @@ impl Gateway {
         Some(tlv(0x30, &[&tbs, &ED25519, &bits(self.key.sign(&tbs).as_ref())]).into())
     }
 
-    /// Shows a certificate to the gateway; whether it is an identity, which is then one of the signer's own addon.
+    /// Whether the gateway reads an identity from the certificate. If it does, checks that the signer serves the addon.
     pub fn show(&self, leaf: &CertificateDer<'_>) -> bool {
         let Ok(peer) = identify(&self.trust, leaf, NOW) else { return false };
         let convention = Convention::default();
@@ -91,7 +91,7 @@ fn signer(name: &str, client_anchors: Bundle) -> Arc<SignerTrust> {
     })
 }
 
-/// A caller of the golden CA's signer, with three routes of which one is a prefix of another.
+/// A caller of the signer with the golden CA. Its signer has three routes, and one is a prefix of another.
 pub fn mk_peer() -> Peer {
     let golden = Bundle::from_pem(GOLDEN_CA).expect("the golden CA");
     let routes = ["/api", "/api/v1", "/push"].map(|path| Route {

@@ -1,4 +1,4 @@
-//! What the targets share: one hub, one signer, and what must hold of everything that policy approves.
+//! What the targets share: a hub with a signer, and the checks of each request that policy approves.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub mod gateway;
 
 const MAX_DURATION: Duration = Duration::from_secs(604_800);
 
-/// Submits a request as the agent of spoke1 and holds an approval to the convention.
+/// Submits a request as the agent of spoke1, and checks an approval against the convention.
 pub fn submit(request: &[u8]) {
     let rules = rules();
     let groups = ["system:open-cluster-management:spoke1"];
@@ -39,7 +39,7 @@ pub fn submit(request: &[u8]) {
     check_subject(approved.subject_der(), &user, &rules.convention.groups(&identity.cluster, &identity.addon));
 }
 
-/// Another parser reads the subject that will be in the certificate: one CN, and groups of the convention.
+/// Checks with another parser that the certificate's subject has one CN, and only groups of the convention.
 fn check_subject(der: &[u8], user: &str, groups: &[String]) {
     let (rest, name) = X509Name::from_der(der).expect("a name");
     assert!(rest.is_empty());
@@ -73,7 +73,7 @@ fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.replace_clusters(HashMap::new());
     registry.replace_addons(HashMap::new());
-    // Every cluster of the corpus is accepted, so that only the subject keeps one from another's certificate.
+    // All clusters of the corpus are accepted, so only the subject prevents a certificate for another cluster.
     for cluster in ["spoke1", "spoke2", "spoke", "spoke12"] {
         let accepted = ClusterFacts { accepted: true, deleting: false };
         registry.set_cluster(cluster.parse().expect("a name"), Some(accepted));
@@ -91,7 +91,7 @@ pub fn bits(content: &[u8]) -> Vec<u8> {
     tlv(3, &[&[0], content])
 }
 
-/// Tag, length in its shortest form, content.
+/// A DER value: tag, length in its shortest form, content.
 pub fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = content.len().to_be_bytes();

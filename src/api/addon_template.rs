@@ -1,6 +1,6 @@
 //! Which addons OCM's addon-manager registers by itself: those whose ClusterManagementAddOn has an AddOnTemplate among
-//! its configurations (OCM `pkg/addon/templateagent/common.go`, `SupportAddOnTemplate`). All of it is the hub's: no
-//! cluster can write it.
+//! its configurations (OCM `pkg/addon/templateagent/common.go`, `SupportAddOnTemplate`). No cluster can write these
+//! objects; they are the hub's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::api::ocm::ADDON_GROUP;
 pub const MANAGEMENT_ADDONS: &str = "clustermanagementaddons";
 /// Plural of AddOnTemplate.
 pub const ADDON_TEMPLATES: &str = "addontemplates";
-/// The configuration that v1beta1 shows where v1alpha1 names none (OCM `pkg/addon/webhook/v1beta1`).
+/// The configuration that v1beta1 shows where v1alpha1 has no default (OCM `pkg/addon/webhook/v1beta1`).
 const NO_DEFAULT: &str = "__reserved_no_default__";
 
-/// The AddOnTemplates that a ClusterManagementAddOn names, of its own and per placement; `None` where it has none among
-/// its configurations, because then the addon-manager does not register the addon.
+/// The AddOnTemplates that a ClusterManagementAddOn names, by default and per placement. `None` if its configurations
+/// include no AddOnTemplate, because the addon-manager then does not register the addon.
 #[must_use]
 pub fn templates_of_management_addon(addon: &DynamicObject) -> Option<BTreeSet<String>> {
     let spec = addon.data.get("spec")?;
@@ -51,8 +51,8 @@ pub fn owner_of_addon(addon: &DynamicObject) -> Option<&str> {
     owners.into_iter().find(of_ours).map(|owner| owner.name.as_str())
 }
 
-/// The signer names that an AddOnTemplate registers, each with whether it names a user of its own: that one is the same
-/// on every cluster, and policy refuses it.
+/// The signer names that an AddOnTemplate registers, each with whether it also names a user. Such a user is the same on
+/// every cluster, and policy refuses it.
 #[must_use]
 pub fn signer_names(template: &DynamicObject) -> BTreeMap<String, bool> {
     let registrations = items(template.data.pointer("/spec/registration"));

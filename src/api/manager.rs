@@ -1,4 +1,4 @@
-//! By which program an object was written (`metadata.managedFields`): Kubernetes tells no controller which user it was.
+//! Which program wrote an object (`metadata.managedFields`). Kubernetes does not tell a controller which user it was.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -9,7 +9,7 @@ pub fn last_manager(object: &ObjectMeta) -> &str {
     last.and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
 }
 
-/// The field manager that set an annotation; empty if it is not there, because who takes one away leaves no trace.
+/// The field manager that set an annotation; empty if the annotation is not there, because a removal leaves no trace.
 #[must_use]
 pub fn annotator<'m>(object: &'m ObjectMeta, annotation: &str) -> &'m str {
     let field = format!("f:{annotation}");
@@ -20,7 +20,7 @@ pub fn annotator<'m>(object: &'m ObjectMeta, annotation: &str) -> &'m str {
     entries(object).find(owns).and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
 }
 
-/// The field managers that a field of the status belongs to: whoever changed its value last, and whoever wrote the same
+/// The field managers of a field of the status: the one that last changed its value, and all that wrote the same value
 /// since.
 pub fn status_managers<'m>(object: &'m ObjectMeta, field: &str) -> impl Iterator<Item = &'m str> {
     let field = format!("f:{field}");

@@ -1,5 +1,5 @@
-//! The AddOnSigner resource and the slices of OCM's types that we use. Types and pure functions only: nothing here
-//! talks to an API server.
+//! The AddOnSigner resource and the parts of OCM's types that we use. Types and pure functions only: nothing here talks
+//! to an API server.
 
 pub mod addon_template;
 pub mod manager;

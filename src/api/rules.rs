@@ -1,5 +1,5 @@
-//! From an AddOnSigner to the core's types: what the schema could not check is checked here, and an error names the
-//! field. A signer whose object is bad signs nothing.
+//! Converts an AddOnSigner to the core's types. What the schema could not check is checked here, and an error names the
+//! field. A signer whose AddOnSigner is invalid signs nothing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{GATEWAY_SERVING_SIGNER, MIN_LIFETIME, SignerRules};
 use addon_signer_core::trust::Route;
 
-/// The longest life of an agent's certificate, whatever the configuration says: a year, as the schema says too.
+/// The longest life of an agent's certificate, whatever the configuration says: a year, as in the schema.
 const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
 
 /// A field of `spec` that cannot be used, and why.
@@ -45,9 +45,9 @@ pub struct SignerConfig {
     pub approves: bool,
     /// Whether the hub writes `status.registrations`.
     pub registers: bool,
-    /// The client CA.
+    /// How the signer's authorities are made.
     pub authority: AuthorityPlan,
-    /// Where requests go.
+    /// The routes to the addon's backends.
     pub routes: Vec<Route>,
 }
 
@@ -124,7 +124,7 @@ fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
         return Err(invalid(field, "upstream must be http://host[:port][/path]"));
     }
     if !spec.path.starts_with('/') || spec.path.contains("..") || spec.path.contains("//") {
-        return Err(invalid(field, "path must start with / and hold neither `..` nor `//`"));
+        return Err(invalid(field, "path must start with / and contain neither `..` nor `//`"));
     }
     let max_body = parse_quantity(&spec.max_body).map_err(|error| invalid(field, &error.to_string()))?;
     let timeout = duration(field, &spec.timeout)?;

@@ -1,8 +1,8 @@
 //! AddOnSigner: what an addon author and an administrator configure. One object describes one signer, its authority
 //! and its routes at the gateway.
 //!
-//! What the API server can check, the schema and its CEL rules check; durations and quantities stay text here and are
-//! read by [`super::units`]. Every list and string is bounded, which is also what keeps the CEL rules inside the API
+//! The schema and its CEL rules check what the API server can check. Durations and quantities are text here;
+//! [`super::units`] reads them. Every list and string is bounded, which also keeps the CEL rules inside the API
 //! server's cost budget.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
@@ -185,7 +185,7 @@ pub enum KeyKind {
     .message("authority.renewBefore must be shorter than authority.duration").field_path(".renewBefore"))]
 #[serde(rename_all = "camelCase")]
 pub struct AuthoritySpec {
-    /// Kind of the authority's key; what exists keeps its own until the next rotation.
+    /// Kind of the key of the next authority. The present authority keeps its key.
     #[serde(default)]
     pub key: AuthorityKeyKind,
     /// Lifetime of an authority. Longer than certificate.maxDuration.

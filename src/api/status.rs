@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Condition type: the object is valid and its CSRs are signed.
 pub const CONDITION_READY: &str = "Ready";
-/// Condition type: the Secret of the active authority is there, readable and not about to end.
+/// Condition type: the Secret with the authorities can be read.
 pub const CONDITION_AUTHORITY_HEALTHY: &str = "AuthorityHealthy";
 /// Condition type: a rotation of the authority is under way.
 pub const CONDITION_ROTATING: &str = "Rotating";
@@ -59,7 +59,7 @@ pub enum AuthorityState {
     Next,
     /// Signs.
     Active,
-    /// Signs nothing any more, trusted until its last certificate is replaced or has ended.
+    /// Signs nothing any more, trusted until its last certificate has expired.
     Old,
 }
 
@@ -83,8 +83,8 @@ pub enum RotationPhase {
     Prepare,
     /// Its anchor is being added to every bundle.
     Publish,
-    /// It is about to sign, once it is trusted wherever it must be.
+    /// The next authority will sign as soon as it is trusted wherever it must be.
     Activate,
-    /// The old anchor is about to be dropped, once nobody depends on it.
+    /// The old anchor will be dropped as soon as nobody depends on it.
     Finish,
 }

@@ -1,4 +1,4 @@
-//! Decisions as lines of JSON: the fields of the event in their order, and nothing else.
+//! Writes decisions as lines of JSON: the fields of the event in their order, and nothing else.
 
 use std::fmt::{self, Debug, Write as _};
 use std::io::{self, Write};
@@ -14,12 +14,12 @@ use tracing_subscriber::registry::LookupSpan;
 
 use addon_signer_core::names::AUDIT_TARGET;
 
-/// Writes decisions, and takes nothing else: the filter of the log for people has no say here.
+/// A layer that writes decisions and nothing else. The filter of the log for people does not apply to it.
 pub fn lines<S>(writer: impl Write + Send + 'static) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'s> LookupSpan<'s>,
 {
-    // Without the hint tracing would ask about every trace event of every library.
+    // Without the hint, tracing would call the filter for every trace event of every library.
     let ours = FilterFn::new(|metadata| metadata.target() == AUDIT_TARGET).with_max_level_hint(LevelFilter::INFO);
     let sink = Sink { writer: Box::new(writer), torn: false, lost: 0 };
     Lines { sink: Mutex::new(sink) }.with_filter(ours)
@@ -32,7 +32,7 @@ pub struct Lines {
 
 struct Sink {
     writer: Box<dyn Write + Send>,
-    /// A part of a line was written last.
+    /// Whether only a part of the last line was written.
     torn: bool,
     lost: u64,
 }
@@ -42,13 +42,14 @@ impl<S: Subscriber> Layer<S> for Lines {
         let mut object = Object(String::from("{"));
         event.record(&mut object);
         object.0.push_str("}\n");
-        // A panic elsewhere leaves at worst a torn line, which the next one begins after.
+        // Ignores poisoning: a panic elsewhere leaves at worst a torn line, and the next line begins after it.
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_line(&object.0);
     }
 }
 
 impl Sink {
-    /// A line that cannot be written is counted, and said once on standard error: serving goes on without the log.
+    /// Counts a line that cannot be written, and reports the first one on standard error. The process continues without
+    /// the log.
     fn write_line(&mut self, line: &str) {
         match self.try_write(line) {
             Ok(()) if self.lost > 0 => {
@@ -85,7 +86,7 @@ impl Sink {
 }
 
 fn complain(text: &str) {
-    // Where standard error is gone as well, nobody is left to be told.
+    // If standard error fails too, the error cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "addon-signer: {text}");
 }
 
@@ -109,7 +110,7 @@ impl Visit for Object {
         self.member(field, format_args!("{value}"));
     }
 
-    /// Kinds that no decision has are texts.
+    /// Writes values of other types as texts; no decision has such a value.
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.record_str(field, &format!("{value:?}"));
     }

@@ -1,9 +1,8 @@
-//! Decisions of consequence: one line each on the tracing target `audit`, with the field names that `docs/audit.md`
-//! lists.
+//! The audit log: one line per decision, on the tracing target `audit`, with the field names of `docs/audit.md`.
 //!
-//! [`lines`] writes them as JSON, whatever the log for people looks like. What anybody can provoke is
-//! [throttled](Throttle) by cause, and a cause is a word of this program's, never text of the peer's; such text is in
-//! fields of bounded length. Grants, steps of authorities and changes of standing are always written.
+//! [`lines`] writes the decisions as JSON, whatever the format of the log for people. Decisions that anybody can cause
+//! are [throttled](Throttle) by cause. A cause is a word of this program, never text that a client chose; such text is
+//! only in fields of bounded length. Grants, steps of authorities and changes of standing are always written.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -26,15 +25,15 @@ mod lines;
 
 pub use lines::{Lines, lines};
 
-/// A handful shows what is going on; the sum says how much. Without a certificate one can bring about some 14 causes:
+/// A few lines show what happens; the sum says how often. A client without a certificate can produce some 14 causes:
 /// less than 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
-/// How often sums that are due are looked for.
+/// How often the sums that are due are written.
 const LOOK: Duration = Duration::from_secs(1);
 /// The longest text in a field, in bytes. Longer ones are cut and end in `…`.
 const TEXT_MAX: usize = 256;
 
-/// Where decisions are told. Clones share their counts.
+/// Writes decisions to the audit log. Clones share their counts.
 #[derive(Debug, Clone)]
 pub struct Audit(Arc<AuditState>);
 
@@ -44,14 +43,15 @@ struct AuditState {
     throttle: Mutex<Throttle<Cause>>,
 }
 
-/// What is counted together. Bounded: by the words of this program, and by the addons that are registered on the hub.
+/// What is counted together. The number of causes is bounded by the words of this program and by the addons that are
+/// registered on the hub.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     Refused(&'static str, &'static str),
     Admitted(ClusterName, AddOnName),
 }
 
-/// A certificate was given to somebody.
+/// A certificate that was published on its request.
 #[derive(Debug)]
 pub struct Grant<'g> {
     /// The AddOnSigner, or `gateway-serving`.
@@ -70,14 +70,14 @@ pub struct Grant<'g> {
     pub not_after: Timestamp,
 }
 
-/// The other end of a connection at the gateway. What is not known or not proven is `None` or empty.
+/// The client of a connection at the gateway. A field that is not known or not proven is `None` or empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'c> {
     /// The address.
     pub remote: SocketAddr,
     /// Whose certificate it is.
     pub identity: Option<&'c PeerIdentity>,
-    /// The AddOnSigner whose CA vouches.
+    /// The AddOnSigner whose CA signed the certificate.
     pub signer: &'c str,
     /// The id of the authority that signed.
     pub issuer: &'c str,
@@ -90,7 +90,7 @@ impl Caller<'_> {
         self.serial.map(|serial| serial.to_string()).unwrap_or_default()
     }
 
-    /// Somebody of whom nothing but the address is known.
+    /// A client of which only the address is known.
     pub fn stranger(remote: SocketAddr) -> Self {
         Self { remote, identity: None, signer: "", issuer: "", serial: None }
     }
@@ -103,17 +103,20 @@ impl Default for Audit {
 }
 
 impl Audit {
-    /// Decisions at the times of this clock.
+    /// An audit log that takes its times from this clock.
     pub fn new(clock: Clock) -> Self {
         Self(Arc::new(AuditState { clock, throttle: Mutex::new(Throttle::new(QUOTA)) }))
     }
 
-    /// A certificate was given to somebody.
+    /// A certificate was published on its request.
     pub fn granted(&self, grant: &Grant<'_>) {
         let Grant { signer, requester, issuer, serial, not_after, .. } = *grant;
         let [cluster, addon, agent] = names(grant.identity);
-        let (time, csr, requester) = (self.now(), bounded(grant.csr), bounded(requester));
-        let (serial, not_after) = (serial.to_string(), not_after.to_string());
+        let time = self.now();
+        let csr = bounded(grant.csr);
+        let requester = bounded(requester);
+        let serial = serial.to_string();
+        let not_after = not_after.to_string();
         info!(
             target: AUDIT_TARGET,
             time, event = "granted", signer, csr, requester, cluster, addon, agent, issuer, serial, not_after
@@ -124,8 +127,11 @@ impl Audit {
     pub fn refused(&self, signer: &str, csr: &str, requester: &str, refusal: &Refusal) {
         let cause = refusal.reason();
         if self.admit(Cause::Refused("refused", cause)) {
-            let (time, csr, requester) = (self.now(), bounded(csr), bounded(requester));
-            let (rule, detail) = (refusal.rule(), bounded(&refusal.to_string()));
+            let time = self.now();
+            let csr = bounded(csr);
+            let requester = bounded(requester);
+            let rule = refusal.rule();
+            let detail = bounded(&refusal.to_string());
             info!(target: AUDIT_TARGET, time, event = "refused", signer, csr, requester, rule, cause, detail);
         }
     }
@@ -137,8 +143,10 @@ impl Audit {
 
     /// An addon on a cluster gained or lost standing, or certificates.
     pub fn standing(&self, change: &StandingChange) {
-        let (time, cause) = (self.now(), change.cause.map_or("", |cause| cause.reason()));
-        let (cluster, addon) = (change.cluster.as_str(), change.addon.as_str());
+        let time = self.now();
+        let cause = change.cause.map_or("", |cause| cause.reason());
+        let cluster = change.cluster.as_str();
+        let addon = change.addon.as_str();
         let revocation = change.change.revocation();
         let revoke_before = revocation.map(|revocation| revocation.before.to_string()).unwrap_or_default();
         let asked_by = bounded(revocation.map_or("", |revocation| &revocation.by));
@@ -152,7 +160,8 @@ impl Audit {
             let Caller { signer, issuer, .. } = *caller;
             let serial = caller.serial();
             let [cluster, addon, agent] = names(Some(identity));
-            let (time, remote) = (self.now(), caller.remote.to_string());
+            let time = self.now();
+            let remote = caller.remote.to_string();
             info!(target: AUDIT_TARGET, time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial);
         }
     }
@@ -162,7 +171,8 @@ impl Audit {
         self.connection("refused-connection", caller, cause, detail);
     }
 
-    /// A connection that had been let in was ended, because its holder has lost trust, standing or life.
+    /// A connection that had been let in was ended, because its peer lost trust or standing, or its certificate expired
+    /// or was revoked.
     pub fn ended_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
         self.connection("ended-connection", caller, cause, detail);
     }
@@ -172,7 +182,9 @@ impl Audit {
             let Caller { signer, issuer, .. } = *caller;
             let serial = caller.serial();
             let [cluster, addon, agent] = names(caller.identity);
-            let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
+            let time = self.now();
+            let remote = caller.remote.to_string();
+            let detail = bounded(&detail.to_string());
             info!(
                 target: AUDIT_TARGET,
                 time, event, remote, cluster, addon, agent, signer, issuer, serial, cause, detail
@@ -184,7 +196,8 @@ impl Audit {
     pub fn refused_request(
         &self,
         caller: &Caller<'_>,
-        (method, path): (&str, &str),
+        method: &str,
+        path: &str,
         cause: &'static str,
         detail: &dyn Display,
     ) {
@@ -193,8 +206,11 @@ impl Audit {
             let Caller { signer, issuer, .. } = *caller;
             let serial = caller.serial();
             let [cluster, addon, agent] = names(caller.identity);
-            let (time, remote, detail) = (self.now(), caller.remote.to_string(), bounded(&detail.to_string()));
-            let (method, path) = (bounded(method), bounded(path));
+            let time = self.now();
+            let remote = caller.remote.to_string();
+            let detail = bounded(&detail.to_string());
+            let method = bounded(method);
+            let path = bounded(path);
             info!(
                 target: AUDIT_TARGET,
                 time, event, remote, cluster, addon, agent, signer, issuer, serial, method, path, cause, detail
@@ -202,10 +218,12 @@ impl Audit {
         }
     }
 
-    /// The API server asked the inventory on behalf of a user; `request` is path and query, `status` the code of the
-    /// answer. Not throttled: only users with the right to read come so far.
+    /// The API server asked the inventory on behalf of a user. `request` is path and query, `status` the code of the
+    /// answer. Not throttled, because the API server passes on only users with the right to read.
     pub(crate) fn inventory(&self, user: &str, request: &str, status: u16) {
-        let (time, user, request) = (self.now(), bounded(user), bounded(request));
+        let time = self.now();
+        let user = bounded(user);
+        let request = bounded(request);
         info!(target: AUDIT_TARGET, time, event = "inventory", user, request, status);
     }
 
@@ -217,13 +235,13 @@ impl Audit {
         }
     }
 
-    /// Writes the sums of the windows that are over.
+    /// Writes the sums of the windows that have ended.
     pub fn write_due(&self) {
         let due = self.throttle().ended(self.0.clock.now());
         due.iter().for_each(|sum| self.suppressed(sum));
     }
 
-    /// Writes all sums: for the end of the process, so that no count is lost.
+    /// Writes all sums at the end of the process, so that no count is lost.
     pub fn write_all(&self) {
         let all = self.throttle().all();
         all.iter().for_each(|sum| self.suppressed(sum));
@@ -240,7 +258,9 @@ impl Audit {
             Cause::Refused(event, cause) => (*event, *cause, "", ""),
             Cause::Admitted(cluster, addon) => ("admitted", "", cluster.as_str(), addon.as_str()),
         };
-        let (time, since, count) = (self.now(), sum.since.to_string(), sum.count);
+        let time = self.now();
+        let since = sum.since.to_string();
+        let count = sum.count;
         info!(target: AUDIT_TARGET, time, event = "suppressed", of, cause, cluster, addon, since, count);
     }
 
@@ -248,18 +268,18 @@ impl Audit {
         self.0.clock.now().to_string()
     }
 
-    /// A panic elsewhere leaves the counts whole: lines are written outside the lock.
+    /// Ignores poisoning: lines are written outside of the lock, so a panic there leaves the counts whole.
     fn throttle(&self) -> MutexGuard<'_, Throttle<Cause>> {
         self.0.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Cluster, addon, agent; empty where nobody is identified.
+/// Cluster, addon and agent; empty without an identity.
 fn names(identity: Option<&PeerIdentity>) -> [&str; 3] {
     identity.map_or([""; 3], |id| [id.cluster.as_str(), id.addon.as_str(), id.agent.as_str()])
 }
 
-/// Text that somebody else chose.
+/// Cuts text that others chose to [`TEXT_MAX`] bytes.
 fn bounded(text: &str) -> String {
     let end = text.floor_char_boundary(TEXT_MAX);
     text.get(..end)

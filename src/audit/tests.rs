@@ -8,7 +8,7 @@ use addon_signer_core::registry::{Change, Standing};
 
 const PEER: &str = "192.0.2.7:4711";
 
-/// What was written, up to a size.
+/// A disk of limited size: what was written, and the size.
 #[derive(Clone)]
 struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 
@@ -91,7 +91,9 @@ fn grants_authorities_and_standing_are_always_written() {
     };
     audited(&disk, |audit, _| {
         for _ in 0..1000 {
-            let (csr, requester, issuer) = ("csr-1", "r", "i");
+            let csr = "csr-1";
+            let requester = "r";
+            let issuer = "i";
             let serial = Serial::from_hex(&"0".repeat(40)).unwrap();
             let not_after = Timestamp::from_unix(1_795_000_000);
             let grant = Grant { signer: "s", csr, requester, identity: None, issuer, serial, not_after };
@@ -132,7 +134,7 @@ fn connections_of_one_addon_do_not_hide_those_of_another() {
 fn text_of_others_is_cut_and_cannot_end_a_line() {
     let disk = Disk::of(1_000_000);
     let forged = format!("/x\"}}\n{{\"event\":\"granted\"}}\u{7}{}", "ä".repeat(5000));
-    audited(&disk, |audit, _| audit.refused_request(&caller(), ("GET", &forged), "NoRoute", &forged));
+    audited(&disk, |audit, _| audit.refused_request(&caller(), "GET", &forged, "NoRoute", &forged));
     let lines = disk.lines();
     assert_eq!((lines.len(), &lines[0]["event"]), (1, &"refused-request".into()));
     let path = lines[0]["path"].as_str().unwrap();

@@ -46,7 +46,7 @@ struct ConnectionArgs {
     namespace: String,
 }
 
-/// What `ca status` is told.
+/// Arguments of `ca status`.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
     /// The AddOnSigner's name [default: all of them, and the gateway's].
@@ -54,7 +54,7 @@ pub struct StatusArgs {
     /// The gateway's serving authorities.
     #[arg(long, conflicts_with = "signer")]
     serving: bool,
-    /// How to print it.
+    /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
     /// Print again on every change, until no rotation is under way.
@@ -64,7 +64,7 @@ pub struct StatusArgs {
     connection: ConnectionArgs,
 }
 
-/// What `ca rotate` is told.
+/// Arguments of `ca rotate`.
 #[derive(Debug, Clone, Args)]
 pub struct RotateArgs {
     /// The AddOnSigner's name.
@@ -89,7 +89,7 @@ struct LineReport {
     authorities: Vec<AuthorityStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rotation: Option<RotationStatus>,
-    /// Why it does not sign, where it does not.
+    /// Why it does not sign, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -97,7 +97,7 @@ struct LineReport {
 /// Runs one of the commands.
 ///
 /// # Errors
-/// One sentence on what the API server refused or what is not there.
+/// One sentence on what the API server refused, or what is missing.
 pub async fn run(command: CaCommand) -> anyhow::Result<()> {
     match command {
         CaCommand::Status(args) => status(args).await,
@@ -197,12 +197,14 @@ impl Ca {
         Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
-    /// The request is a text that was not there before, with the time and the user; the hub remembers the last one that
-    /// it began.
+    /// Asks for a rotation by a new text in an annotation: the time and the user. The hub remembers the text of the
+    /// last rotation that it began.
     async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
-        let (now, who) = (Clock::default().now(), CommandUser::ask(&self.client).await.user);
+        let now = Clock::default().now();
+        let who = CommandUser::ask(&self.client).await.user;
         let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("{now} {who}").trim_end() } } });
-        let (params, patch) = (PatchParams::default(), Patch::Merge(&body));
+        let params = PatchParams::default();
+        let patch = Patch::Merge(&body);
         match signer {
             Some(name) => {
                 let refused = || {
@@ -240,7 +242,7 @@ impl Ca {
             }
             if report.rotation.is_none() && started.elapsed() > PATIENCE {
                 bail!(
-                    "no hub has begun the rotation within {} s; is one running? The request stays and is taken up when one does",
+                    "no hub began the rotation within {} s; is a hub running? The next hub that runs begins it",
                     PATIENCE.as_secs()
                 );
             }

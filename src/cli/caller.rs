@@ -1,4 +1,4 @@
-//! What the API server says of the person who runs a command.
+//! What the API server says about the person who runs a command.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::PostParams;
@@ -6,19 +6,19 @@ use kube::{Api, Client};
 
 use addon_signer_core::timestamp::Timestamp;
 
-/// Who asks, and when, by the API server's word.
+/// Who runs the command, and when, as the API server says.
 pub(super) struct CommandUser {
-    /// The name that the API server knows them by; empty where it does not say.
+    /// The user's name; empty if the API server does not say it.
     pub(super) user: String,
-    /// Its clock, in the whole second that it is in; `None` where it does not say.
+    /// The API server's time, in whole seconds; `None` if it does not say it.
     pub(super) now: Option<Timestamp>,
 }
 
 impl CommandUser {
-    /// Asks. An API server that does not answer this is no reason not to go on: it was first served in Kubernetes 1.28.
+    /// Asks the API server. The command continues without an answer, because Kubernetes has this API only since 1.28.
     pub(super) async fn ask(client: &Client) -> Self {
         let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-        // Dropped, because what comes next goes to the same API server and says what is wrong with it.
+        // The error is dropped, because the next request to the same API server says what is wrong with it.
         let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok();
         let now = review.as_ref().and_then(|review| review.metadata.creation_timestamp.as_ref());
         let now = now.map(|time| Timestamp::from_unix(time.0.as_second()));

@@ -50,7 +50,7 @@ pub struct HubArgs {
     /// How many certificates one identity may get at once.
     #[arg(long, env = "ADDON_SIGNER_RATE_BURST", value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rate_burst: u32,
-    /// After which time one identity may get one more.
+    /// How long until one identity may get one more certificate.
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION", default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
     /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
@@ -62,10 +62,10 @@ pub struct HubArgs {
         hide_env_values = true
     )]
     ledger: Location,
-    /// What this process is called, as the holder of the Lease: the pod's name.
+    /// The name of this process in the Lease and in the ledger, such as the pod's name.
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
     replica: String,
-    /// How long another hub waits for one that has gone silent before it takes over; at least 1s.
+    /// How long another hub waits for a silent one before it takes over; at least 1s.
     #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION", default_value = "15s", value_parser = lease_duration)]
     lease_duration: Duration,
 }
@@ -76,13 +76,13 @@ fn duration(text: &str) -> Result<Duration, UnitError> {
 
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
-    if duration.is_zero() { Err("a Lease counts for at least 1s".to_owned()) } else { Ok(duration) }
+    if duration.is_zero() { Err("a Lease must be valid for at least 1s".to_owned()) } else { Ok(duration) }
 }
 
 /// Runs until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What cannot work, or which task ended and why.
+/// Why the hub cannot start, or which task ended and why.
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
@@ -101,8 +101,8 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     };
     let process = HubProcess::prepare(client, options, Clock::default()).await?;
     let stop = CancellationToken::new();
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate()).context("SIGTERM")?, signal(SignalKind::interrupt()).context("SIGINT")?);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let running = process.run(stop.clone());
     tokio::pin!(running);
     tokio::select! {
@@ -110,7 +110,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    info!("Stopping: requests in flight are finished, the Lease is given back");
+    info!("Stopping; requests in flight are finished, and the Lease is given back");
     stop.cancel();
     tokio::select! {
         result = running => result,

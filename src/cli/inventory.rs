@@ -1,4 +1,4 @@
-//! The inventory as the hub serves it through the Kubernetes API: with the caller's kubeconfig, and nothing else.
+//! Asks the inventory that the hub serves through the Kubernetes API. This needs only the caller's kubeconfig.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const READER: &str = "addon-signer-ledger-reader";
 /// Why the inventory did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QuestionError {
-    /// Kubernetes' RBAC.
+    /// Kubernetes' RBAC does not allow it.
     #[error("your account may not {verb} {resource} of {GROUP}: ask for the ClusterRole {READER}")]
     Forbidden {
         /// `get` or `list`.
@@ -24,25 +24,25 @@ pub enum QuestionError {
         /// `certificates` or `entries`.
         resource: String,
     },
-    /// Nobody is asked, because no account is known.
+    /// The API server does not know the caller.
     #[error("the API server does not know who you are: the credentials of the kubeconfig are missing or expired")]
     Unauthorized,
-    /// The hub answers, and it has no such thing.
+    /// The hub answers that nothing has this name.
     #[error("{0}")]
     NotFound(String),
-    /// The API server knows no such API, does not reach it, or the hub cannot answer now.
+    /// The API server does not know the API, or does not reach the hub, or the hub cannot answer now.
     #[error("the hub does not serve its inventory: {0}")]
     NotServed(String),
     /// Anything else.
     #[error("the inventory cannot be read: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[source] kube::Error),
-    /// A path that is none.
-    #[error("the question cannot be asked: {0}")]
+    /// The path of the question is not valid.
+    #[error("the question cannot be sent: {0}")]
     Question(#[from] axum::http::Error),
 }
 
-/// A client that says at once that the inventory is not served: the usual one would ask for minutes, as a controller
-/// should.
+/// A client that does not retry, so that it reports at once that the inventory is not served. The usual client retries
+/// for minutes, as a controller should.
 ///
 /// # Errors
 /// [`KubeconfigError`](kubernetes::KubeconfigError)
@@ -65,11 +65,11 @@ pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result
     })
 }
 
-/// kube's word for an answer that is no Status.
+/// The reason that kube gives to an answer that is not a Status.
 const NO_STATUS: &str = "Failed to parse error data";
 
-/// Our hub and the API server answer with a Status; the API server's proxy, and a path that nobody serves, with a line
-/// of text.
+/// Our hub and the API server answer with a Status. The API server's proxy, and a path that nobody serves, answer with
+/// a line of text.
 fn refused(question: &str, status: Status) -> QuestionError {
     let path = question.split('?').next().unwrap_or_default();
     let (resource, name) = path.split_once('/').map_or((path, None), |(resource, name)| (resource, Some(name)));
@@ -80,7 +80,7 @@ fn refused(question: &str, status: Status) -> QuestionError {
             let verb = if name.is_some() { "get" } else { "list" };
             QuestionError::Forbidden { verb, resource: resource.to_owned() }
         }
-        // A list is never missing: only an API server without the API says so.
+        // A list is never missing. Only an API server without this API answers so.
         404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
         404 => QuestionError::NotServed(format!(
             "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the hub with --inventory-listen, or name the ledger by --ledger"

@@ -1,6 +1,6 @@
 //! The command line. Facts go to standard output, everything else to standard error.
 //!
-//! Exit 0 done, 1 failed, 2 usage.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 pub mod ca;
 mod caller;
@@ -40,7 +40,7 @@ struct Cli {
     command: Command,
 }
 
-/// Apart from the log for people: nobody's text in that one can be taken for a decision.
+/// Where decisions go. They are apart from the log for people, so that no text in that log can be taken for a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AuditLog {
     Stdout,
@@ -70,7 +70,7 @@ impl AuditLog {
             Self::File(path) => {
                 let cannot =
                     || format!("the audit log {} cannot be opened; choose another --audit-log", path.display());
-                // Appended to and never truncated; it names users, so others than the owner do not read it.
+                // Appended to and never truncated. Only the owner may read it, because it names users.
                 let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
                 Some(Box::new(file.with_context(cannot)?))
             }
@@ -100,7 +100,7 @@ enum Command {
     },
 }
 
-/// Parses the command line, runs the command, and says what went wrong.
+/// Parses the command line, runs the command, and reports what went wrong.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let quiet = !matches!(cli.command, Command::Hub(_));
@@ -115,7 +115,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Commands for people are quiet unless RUST_LOG says otherwise: their output is what they print.
+/// Commands for people log nothing unless RUST_LOG says otherwise, because their output is what they print.
 fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result<()> {
     let people = logs::layer(format, if quiet { "off" } else { logs::INFO });
     let decisions = audit.open()?.map(crate::audit::lines);

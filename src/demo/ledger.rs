@@ -1,4 +1,4 @@
-//! What was recorded during the story, checked as an auditor would.
+//! Checks what the ledger recorded during the demonstration, as an auditor would.
 
 use anyhow::ensure;
 
@@ -8,10 +8,10 @@ use crate::ledger::view::CertificateState;
 use crate::ledger::{Location, Reader};
 use addon_signer_core::timestamp::Timestamp;
 
-/// How long the hub takes at most to note what it has published.
+/// How long the hub takes at most to note a publication.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The whole chain and the index hold, and every certificate of an agent was handed over.
+/// Checks the whole chain and the index, and that every certificate was published.
 pub(super) async fn check(location: &Location) -> anyhow::Result<String> {
     tokio::time::sleep(NOTED).await;
     let check = Check { location: location.clone(), checkpoint: None, archives: Vec::new() };
@@ -21,7 +21,7 @@ pub(super) async fn check(location: &Location) -> anyhow::Result<String> {
     let published = reader.list(&Query { filter, ..Query::default() }, Timestamp::from_unix(0)).await?.len();
     ensure!(
         u64::try_from(published)? == report.certificates,
-        "{} certificates were signed, {published} handed over",
+        "{} certificates were signed, but {published} were published",
         report.certificates
     );
     Ok(format!(

@@ -26,7 +26,7 @@ pub struct DemoArgs {
 /// Runs the demonstration.
 ///
 /// # Errors
-/// The step that failed, and why. A single failed request during the rotation is a failure.
+/// The step that failed, and why. A single failed request is a failure.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let Some(path) = args.dir.clone() else {
         let directory = tempfile::Builder::new().prefix("addon-signer-demo-").tempdir()?;

@@ -1,4 +1,4 @@
-//! The demonstration, step by step. Each prints a line; the table at the end says what happened.
+//! The demonstration, step by step. Each step prints a line; the table at the end says what happened.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -47,9 +47,9 @@ const ADDON: &str = "telemetry";
 const SIGNER: &str = "example.com/telemetry";
 const NAMESPACE: &str = "addon-signer";
 const ROUTE: &str = "/api/v1/receive";
-/// No step takes this long on any machine that is not broken.
+/// Longest time of a step. On a machine that works, every step is shorter.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long requests flow before and after each change.
+/// How long requests are sent before and after each change.
 const FLOW: Duration = Duration::from_millis(1_500);
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -70,7 +70,7 @@ impl Story {
 struct Stage {
     hub: StandIn,
     admin: Client,
-    /// Answers as long as the stage stands.
+    /// The backend, which answers until it is dropped.
     _upstream: Upstream,
     gateway: SocketAddr,
     callers: Vec<TrafficCaller>,
@@ -97,7 +97,7 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
         }
     }
     stage.stop.cancel();
-    // The hub is the only task that heeds it: it drains, and writes what its audit log has counted.
+    // Only the hub's task heeds `stop`: it drains, and writes the counts of its audit log.
     match tokio::time::timeout(PATIENCE, stage.tasks.join_next()).await {
         Ok(Some(ended)) => result.and(ended.context("a task failed")?),
         Ok(None) => result,
@@ -133,7 +133,9 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         lease_duration: lease::DEFAULT_DURATION,
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
-    let (gateway, stop, mut tasks) = (process.gateway_address(), CancellationToken::new(), JoinSet::new());
+    let gateway = process.gateway_address();
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
     tasks.spawn(process.run(stop.clone()));
     let callers =
         CLUSTERS.map(|cluster| caller(cluster, directory, gateway)).into_iter().collect::<anyhow::Result<_>>()?;
@@ -245,7 +247,8 @@ async fn hostile(hub: &StandIn, admin: &Client) -> anyhow::Result<String> {
         status: None,
     };
     let requests: Api<CertificateSigningRequest> = Api::all(client);
-    let name = requests.create(&PostParams::default(), &request).await?.metadata.name.context("a name")?;
+    let name =
+        requests.create(&PostParams::default(), &request).await?.metadata.name.context("a request has no name")?;
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     wait("the hostile request to be denied", async || {
         let conditions = requests.get(&name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
@@ -287,7 +290,7 @@ async fn lose_and_recover(stage: &Stage, expected: &str) -> anyhow::Result<usize
 
 /// Removes the addon from the last cluster; returns after how many seconds the gateway refused its certificate.
 async fn detach(stage: &Stage) -> anyhow::Result<f32> {
-    let (cluster, caller) = CLUSTERS.iter().zip(&stage.callers).next_back().context("a cluster")?;
+    let (cluster, caller) = CLUSTERS.iter().zip(&stage.callers).next_back().context("there is no cluster")?;
     let addons = Api::<DynamicObject>::namespaced_with(stage.admin.clone(), cluster, &AddOnApi::V1Alpha1.resource());
     ensure!(caller.once().await?.is_success(), "the addon was refused before it was removed");
     addons.delete(ADDON, &kube::api::DeleteParams::default()).await?;
@@ -352,15 +355,17 @@ async fn wait<T>(what: &str, mut probe: impl AsyncFnMut() -> anyhow::Result<Opti
     }
 }
 
-/// Prints how to go on by hand, and waits for Ctrl-C.
+/// Prints how to continue by hand, and waits for Ctrl-C.
 async fn keep(stage: &Stage, directory: &Path) -> anyhow::Result<()> {
     let kubeconfig = directory.join("admin.kubeconfig");
     std::fs::write(&kubeconfig, serde_saphyr::to_string(&stage.hub.kubeconfig("admin", &["system:masters"]))?)?;
-    let (config, files) = (kubeconfig.display(), directory.join("cluster1"));
+    let config = kubeconfig.display();
+    let files = directory.join("cluster1");
     let files = files.display();
-    let (gateway, ledger) = (stage.gateway, &stage.ledger);
-    // Run by cargo, the program is not on anybody's PATH.
-    let program = std::env::current_exe().context("the program's own path")?;
+    let gateway = stage.gateway;
+    let ledger = &stage.ledger;
+    // A program that cargo runs is not on the PATH.
+    let program = std::env::current_exe().context("the path of this program is not known")?;
     let program = program.display();
     print(&format!(
         "
@@ -376,5 +381,5 @@ Everything keeps running until Ctrl-C. In another terminal:
   curl --cert {files}/tls.crt --key {files}/tls.key --cacert {files}/ca.crt -d x https://{gateway}/addons/{ADDON}{ROUTE}
 "
     ));
-    tokio::signal::ctrl_c().await.context("Ctrl-C cannot be waited for")
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
 }

@@ -1,4 +1,4 @@
-//! Agents at work: requests through the gateway, one after the other, with whatever certificate is on disk now.
+//! Sends the agents' requests through the gateway, one after the other, with the certificate that is on disk.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ use addon_signer_platform::clock::Clock;
 
 /// Requests on one connection, so that new certificates and anchors are picked up soon.
 const PER_CONNECTION: u64 = 25;
-/// A pause between requests: the point is that none fails, not how many there are.
+/// Pause between requests. What counts is that none fails, not how many there are.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// What the agents counted.
@@ -58,9 +58,12 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn start(callers: &[TrafficCaller]) -> Self {
-        let (count, stop, mut tasks) = (Arc::new(Count::default()), CancellationToken::new(), JoinSet::new());
+        let count = Arc::new(Count::default());
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
         for caller in callers.iter().cloned() {
-            let (count, stop) = (count.clone(), stop.clone());
+            let count = count.clone();
+            let stop = stop.clone();
             tasks.spawn(async move {
                 while !stop.is_cancelled() {
                     if let Err(error) = caller.connection(&count).await {
@@ -84,13 +87,13 @@ impl Traffic {
 }
 
 impl TrafficCaller {
-    /// What is on disk now.
+    /// The certificate and key that are on disk now.
     pub(super) async fn credentials(&self) -> anyhow::Result<Usable> {
         let stored = Store::directory(self.directory.clone()).load().await?.context("there is no certificate")?;
         Ok(examine(&stored, &self.wanted, self.clock.now(), &SystemRandom::new())?)
     }
 
-    /// What is on disk, or what was there when it was last complete: an addon does not drop what it has loaded.
+    /// The certificate and key on disk, or the last complete ones, because an addon keeps what it has loaded.
     async fn current(&self) -> anyhow::Result<Arc<Usable>> {
         let loaded = self.credentials().await;
         let mut last = self.last.lock().await;

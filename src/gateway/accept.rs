@@ -1,5 +1,5 @@
-//! What the gateway lets in: a cap on connections, handshakes outside the accept loop and bounded in time, a bounded
-//! drain.
+//! Accepts connections. Their number is capped, handshakes run outside of the accept loop and are bounded in time, and
+//! the drain is bounded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::session::{GatewayShared, Session};
 use crate::audit::Caller;
 use crate::listener;
 
-/// Beyond the drain that each connection bounds itself.
+/// Added to the drain timeout, which each connection keeps itself.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
-/// Accepts until `stop`, then waits for the connections, each of which ends within the drain timeout.
+/// Accepts until `stop` is cancelled, then waits for the connections, each of which ends within the drain timeout.
 pub(super) async fn run(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(shared.limits.max_connections));
     let drain = shared.limits.drain_timeout + DRAIN_MARGIN;
@@ -42,7 +42,8 @@ fn admit(
         refuse(shared, remote, &NoHandshake::OverCapacity(shared.limits.max_connections));
         return None;
     };
-    let (shared, stop) = (Arc::clone(shared), stop.clone());
+    let shared = Arc::clone(shared);
+    let stop = stop.clone();
     Some(async move {
         let handshake = tokio::select! {
             () = stop.cancelled() => None,
@@ -55,7 +56,7 @@ fn admit(
     })
 }
 
-/// The TLS stream and the client's certificate; `None`, with the cause in the audit log, when there is neither.
+/// The TLS stream and the client's certificate. `None` if the handshake failed; the audit log then has the cause.
 async fn handshake(
     tcp: TcpStream,
     remote: SocketAddr,
@@ -76,7 +77,7 @@ async fn handshake(
         Ok(Ok(tls)) => {
             let leaf = tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
             if leaf.is_none() {
-                refuse(shared, remote, &NoHandshake::NoCertificate); // which the verifier does not let happen
+                refuse(shared, remote, &NoHandshake::NoCertificate); // cannot happen: the verifier requires one
             }
             leaf.map(|leaf| (tls, leaf.into_owned()))
         }
@@ -93,7 +94,7 @@ async fn handshake(
     }
 }
 
-/// In the audit log, which is throttled, and not in the other: strangers must not be able to fill a disk.
+/// Logs a refusal in the audit log only, because that is throttled: strangers must not be able to fill a disk.
 fn refuse(shared: &GatewayShared, remote: SocketAddr, cause: &NoHandshake) {
     shared.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
 }

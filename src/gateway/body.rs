@@ -1,4 +1,4 @@
-//! Bodies that pass through: bounded in size and in time, never collected.
+//! Streams the bodies of requests and responses. Size and time are bounded, and no body is held in memory as a whole.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
-/// What a response's body may be.
+/// The type of every response body.
 pub(super) type OutBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A body of our own.
+/// A response body that the gateway makes itself.
 pub(super) fn full(text: impl Into<Bytes>) -> OutBody {
     Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
@@ -31,7 +31,7 @@ pub(super) enum BodyError {
     Stalled(Duration),
 }
 
-/// Whose move it is.
+/// The party that must act next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Client,
@@ -45,7 +45,7 @@ struct UploadState {
     failure: Option<BodyError>,
 }
 
-/// How an upload gets on, told by its body to whoever waits for the response.
+/// Progress of an upload. The body reports it; the task that waits for the response reads it.
 #[derive(Debug)]
 pub(super) struct UploadProgress(Mutex<UploadState>);
 
@@ -54,18 +54,19 @@ impl UploadProgress {
         Arc::new(Self(Mutex::new(UploadState { turn: Turn::Upstream, since: Instant::now(), failure: None })))
     }
 
-    /// Whose move it is, and since when.
+    /// The party that must act next, and since when.
     pub(super) fn turn(&self) -> (Turn, Instant) {
         let state = lock(&self.0);
         (state.turn, state.since)
     }
 
-    /// Why the upload failed, if it was not the upstream's doing.
+    /// Why the upload failed, unless the upstream caused it.
     pub(super) fn failure(&self) -> Option<BodyError> {
         lock(&self.0).failure.clone()
     }
 
-    /// A piece went through, or another party has to move: the clock starts again. Being asked again changes nothing.
+    /// Sets the party that must act next. The clock restarts when the party changes, which happens with each piece;
+    /// setting the same party again changes nothing.
     fn set(&self, turn: Turn) {
         let mut state = lock(&self.0);
         if state.turn != turn {
@@ -79,8 +80,8 @@ impl UploadProgress {
     }
 }
 
-/// A request's body on its way to the upstream. Trailers are dropped: they could carry what was stripped from the
-/// headers.
+/// A request's body on its way to the upstream. Trailers are dropped, because they could carry fields that the gateway
+/// removed from the headers.
 pub(super) struct Upload {
     inner: Incoming,
     max: u64,
@@ -104,7 +105,7 @@ impl Body for Upload {
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
         let data = match frame {
             None => None,
-            Some(Ok(frame)) => frame.into_data().ok(), // not data: trailers, which come last
+            Some(Ok(frame)) => frame.into_data().ok(), // a frame without data has trailers, which come last
             Some(Err(error)) => {
                 let error = this.progress.fail(BodyError::Client(error.to_string()));
                 return Poll::Ready(Some(Err(error)));
@@ -129,33 +130,33 @@ impl Body for Upload {
     }
 }
 
-/// Since when a client has had a piece of a response to take.
+/// Since when the client has had a piece of a response to take, if it has one.
 #[derive(Debug)]
 pub(super) struct Pace(Mutex<Option<Instant>>);
 
 impl Pace {
-    /// The client has a piece to take now.
+    /// At the start the client has a piece to take.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Some(Instant::now()))))
     }
 
-    /// The client is given a piece.
+    /// Notes that the client gets a piece.
     pub(super) fn given(&self) {
         *lock(&self.0) = Some(Instant::now());
     }
 
-    /// The client has taken the piece that it was given; whether there was one.
+    /// Notes that the client has taken its piece. Returns whether it had one.
     pub(super) fn taken(&self) -> bool {
         lock(&self.0).take().is_some()
     }
 
-    /// How long the client has been taking the last piece; zero when the upstream is to move.
+    /// How long the client has been taking the last piece; zero when the upstream must act.
     pub(super) fn waits_for_client(&self) -> Duration {
         lock(&self.0).map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-/// A panic elsewhere leaves these values whole: each change is one assignment.
+/// Ignores poisoning: each change is one assignment, so a panic elsewhere leaves the value complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! One connection from its handshake to its end.
 //!
-//! Each connection checks itself once a second (one interval in its own task): no list of live connections to keep
-//! consistent, nothing to look up, and a look at the registry costs less than a microsecond. The end of a certificate's
-//! life needs no timer of its own: it is one more thing that the check sees.
+//! Each connection checks itself once a second, in its own task. So there is no list of live connections that must be
+//! kept consistent, and a check of the registry costs less than a microsecond. The same check sees that a certificate
+//! has expired, so expiry needs no timer of its own.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,16 +22,17 @@ use super::routes;
 use super::session::Session;
 use super::tls::H2;
 
-/// How often a connection looks whether it may go on. With [`GRACE`] well under the 2 s of invariant I15.
+/// How often a connection checks whether it may continue. Together with [`GRACE`] this is well under the 2 s of
+/// invariant I15.
 const SWEEP: Duration = Duration::from_secs(1);
-/// What a connection that must end gets to finish the answer that says so.
+/// How long a connection that must end may take to finish the answer that says so.
 const GRACE: Duration = Duration::from_millis(300);
-/// HTTP/2 pings find a peer that is gone (RFC 9113 section 6.7).
+/// How often HTTP/2 pings check whether the peer is still there (RFC 9113 section 6.7).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Serves requests until the client leaves, the identity loses trust, standing or life, the client is idle, or `stop`.
+/// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
 pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop: CancellationToken) {
-    // Who it is and whether it may stay is decided and told now; a refusal is the answer to its first request.
+    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request.
     session.begin();
     let tasks = ConnectionTasks(CancellationToken::new());
     let _end_tasks = tasks.0.clone().drop_guard();
@@ -101,8 +102,9 @@ fn verdict(session: &Session) -> SessionVerdict {
 fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder<ConnectionTasks> {
     let mut builder = Builder::new(tasks);
     let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
-    // hyper's header timeout also runs between two requests, and ends the connection without a word: the sweep, which
-    // says good-bye to idle clients and has a shorter limit for the first head, comes first.
+    // hyper's header timeout also runs between two requests, and drops the connection without a graceful shutdown. It
+    // is long enough that the sweep acts first: the sweep shuts idle connections down gracefully, and has a shorter
+    // limit for the first head.
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -117,7 +119,7 @@ fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder
     if is_h2 { builder.http2_only() } else { builder.http1_only() }
 }
 
-/// Runs hyper's tasks for HTTP/2 streams no longer than their connection.
+/// Runs hyper's tasks for HTTP/2 streams, and ends them together with their connection.
 #[derive(Clone)]
 struct ConnectionTasks(CancellationToken);
 
@@ -128,7 +130,7 @@ where
 {
     fn execute(&self, task: F) {
         let connection = self.0.clone();
-        // hyper observes its streams through channels of its own; the handle tells nothing more.
+        // The handle is not needed, because hyper observes its streams through channels of its own.
         tokio::spawn(async move { connection.run_until_cancelled_owned(task).await.map(drop) });
     }
 }

@@ -1,4 +1,4 @@
-//! A response's body on its way to the client: bounded in time, never collected.
+//! Streams the body of a response to the client. Time is bounded, and the body is never held in memory as a whole.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,8 +34,10 @@ impl Download {
 
     fn fail(&self, error: BodyError) -> BodyError {
         let identity = &self.peer.identity;
-        let (cluster, addon, agent) = (&identity.cluster, &identity.addon, &identity.agent);
-        tracing::warn!(%cluster, %addon, %agent, %error, "An upstream's response broke off");
+        let cluster = &identity.cluster;
+        let addon = &identity.addon;
+        let agent = &identity.agent;
+        tracing::warn!(%cluster, %addon, %agent, %error, "The upstream's response could not be passed on completely");
         error
     }
 }
@@ -46,7 +48,7 @@ impl Body for Download {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        // The client has taken the last piece: the upstream's time starts.
+        // The client has taken the last piece, so the upstream's time starts.
         if this.pace.taken() {
             this.timer.as_mut().reset(Instant::now() + this.timeout);
         }

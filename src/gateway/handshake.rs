@@ -1,11 +1,11 @@
-//! Why a connection came to nothing before there was a session on it: a bounded set of causes.
+//! Why a connection ended before it had a session. The number of causes is bounded.
 
 use std::io;
 use std::time::Duration;
 
 use rustls::{CertificateError, Error};
 
-/// The cause, with what is known of it. The text is for the log.
+/// Why there was no session. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoHandshake {
     #[error("there are {0} connections already")]
@@ -18,12 +18,12 @@ pub(super) enum NoHandshake {
     Closed(io::Error),
     #[error("{0}")]
     Tls(Error),
-    #[error("the client has shown no certificate")]
+    #[error("the client sent no certificate")]
     NoCertificate,
 }
 
 impl NoHandshake {
-    /// What rustls says through tokio-rustls: its own error inside of the other, or that of the socket.
+    /// tokio-rustls wraps an error of rustls into an `io::Error`; any other `io::Error` comes from the socket.
     pub(super) fn of(error: io::Error) -> Self {
         match error.downcast::<Error>() {
             Ok(Error::NoCertificatesPresented) => Self::NoCertificate,

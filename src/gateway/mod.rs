@@ -7,14 +7,14 @@
 //!                                                                       registry, clock                     upstream
 //! ```
 //!
-//! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): before the first
-//!   configuration, and whenever there is none, connections are closed as they come.
+//! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): while no configuration is in
+//!   effect, the gateway closes every connection at once.
 //! - A certificate is an identity only of the addon whose CA signed it (I14):
 //!   [`addon_signer_core::gateway::authz::identify`].
-//! - No session outlives its credential by more than 2 s (I15): each request is checked, and each connection checks
-//!   itself once a second and ends when its identity has lost trust, standing or life, whatever is in flight on it.
+//! - No session outlives its credential by more than 2 s (I15): the gateway checks each request, and each connection
+//!   once a second. A connection whose check fails ends, even if requests are in flight on it.
 //!
-//! The gateway knows the hub only by the values that are handed to it, and never imports it.
+//! The gateway never imports the hub. It gets the hub's values as its inputs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,26 +47,26 @@ mod upstream;
 
 pub use stats::{Counter, GatewayStats};
 
-/// What bounds a client. Slow or silent ones cost a slot for seconds.
+/// Limits for clients. They bound how long a slow or silent client can occupy a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time, handshakes included; one more is closed as it comes.
+    /// Largest number of connections at a time, handshakes included. A further connection is closed at once.
     pub max_connections: usize,
-    /// From TCP accept to the end of the TLS handshake.
+    /// Longest time from the TCP accept to the end of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// From the handshake to the first complete request head.
+    /// Longest time from the handshake to the first complete request head.
     pub header_timeout: Duration,
-    /// Without a request in flight, and for the head of a later request.
+    /// Longest time without a request in flight; the wait for the head of a later request is a part of it.
     pub idle_timeout: Duration,
     /// How long a client may take for one piece of a response.
     pub stall_timeout: Duration,
-    /// How long requests in flight may go on after `stop`.
+    /// How long requests in flight may continue after `stop`.
     pub drain_timeout: Duration,
-    /// The largest request head, in bytes; for HTTP/1.1 in the order of this, because it is read in pieces.
+    /// Largest request head, in bytes. For HTTP/1.1 the limit is approximate, because the head is read in pieces.
     pub max_header_bytes: u32,
-    /// HTTP/2 streams at a time on one connection.
+    /// Largest number of HTTP/2 streams at a time on one connection.
     pub max_streams: u32,
-    /// To open a connection to an upstream.
+    /// Longest time to open a connection to an upstream.
     pub connect_timeout: Duration,
 }
 
@@ -95,7 +95,7 @@ pub struct GatewayConfig {
     pub limits: Limits,
 }
 
-/// What the gateway decides by.
+/// The inputs of the gateway's decisions.
 #[derive(Debug)]
 pub struct GatewayInputs {
     /// Whom to trust for what.
@@ -106,16 +106,16 @@ pub struct GatewayInputs {
     pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
     /// The time of day.
     pub clock: Clock,
-    /// Where decisions are told.
+    /// Where decisions are logged.
     pub audit: Audit,
-    /// Which certificates are in use: written here, drained by others.
+    /// Which certificates are in use. The gateway writes it; others drain it.
     pub seen: Arc<Seen>,
 }
 
 /// Why the gateway does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// The address is in use, or not ours.
+    /// The address is in use, or does not belong to this machine.
     #[error(
         "the gateway cannot listen on {address}: {source}; choose another address or stop the program that listens there"
     )]
@@ -125,8 +125,8 @@ pub enum GatewayError {
         /// What the operating system says.
         source: std::io::Error,
     },
-    /// One of its inputs ended, so that it would go on with what was true once.
-    #[error("the gateway stopped, because nobody tells it {0} any more")]
+    /// One of the inputs ended, so the gateway would decide by outdated values.
+    #[error("the gateway stopped, because it gets no more updates on {0}")]
     InputEnded(&'static str),
 }
 
@@ -140,7 +140,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Listens, so that an address in use is known before anything runs.
+    /// Binds the address, so that an address in use is found before anything runs.
     ///
     /// # Errors
     /// [`GatewayError::Listen`] names the address.
@@ -156,13 +156,13 @@ impl Gateway {
         self.address
     }
 
-    /// The counters; they live on after [`Gateway::run`].
+    /// The counters; they stay readable after [`Gateway::run`] has ended.
     pub fn stats(&self) -> Arc<GatewayStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Serves until `stop`, then drains for at most [`Limits::drain_timeout`]. `applied` is sent each trust snapshot
-    /// once new connections are verified by it and requests decided by it.
+    /// Serves until `stop` is cancelled, then drains for at most [`Limits::drain_timeout`]. `applied` gets each trust
+    /// snapshot once it is in effect: new connections are verified by it, and requests are decided by it.
     ///
     /// # Errors
     /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is gone before `stop`.
@@ -192,7 +192,7 @@ impl Gateway {
             () = &mut accept => Ok(()),
             ended = configure => {
                 if stop.is_cancelled() {
-                    accept.await; // the inputs stop with us: what is in flight still drains
+                    accept.await; // the inputs stop together with the gateway; requests in flight still drain
                     return Ok(());
                 }
                 Err(GatewayError::InputEnded(ended))

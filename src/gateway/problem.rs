@@ -1,4 +1,4 @@
-//! Refusals: outside a short problem (RFC 9457), in the audit log the cause.
+//! Refusals of requests. The client gets a short problem (RFC 9457); the audit log gets the cause.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::body::{OutBody, full};
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
 
-/// Where the types of problems are named; the last part is the name.
+/// Begins the `type` of every problem; the name of the problem follows.
 const TYPES: &str = "https://addon-signer.io/problems/";
 
-/// The name by which an agent knows that it needs another certificate, and that another one helps.
+/// Name of the problem that tells an agent to get another certificate, which the gateway will accept.
 const REVOKED: &str = "revoked";
 
-/// Why a request is not answered. The text is for the log.
+/// Why a request is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(transparent)]
@@ -110,7 +110,7 @@ impl Refusal {
         }
     }
 
-    /// What the caller may know beyond the title: what to do, nothing of how things are inside.
+    /// What the caller may know besides the title: what to do, and nothing about the inside of the gateway.
     fn detail(&self) -> String {
         match self {
             Self::NoStanding(cause) if cause.is_not_ready() => "ask again in a moment".to_owned(),
@@ -120,27 +120,29 @@ impl Refusal {
             Self::NoStanding(NoStanding::Revoked { .. }) => "enrol again for a new certificate".to_owned(),
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
             Self::Path(error) => error.to_string(),
-            Self::NotFound => "known are /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),
+            Self::NotFound => "the gateway has only /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
                 "use /addons/<addon>/ with the addon of the certificate".to_owned()
             }
-            Self::NoAccess(NoAccess::NoRoute) => "the AddOnSigner's gateway.routes name what there is".to_owned(),
+            Self::NoAccess(NoAccess::NoRoute) => {
+                "the gateway.routes of the AddOnSigner list the paths that exist".to_owned()
+            }
             Self::NoAccess(NoAccess::Method(allowed)) => format!("allowed here: {allowed}"),
             Self::Upgrade => "send the request without an Upgrade header".to_owned(),
             Self::TooLarge(max) => format!("at most {max} bytes are allowed here"),
             Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),
             Self::ClientBroke(_) => "the request was not complete".to_owned(),
-            Self::UpstreamSlow(timeout) => format!("it did not answer within {timeout:?}"),
-            Self::Upstream(_) => "it could not be reached or did not speak HTTP".to_owned(),
+            Self::UpstreamSlow(timeout) => format!("the backend did not answer within {timeout:?}"),
+            Self::Upstream(_) => "the backend could not be reached or did not speak HTTP".to_owned(),
             Self::NoBundle => "ask again in a moment".to_owned(),
         }
     }
 
-    /// The answer.
+    /// The response to the client.
     pub(super) fn response(&self) -> Response<OutBody> {
         let (status, name, title) = self.kind();
         let problem = Problem { kind: format!("{TYPES}{name}"), title, status: status.as_u16(), detail: self.detail() };
-        // Texts and a number: serialising them does not fail.
+        // All members are texts or numbers, so serialising does not fail.
         let mut response = Response::new(full(serde_json::to_vec(&problem).unwrap_or_default()));
         *response.status_mut() = status;
         let headers = response.headers_mut();

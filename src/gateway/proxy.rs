@@ -1,4 +1,4 @@
-//! `/addons/<addon>/<route…>`: the addon's own requests go to its upstream, over HTTP/1.1, streaming both ways.
+//! `/addons/<addon>/<route…>`: forwards an addon's requests to its upstream over HTTP/1.1, and streams both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::trust::Route;
 
-/// A request below `/addons/`, on its way.
+/// A request below `/addons/` that is being forwarded.
 pub(super) struct Forward<'f> {
     pub(super) session: &'f Session,
     pub(super) peer: Arc<Peer>,
@@ -46,7 +46,7 @@ impl Forward<'_> {
         let response = response_in_time(response, &progress, timeout).await?;
         if response.status().is_informational() {
             // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
-            return Err(Refusal::Upstream(format!("it answered {} unasked", response.status())));
+            return Err(Refusal::Upstream(format!("it answered {}, which nobody asked for", response.status())));
         }
         Ok(self.download(response, timeout))
     }
@@ -61,7 +61,7 @@ impl Forward<'_> {
         let unusable = |error: &dyn std::fmt::Display| Refusal::Upstream(error.to_string());
         let (mut parts, body) = request.into_parts();
         let host = match parts.uri.authority() {
-            Some(authority) => HeaderValue::from_str(authority.as_str()).ok(), // HTTP/2 has :authority for it
+            Some(authority) => HeaderValue::from_str(authority.as_str()).ok(), // HTTP/2 has :authority instead
             None => parts.headers.get(HOST).cloned(),
         };
         parts.uri = upstream_uri(&route.upstream, rest, parts.uri.query()).map_err(|error| unusable(&error))?;
@@ -85,7 +85,7 @@ impl Forward<'_> {
     }
 }
 
-/// The path below the addon is appended to the upstream's own path.
+/// Appends the path below the addon to the upstream's own path.
 fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, hyper::http::Error> {
     let base = upstream.parse::<Uri>()?.into_parts();
     let own = base.path_and_query.as_ref().map_or("", PathAndQuery::path);
@@ -97,15 +97,15 @@ fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, 
         path = path + "?" + query;
     }
     let mut parts = Parts::default();
-    // Without one of these the upstream is not `http://host…`, and `from_parts` says so.
+    // If one of these is missing, the upstream is not `http://host…`, and `from_parts` returns an error.
     parts.scheme = base.scheme;
     parts.authority = base.authority;
     parts.path_and_query = Some(path.parse()?);
     Ok(Uri::from_parts(parts)?)
 }
 
-/// The response's head. Time runs anew with each piece of the request that goes through, so that a long upload is not a
-/// slow upstream.
+/// Waits for the head of the response. The timeout restarts with each piece of the request that is sent, so that a long
+/// upload does not count as a slow upstream.
 async fn response_in_time(
     response: ResponseFuture,
     progress: &UploadProgress,
@@ -129,7 +129,7 @@ async fn response_in_time(
     }
 }
 
-/// Who it was: an upload that failed makes the exchange with the upstream fail too.
+/// Finds the cause of a failed exchange: an upload that fails makes the exchange with the upstream fail too.
 fn blame(error: &hyper_util::client::legacy::Error, progress: &UploadProgress) -> Refusal {
     match progress.failure() {
         Some(BodyError::TooLarge(max)) => Refusal::TooLarge(max),

@@ -1,4 +1,4 @@
-//! What a request is answered by.
+//! Answers the requests on a session, or refuses them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use addon_signer_core::gateway::access::NoAccess;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::path::SafePath;
 
-/// Answers one request; who asks is decided first, for every request anew.
+/// Answers one request. The peer is checked first, for every request anew.
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
     let in_flight = session.begin_request();
     session.shared.stats.requests.add();
@@ -32,7 +32,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     answered.unwrap_or_else(|refusal| refuse(&session, peer.as_deref(), &asked, &refusal))
 }
 
-/// What of a request is needed for its refusal.
+/// The parts of a request that its refusal needs.
 struct Asked {
     version: Version,
     method: Method,
@@ -60,7 +60,7 @@ fn read_only(request: &Request<Incoming>) -> Result<(), Refusal> {
     if allowed { Ok(()) } else { Err(NoAccess::Method("GET, HEAD".to_owned()).into()) }
 }
 
-/// The answer of `GET /v1/whoami`: names that scripts depend on.
+/// The answer of `GET /v1/whoami`. Scripts depend on the names of its members.
 #[derive(Serialize)]
 struct WhoAmI<'p> {
     cluster: &'p str,
@@ -87,7 +87,7 @@ fn who_am_i(peer: &Peer) -> Response<OutBody> {
         serial: peer.serial.to_string(),
         not_after: peer.not_after.to_string(),
     };
-    // Texts only: serialising them does not fail.
+    // All members are texts, so serialising does not fail.
     let mut response = Response::new(full(serde_json::to_vec(&answer).unwrap_or_default()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -121,11 +121,12 @@ fn names_tag(value: &HeaderValue, tag: &str) -> bool {
 
 fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refusal) -> Response<OutBody> {
     session.shared.stats.problems.add();
-    // What ends the connection was told when the connection was refused or ended: one line per decision. The query is
-    // not told.
+    // The audit log has one line per decision: a refusal that ends the connection was logged when the connection was
+    // refused or ended. The query is never logged.
     if !refusal.ends_connection() {
-        let request = (asked.method.as_str(), asked.uri.path());
-        session.shared.audit.refused_request(&session.caller(peer), request, refusal.reason(), refusal);
+        let method = asked.method.as_str();
+        let path = asked.uri.path();
+        session.shared.audit.refused_request(&session.caller(peer), method, path, refusal.reason(), refusal);
     }
     let mut response = refusal.response();
     if refusal.ends_connection() {

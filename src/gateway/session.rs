@@ -1,4 +1,4 @@
-//! One connection's holder: who it is under the trust that is in effect now, and whether it still has standing.
+//! Sessions: who the peer of a connection is by the trust in effect, and whether it still has standing.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,13 +33,13 @@ pub(super) struct GatewayShared {
     pub(super) upstreams: UpstreamClient,
 }
 
-/// A peer under the snapshot by which it was identified.
+/// A peer, with the trust snapshot by which it was identified.
 struct KnownPeer {
     trust: Arc<Trust>,
     peer: Arc<Peer>,
 }
 
-/// What a connection that was let in leaves behind: who it was, and that its certificate is in use.
+/// The peer of a connection that was let in, and the record that its certificate is in use.
 struct Admitted {
     peer: Arc<Peer>,
     visit: Visit,
@@ -56,12 +56,12 @@ struct Activity {
 pub(super) struct Session {
     pub(super) shared: Arc<GatewayShared>,
     pub(super) remote: SocketAddr,
-    /// Cancelled when the connection is to end after what it is answering now.
+    /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
     leaf: CertificateDer<'static>,
     known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
-    /// Its refusal, or its end, is in the audit log.
+    /// Whether the audit log already has the refusal or the end of the connection.
     refused: AtomicBool,
     activity: Mutex<Activity>,
 }
@@ -69,19 +69,22 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
         let activity = Activity { in_flight: 0, since: Instant::now(), asked: false, responses: Vec::new() };
-        let (known, activity) = (Mutex::new(None), Mutex::new(activity));
-        let (close, admitted, refused) = (CancellationToken::new(), OnceLock::new(), AtomicBool::new(false));
+        let known = Mutex::new(None);
+        let activity = Mutex::new(activity);
+        let close = CancellationToken::new();
+        let admitted = OnceLock::new();
+        let refused = AtomicBool::new(false);
         Self { shared, remote, close, leaf, known, admitted, refused, activity }
     }
 
-    /// The connection begins.
+    /// Checks the peer when the connection begins.
     pub(super) fn begin(&self) {
-        // The verdict is told by the check itself, and given again to whoever asks for something.
+        // `check` logs the verdict, and each request gets it again.
         drop(self.check());
     }
 
-    /// Who asks, decided now: by the trust in effect, the clock and the registry. When that changes what has become of
-    /// the connection, the audit log is told.
+    /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log
+    /// gets the first admission and the first refusal of a connection.
     pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
         let checked = self.decide();
         match &checked {
@@ -100,7 +103,8 @@ impl Session {
         Ok(peer)
     }
 
-    /// Identifies anew when the snapshot has changed; otherwise only time can have changed the answer.
+    /// Identifies the peer again if the trust snapshot has changed or the certificate has expired; otherwise returns
+    /// the known peer.
     fn identify(&self) -> Result<Arc<Peer>, NoStanding> {
         let in_effect = self.shared.in_effect.borrow().clone().ok_or(NoStanding::NothingInEffect)?;
         let now = self.shared.clock.now();
@@ -139,7 +143,7 @@ impl Session {
         }
     }
 
-    /// The other end, for the audit log.
+    /// Describes the client for the audit log.
     pub(super) fn caller<'p>(&self, peer: Option<&'p Peer>) -> Caller<'p> {
         let Some(peer) = peer else { return Caller::stranger(self.remote) };
         Caller {
@@ -151,21 +155,21 @@ impl Session {
         }
     }
 
-    /// The certificate is in use now.
+    /// Notes that the certificate is in use now.
     pub(super) fn used(&self) {
         if let Some(admitted) = self.admitted.get() {
             admitted.visit.touch(self.shared.clock.now());
         }
     }
 
-    /// A request that takes long is a use for as long as it takes.
+    /// Notes that the certificate is in use while a request is in flight.
     pub(super) fn still_used(&self) {
         if lock(&self.activity).in_flight > 0 {
             self.used();
         }
     }
 
-    /// A request begins; it ends when the guard is dropped.
+    /// Begins a request, which ends when the guard is dropped.
     pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
         let mut activity = lock(&self.activity);
         activity.in_flight += 1;
@@ -202,7 +206,7 @@ impl Drop for InFlight {
     }
 }
 
-/// A panic elsewhere leaves these values whole: each change is one assignment.
+/// Ignores poisoning: a panic elsewhere does not leave these values half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Counters, for metrics: the gateway adds, others read.
+//! Counters of the gateway, which become metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,9 +28,9 @@ impl Counter {
 pub struct GatewayStats {
     /// TCP connections accepted.
     pub connections: Counter,
-    /// Of these, closed because there were too many.
+    /// Connections of these that were closed because there were too many.
     pub over_capacity: Counter,
-    /// Of these, closed because no configuration was in effect (invariant I11).
+    /// Connections of these that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
     /// Handshakes that failed: no certificate, an untrusted one, not TLS 1.3.
     pub handshakes_failed: Counter,
@@ -40,20 +40,21 @@ pub struct GatewayStats {
     pub requests: Counter,
     /// Requests that were answered by a problem.
     pub problems: Counter,
-    /// Connections that were ended because the identity lost trust, standing or life (invariant I15).
+    /// Connections that were ended because the identity lost trust or standing, or its certificate expired or was
+    /// revoked (invariant I15).
     pub sessions_ended: Counter,
     /// Connections that were ended because the client was idle or took no data.
     pub idle_ended: Counter,
 }
 
 impl GatewayStats {
-    /// Makes them metrics.
+    /// Registers the counters as metrics.
     pub fn register(self: Arc<Self>, registry: &mut Registry) {
         registry.register_collector(Box::new(GatewayCounters(self)));
     }
 }
 
-/// The gateway's counters, read when they are asked for.
+/// Reads the gateway's counters whenever the metrics are read.
 #[derive(Debug)]
 struct GatewayCounters(Arc<GatewayStats>);
 
@@ -78,7 +79,7 @@ impl Collector for GatewayCounters {
             ("gateway_problems", "Requests answered by a problem", &stats.problems),
             (
                 "gateway_sessions_ended",
-                "Connections ended because the identity lost trust, standing or life",
+                "Connections ended because trust or standing was lost, or the certificate expired or was revoked",
                 &stats.sessions_ended,
             ),
             ("gateway_idle_ended", "Connections ended because the client was idle or took no data", &stats.idle_ended),

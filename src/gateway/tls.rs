@@ -1,4 +1,5 @@
-//! The TLS configuration: built whole from one trust snapshot and one serving certificate, swapped whole on any change.
+//! The TLS configuration. It is built from one trust snapshot and one serving certificate, and replaced as a whole on
+//! every change.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use addon_signer_platform::clock::Clock;
 pub(super) const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 
-/// Why nothing can be served under a snapshot.
+/// Why no TLS configuration can be built, so that nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
     #[error("no signer has a client CA: nobody could be let in")]
@@ -28,22 +29,22 @@ pub(super) enum TlsError {
     Config(#[from] rustls::Error),
 }
 
-/// A trust snapshot that is in effect, and the TLS configuration made of it.
+/// The trust snapshot that is in effect, and the TLS configuration that was built from it.
 #[derive(Debug)]
 pub(super) struct InEffect {
     pub(super) trust: Arc<Trust>,
     pub(super) tls: Arc<ServerConfig>,
 }
 
-/// Where a configuration goes, and who is told of it.
+/// Who gets a new configuration, and who gets the trust snapshot that it applies.
 pub(super) struct Outputs {
     pub(super) publish: watch::Sender<Option<Arc<InEffect>>>,
     pub(super) applied: watch::Sender<Arc<Trust>>,
 }
 
-/// Follows trust and serving certificate until one of their senders is gone, and says which.
+/// Follows trust and serving certificate until one of their senders is gone, and returns what that one sent.
 ///
-/// Where no configuration can be built, none is in effect: the gateway then refuses everybody (invariant I11).
+/// While no configuration can be built, none is in effect, and the gateway refuses everybody (invariant I11).
 pub(super) async fn keep_in_effect(
     mut trust: watch::Receiver<Arc<Trust>>,
     mut serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
@@ -60,7 +61,7 @@ pub(super) async fn keep_in_effect(
                 outputs.applied.send_replace(snapshot);
             }
             Err(error) => {
-                // Before the first configuration this is how every start looks.
+                // Before the first configuration this is normal.
                 if outputs.publish.send_replace(None).is_some() {
                     tracing::warn!(%error, "The gateway refuses all connections");
                 } else {
@@ -75,7 +76,7 @@ pub(super) async fn keep_in_effect(
     }
 }
 
-/// A client certificate of any signer's CA is required.
+/// Builds a configuration that requires a client certificate of any signer's CA.
 fn build(trust: &Trust, serving: Option<Arc<CertifiedKey>>, clock: &Clock) -> Result<ServerConfig, TlsError> {
     let anchors = trust.signers.iter().flat_map(|signer| signer.client_anchors.anchors());
     let roots = RootCertStore { roots: anchors.cloned().collect() };

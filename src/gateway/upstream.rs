@@ -15,7 +15,6 @@ pub(super) type UpstreamClient = Client<HttpConnector, Upload>;
 const POOL_IDLE: Duration = Duration::from_secs(30);
 const POOL_PER_HOST: usize = 128;
 
-/// The one client for all upstreams.
 pub(super) fn upstream_client(limits: &Limits) -> UpstreamClient {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);

@@ -1,4 +1,4 @@
-//! How soon what failed is tried again.
+//! Pauses before something that failed is tried again.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use kube::runtime::utils::Backoff;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Of a watch: twice as long each time, up to 3 seconds. kube's own default goes up to a minute, which is how long
-/// nobody would get a certificate, and a detached cluster would stay in, after the API server is back. A hub has a
-/// handful of watches, so that trying this often is no burden.
+/// The pauses of a watch: they double up to 3 seconds. kube's own default grows up to a minute. For that long after the
+/// API server is back nobody would get a certificate, and a detached cluster would keep its access. A hub has only a
+/// few watches, so frequent retries are no burden.
 #[derive(Debug, Default)]
 pub(super) struct WatchBackoff {
     failures: u32,

@@ -15,13 +15,14 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::errors::explain;
 
-/// How often the APIService is looked at when nothing happens: whoever applies a manifest may have emptied the field.
+/// How often the APIService is read when nothing happens, because somebody who applies a manifest may empty the field.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// Keeps it until nobody tells the anchors any more. `registered` is what the API server has confirmed.
+/// Keeps the field up to date until the sender of `trust` is gone. `registered` gets the anchors that the API server
+/// has confirmed.
 ///
-/// The anchors are those that agents get: a new one is in them long before its key signs (invariant I5), and the
-/// listener waits for `registered` besides.
+/// The anchors are those that agents get. A new one is among them long before its key signs (invariant I5), and the
+/// listener waits for `registered` too.
 pub(super) async fn keep(
     client: Client,
     mut trust: watch::Receiver<Arc<Trust>>,
@@ -44,7 +45,7 @@ pub(super) async fn keep(
         if problem != said && !problem.is_empty() {
             tracing::warn!(
                 error = problem,
-                "Keeping the CA of the APIService {API_SERVICE}; is deploy/inventory.yaml applied?"
+                "Could not keep the CA of the APIService {API_SERVICE} up to date; is deploy/inventory.yaml applied?"
             );
         }
         said = problem;
@@ -63,7 +64,7 @@ fn publish(registered: &watch::Sender<Option<Bundle>>, anchors: Bundle) {
     });
 }
 
-/// Writes where it differs. The API server is never told to take any certificate.
+/// Writes the field if it differs, and makes the API server check the certificate if it was told not to.
 async fn write(services: &Api<APIService>, anchors: &Bundle) -> Result<(), kube::Error> {
     let wanted = ByteString(anchors.pem().into_bytes());
     let spec = services.get(API_SERVICE).await?.spec.unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Who counts as the API server's front proxy: a client certificate of one CA, with one of some common names, as
-//! kube-apiserver itself publishes them (`pkg/controlplane/controller/clusterauthenticationtrust`) and every aggregated
-//! API server reads them (`apiserver/pkg/authentication/request/headerrequest`).
+//! Who counts as the API server's front proxy: a client with a certificate of one CA and with one of some common names.
+//! kube-apiserver itself publishes both (`pkg/controlplane/controller/clusterauthenticationtrust`), and every
+//! aggregated API server reads them in the same way (`apiserver/pkg/authentication/request/headerrequest`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const CA_KEY: &str = "requestheader-client-ca-file";
 const NAMES_KEY: &str = "requestheader-allowed-names";
 
-/// Whose certificates are the front proxy's.
+/// Which certificates are the front proxy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FrontProxy {
     anchors: Vec<CertificateDer<'static>>,
-    /// Common names; none for any (`--requestheader-allowed-names`).
+    /// Common names; empty for any name (`--requestheader-allowed-names`).
     names: BTreeSet<String>,
 }
 
-/// Why nobody can be told to be the front proxy.
+/// Why the front proxy cannot be recognized.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrontProxyError {
     #[error(
@@ -68,7 +68,7 @@ impl FrontProxy {
         Ok(Self { anchors, names: names.unwrap_or_default() })
     }
 
-    /// Lets the front proxy in and nobody else, in the handshake.
+    /// A verifier that lets only the front proxy through the handshake.
     pub(super) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, FrontProxyError> {
         let mut roots = RootCertStore::empty();
         for anchor in &self.anchors {
@@ -79,7 +79,8 @@ impl FrontProxy {
     }
 }
 
-/// Follows the ConfigMap, so that a CA that the API server replaces is replaced here; `None` while it cannot be used.
+/// Follows the ConfigMap, so that a new CA of the API server is used here too. Sends `None` while the ConfigMap cannot
+/// be used.
 pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>>) {
     let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     let mut seen = watch_object(maps, CONFIG_MAP).default_backoff().boxed();
@@ -87,14 +88,14 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
         let map = match event {
             Ok(map) => map,
             Err(error) => {
-                // What was read stays: an API server that is away asks nothing either.
-                tracing::warn!(%error, "Watching {NAMESPACE}/{CONFIG_MAP}; its Role is extension-apiserver-authentication-reader");
+                // The last values stay in effect: an API server that is away asks nothing either.
+                tracing::warn!(%error, "Could not watch {NAMESPACE}/{CONFIG_MAP}; the Role extension-apiserver-authentication-reader allows it");
                 continue;
             }
         };
         let front_proxy = FrontProxy::read(map.as_ref())
             .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
-            .ok(); // the warning has said it, and nobody is let in
+            .ok(); // logged above, and nobody is let in
         out.send_if_modified(|known| {
             let differs = *known != front_proxy;
             *known = front_proxy;
@@ -103,7 +104,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
     }
 }
 
-/// webpki's verifier, and after it the common name.
+/// Checks a certificate by webpki's verifier, and then its common name.
 #[derive(Debug)]
 struct Verifier {
     anchors: Arc<dyn ClientCertVerifier>,
@@ -151,7 +152,7 @@ impl ClientCertVerifier for Verifier {
     }
 }
 
-/// The one common name; `None` where there is none, or more than one to choose from.
+/// The common name; `None` if there is none, or more than one.
 fn common_name(leaf: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let mut names = certificate.subject().iter_common_name();
@@ -170,7 +171,8 @@ mod tests {
     fn anchor() -> String {
         let rng = ring::rand::SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-        let (now, year) = (Timestamp::from_unix(1_800_000_000), std::time::Duration::from_secs(31_536_000));
+        let now = Timestamp::from_unix(1_800_000_000);
+        let year = std::time::Duration::from_secs(31_536_000);
         Authority::self_signed("front-proxy-ca", &key, now, year, &rng).unwrap().pem()
     }
 
@@ -186,12 +188,13 @@ mod tests {
 
     #[test]
     fn anchors_and_names_are_read_as_the_api_server_writes_them() {
-        let (first, second) = (anchor(), anchor());
+        let first = anchor();
+        let second = anchor();
         let both = format!("# rotated\n{first}{second}");
         let read_names = |value: &str| read(&[(CA_KEY, &both), (NAMES_KEY, value)]).unwrap();
         assert_eq!(read_names(r#"["front-proxy-client","aggregator"]"#).anchors.len(), 2);
         assert_eq!(names(&read_names(r#"["front-proxy-client","aggregator"]"#)), ["aggregator", "front-proxy-client"]);
-        // No names are any name, as for kube-apiserver.
+        // An empty list allows any name, as in kube-apiserver.
         for any in ["[]", "null", ""] {
             assert!(names(&read_names(any)).is_empty(), "{any}");
         }

@@ -4,16 +4,16 @@
 //! ```text
 //! kubeconfig ─► kube-apiserver (authentication, RBAC, audit) ─► its front proxy ─► server ─► routes ─► the ledger's reader
 //!                     │ APIService: which Service, which CA          │ client certificate
-//!               ca_bundle keeps that CA                        front_proxy says whose counts
+//!               ca_bundle keeps that CA                        front_proxy checks it
 //! ```
 //!
 //! - Only the API server's front proxy gets a handshake: a client certificate of the CA and with a name that the
-//!   ConfigMap `kube-system/extension-apiserver-authentication` holds (`front_proxy`). Who asks is then the header
-//!   `X-Remote-User`.
-//! - Kubernetes has authorized what it passes on, and only that is answered: `get` and `list` of two resources,
-//!   cluster-wide, without selectors (`routes`).
-//! - The certificate is the gateway's own, with the Service's name in it. One of a new serving CA is used when that CA
-//!   is in the APIService, and not before (`tls`).
+//!   ConfigMap `kube-system/extension-apiserver-authentication` holds (`front_proxy`). The header `X-Remote-User` then
+//!   says who asks.
+//! - Kubernetes has authorized each request that it passes on, and the inventory answers only what was authorized:
+//!   `get` and `list` of two resources, cluster-wide, without selectors (`routes`).
+//! - The serving certificate is the gateway's, which also has the Service's name. A certificate of a new serving CA is
+//!   used only when that CA is in the APIService (`tls`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,18 +39,18 @@ mod tls;
 
 pub use problem::InventoryProblem;
 
-/// The API group. Kubernetes' RBAC knows the inventory by it.
+/// The API group, which the rules of Kubernetes' RBAC name.
 pub const GROUP: &str = "ledger.addon-signer.io";
 /// Its one version.
 pub const VERSION: &str = "v1alpha1";
 /// The APIService, whose name Kubernetes derives from version and group.
 pub const API_SERVICE: &str = "v1alpha1.ledger.addon-signer.io";
-/// The path under which everything is.
+/// The path of the version, below which the resources are.
 pub const BASE: &str = "/apis/ledger.addon-signer.io/v1alpha1";
 
-/// What the inventory needs of the process.
+/// The inputs of the inventory.
 pub struct InventoryInputs {
-    /// The hub's account.
+    /// A client with the hub's account.
     pub client: Client,
     /// Its serving anchors go into the APIService.
     pub trust: watch::Receiver<Arc<Trust>>,
@@ -60,14 +60,14 @@ pub struct InventoryInputs {
     pub clock: Clock,
     /// Where questions are recorded.
     pub audit: Audit,
-    /// What answers.
+    /// Reads the ledger for the answers.
     pub reader: Reader,
 }
 
 /// Why the inventory does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
-    /// The address is in use, or not ours.
+    /// The address is in use, or does not belong to this machine.
     #[error("the inventory cannot listen on {address}: {source}; choose another --inventory-listen")]
     Listen {
         /// The address that was asked for.
@@ -75,8 +75,8 @@ pub enum InventoryError {
         /// What the operating system says.
         source: std::io::Error,
     },
-    /// One of its inputs ended, so that it would go on with what was true once.
-    #[error("the inventory stopped, because nobody tells it {0} any more")]
+    /// One of the inputs ended, so the inventory would use outdated values.
+    #[error("the inventory stopped, because it gets no more updates on {0}")]
     InputEnded(&'static str),
 }
 
@@ -88,7 +88,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Listens, so that an address in use is known before anything runs.
+    /// Binds the address, so that an address in use is found before anything runs.
     ///
     /// # Errors
     /// [`InventoryError::Listen`] names the address.
@@ -104,8 +104,9 @@ impl Inventory {
         self.address
     }
 
-    /// Serves until `stop`, then for a few seconds what is in flight. An API server that is away, an APIService or a
-    /// ConfigMap that is not there are no errors: nobody can ask meanwhile, and the log says why.
+    /// Serves until `stop` is cancelled, and then finishes requests in flight for a few seconds. It is no error if the
+    /// API server is away, or if the APIService or the ConfigMap is missing: nobody can ask meanwhile, and the log says
+    /// why.
     ///
     /// # Errors
     /// [`InventoryError::InputEnded`] when a sender of the inputs is gone before `stop`.
@@ -118,7 +119,7 @@ impl Inventory {
             tls::Sources { front_proxy: whose, registered: anchors, serving: inputs.serving, clock: inputs.clock };
         let inputs_end = async {
             tokio::select! {
-                () = front_proxy::follow(inputs.client.clone(), callers) => "whom the API server proxies as",
+                () = front_proxy::follow(inputs.client.clone(), callers) => "the front proxy's certificates",
                 () = ca_bundle::keep(inputs.client.clone(), inputs.trust, registered) => "the serving anchors",
                 ended = tls::keep_in_effect(tls, publish) => ended,
             }
@@ -130,7 +131,7 @@ impl Inventory {
             () = &mut serve => Ok(()),
             ended = inputs_end => {
                 if stop.is_cancelled() {
-                    serve.await; // the inputs stop with us: what is in flight still drains
+                    serve.await; // the inputs stop together with the inventory; requests in flight still drain
                     return Ok(());
                 }
                 Err(InventoryError::InputEnded(ended))

@@ -1,4 +1,4 @@
-//! The resources: what [`crate::ledger::answer`] says, as Kubernetes' clients expect objects and lists.
+//! The resources: the answers of [`crate::ledger::answer`] as objects and lists in the form of Kubernetes.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -55,7 +55,8 @@ fn list<T: Serialize>(kind: &str, page: Page<T>, name: impl Fn(&T) -> String) ->
     Ok(Json(list))
 }
 
-/// An entry has a `kind` of its own, which is then called `entryKind`: Kubernetes' name comes first.
+/// The item as an object of Kubernetes. The `kind` of an entry is renamed to `entryKind`, because Kubernetes needs the
+/// name `kind`.
 fn object(kind: &str, name: &str, item: &impl Serialize) -> Result<Value, InventoryProblem> {
     let failed = |_| InventoryProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written as JSON");
     let mut value = serde_json::to_value(item).map_err(failed)?;

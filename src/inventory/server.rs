@@ -1,4 +1,4 @@
-//! Connections of the front proxy: bounded in number, in the time to begin, and in length.
+//! Connections of the front proxy. Their number, the time of a handshake and the life of a connection are bounded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::listener;
 
-/// Connections at a time. There are as many clients as API servers, and each keeps a few.
+/// Largest number of connections at a time. Only API servers are clients, and each keeps a few connections.
 const CONNECTIONS: usize = 128;
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Without a request. Go's transport gives up an idle connection after 90 s, and should be first: it knows what it
-/// sent.
+/// Longest time without a request. Go's transport closes an idle connection after 90 s, and should be the first to
+/// close, because only it knows what it sent.
 const IDLE: Duration = Duration::from_secs(120);
 /// The longest life of a connection, so that none outlives the client's certificate by more.
 const LONGEST: Duration = Duration::from_secs(600);
-/// What an answer under way gets when its connection must end.
+/// How long an answer may still take when its connection must end.
 const GRACE: Duration = Duration::from_secs(5);
 
 type Configured = watch::Receiver<Option<Arc<ServerConfig>>>;
 
-/// Accepts until `stop`.
+/// Accepts until `stop` is cancelled.
 pub(super) async fn run(listener: TcpListener, router: Router, configured: Configured, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let admit = |tcp, remote| {
@@ -39,7 +39,9 @@ pub(super) async fn run(listener: TcpListener, router: Router, configured: Confi
             tracing::warn!(%remote, "Too many connections to the inventory: one was closed");
             return None;
         };
-        let (router, mut configured, stop) = (router.clone(), configured.clone(), stop.clone());
+        let router = router.clone();
+        let mut configured = configured.clone();
+        let stop = stop.clone();
         Some(async move {
             let handshake = tokio::select! {
                 () = stop.cancelled() => None,
@@ -55,7 +57,7 @@ pub(super) async fn run(listener: TcpListener, router: Router, configured: Confi
 }
 
 async fn handshake(tcp: TcpStream, remote: SocketAddr, configured: &mut Configured) -> Option<TlsStream<TcpStream>> {
-    // Fail closed: while nobody is known to be the front proxy there is no TLS at all.
+    // Fail closed: while the front proxy is not known, there is no TLS at all.
     let config = configured.borrow_and_update().clone()?;
     if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%remote, %error, "A connection ended before its handshake");
@@ -74,7 +76,7 @@ async fn handshake(tcp: TcpStream, remote: SocketAddr, configured: &mut Configur
     }
 }
 
-/// Serves until the client leaves, the configuration under which it was let in is not the one in effect, or `stop`.
+/// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
 async fn serve(tls: TlsStream<TcpStream>, router: Router, mut configured: Configured, stop: CancellationToken) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -84,14 +86,14 @@ async fn serve(tls: TlsStream<TcpStream>, router: Router, mut configured: Config
     tokio::select! {
         done = connection.as_mut() => return ended(done),
         () = stop.cancelled() => {}
-        // An error is the end of the sender, and of the process.
+        // An error means that the sender is gone, so the process ends.
         _ = configured.changed() => {}
         () = tokio::time::sleep(LONGEST) => {}
     }
     connection.as_mut().graceful_shutdown();
     match timeout(GRACE, connection).await {
         Ok(done) => ended(done),
-        Err(_) => tracing::debug!("An answer of the inventory was cut"),
+        Err(_) => tracing::debug!("An answer of the inventory was not finished in time"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The TLS configuration: who may call, and the certificate to show; swapped whole on any change.
+//! The TLS configuration: who may call, and the certificate to serve. It is replaced as a whole on every change.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::listener;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_platform::clock::Clock;
 
-/// What a configuration is made of.
+/// The inputs of a configuration.
 pub(super) struct Sources {
     pub(super) front_proxy: watch::Receiver<Option<FrontProxy>>,
     /// The anchors that the APIService is known to hold.
@@ -20,8 +20,8 @@ pub(super) struct Sources {
     pub(super) clock: Clock,
 }
 
-/// Publishes a configuration after every change; `None` while there is nobody to let in or nothing to show. Returns,
-/// with what it was, when a source is gone.
+/// Publishes a configuration after every change; `None` while the front proxy is not known or there is no certificate.
+/// When a source is gone, returns what it sent.
 pub(super) async fn keep_in_effect(
     mut sources: Sources,
     publish: watch::Sender<Option<Arc<ServerConfig>>>,
@@ -29,27 +29,27 @@ pub(super) async fn keep_in_effect(
     let mut shown: Option<Arc<CertifiedKey>> = None;
     loop {
         let front_proxy = sources.front_proxy.borrow_and_update().clone();
-        let (anchors, newest) =
-            (sources.registered.borrow_and_update().clone(), sources.serving.borrow_and_update().clone());
+        let anchors = sources.registered.borrow_and_update().clone();
+        let newest = sources.serving.borrow_and_update().clone();
         if let Some(newest) = newest.filter(|pair| is_known(pair, anchors.as_ref(), &sources.clock)) {
             shown = Some(newest);
         }
         let config = front_proxy.zip(shown.clone()).and_then(|(front_proxy, pair)| {
             build(&front_proxy, pair, &sources.clock)
                 .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
-                .ok() // said above
+                .ok() // logged above
         });
         tracing::debug!(serves = config.is_some(), "The inventory has another configuration");
         publish.send_replace(config.map(Arc::new));
         tokio::select! {
-            changed = sources.front_proxy.changed() => if changed.is_err() { return "whom the API server proxies as" },
+            changed = sources.front_proxy.changed() => if changed.is_err() { return "the front proxy's certificates" },
             changed = sources.registered.changed() => if changed.is_err() { return "the CA of its APIService" },
             changed = sources.serving.changed() => if changed.is_err() { return "its serving certificate" },
         }
     }
 }
 
-/// Whether the API server will accept the certificate: by an anchor that is in the APIService (invariant I5).
+/// Whether the API server will accept the certificate, by an anchor that is in the APIService (invariant I5).
 fn is_known(pair: &CertifiedKey, anchors: Option<&Bundle>, clock: &Clock) -> bool {
     let leaf = pair.cert.first();
     anchors.zip(leaf).is_some_and(|(anchors, leaf)| anchors.verify(leaf, Purpose::Server, clock.now()).is_ok())
@@ -57,7 +57,7 @@ fn is_known(pair: &CertifiedKey, anchors: Option<&Bundle>, clock: &Clock) -> boo
 
 fn build(front_proxy: &FrontProxy, pair: Arc<CertifiedKey>, clock: &Clock) -> Result<ServerConfig, FrontProxyError> {
     let mut config = listener::server_config(front_proxy.verifier()?, pair, clock)?;
-    // Questions are few and answers are pages: HTTP/1.1 leaves no streams to bound.
+    // Requests are few and answers are pages. With HTTP/1.1 there are no streams to bound.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

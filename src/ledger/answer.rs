@@ -1,4 +1,5 @@
-//! Answers for HTTP, and for whoever asks as HTTP does: a query's parameters in, what is sent as JSON out.
+//! Answers of the inventory: the parameters of an HTTP query in, the values that are sent as JSON out. The command line
+//! uses the same answers.
 
 use super::LedgerError;
 use super::query::{Query, QueryError};
@@ -10,13 +11,13 @@ use addon_signer_core::timestamp::Timestamp;
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// The question is none: 400.
+    /// The query is not valid: HTTP 400.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// 404.
+    /// Nothing has this name: HTTP 404.
     #[error("no certificate and no request is named {0:?} in the ledger; it may be in an archive")]
     NotFound(String),
-    /// The ledger does not answer now: 503.
+    /// The ledger does not answer now: HTTP 503.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
 }
@@ -33,7 +34,7 @@ pub async fn certificates(
     page(reader, &Query::from_parameters(parameters)?, now).await
 }
 
-/// One page of a question that was understood.
+/// One page of a query that was read already.
 ///
 /// # Errors
 /// [`AnswerError::Ledger`].

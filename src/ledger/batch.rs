@@ -1,5 +1,5 @@
-//! What one transaction writes: the entries of everything that waits, chained in order, and the index that follows from
-//! them.
+//! What one transaction writes: the entries of all commands in a batch, chained in order, and the index that follows
+//! from them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ pub(crate) struct Author {
     pub(crate) now: Timestamp,
 }
 
-/// Rows of one statement.
+/// Largest number of rows in one statement.
 const ROWS: usize = 128;
 
 /// Raises the fence to our epoch, or confirms it; the row is locked until the transaction ends.
@@ -38,7 +38,7 @@ pub(crate) async fn fence(connection: &mut Connection, author: &Author) -> Resul
     }
 }
 
-/// Writes what `commands` ask for into the open transaction. Returns the new tip and what became of each.
+/// Writes what `commands` ask for into the open transaction. Returns the new tip and the answer to each command.
 pub(crate) async fn apply(
     connection: &mut Connection,
     author: &Author,
@@ -64,10 +64,10 @@ struct Draft<'a> {
     tip: Tip,
     entries: Vec<Value>,
     intents: Vec<Value>,
-    /// Numbers of rows that begin.
+    /// Numbers of new rows.
     begun: Vec<Value>,
     signed: Vec<Value>,
-    /// (state, serial, number of the entry) of certificates that come to an end of their own.
+    /// (state, serial, number of the entry) of certificates that are abandoned or unpublished.
     ended: Vec<(&'static str, Serial, u64)>,
     latest: Vec<(&'static str, String, String, u64)>,
     published: Vec<(Timestamp, Serial)>,
@@ -76,9 +76,18 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(author: &'a Author, tip: Tip) -> Self {
-        let (entries, intents, begun, signed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (ended, latest, published, seen) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { author, tip, entries, intents, begun, signed, ended, latest, published, seen }
+        Self {
+            author,
+            tip,
+            entries: Vec::new(),
+            intents: Vec::new(),
+            begun: Vec::new(),
+            signed: Vec::new(),
+            ended: Vec::new(),
+            latest: Vec::new(),
+            published: Vec::new(),
+            seen: Vec::new(),
+        }
     }
 
     fn add(
@@ -116,7 +125,7 @@ impl<'a> Draft<'a> {
 
     fn change(&mut self, record: &Record, actor: &str, latest: &Latest) {
         let Some((topic, name, value)) = record.topic() else { return self.append(record, actor) };
-        // What this batch has written before counts as well.
+        // Earlier records of this batch count as well.
         let own = self.latest.iter().rev().find(|row| row.0 == topic && row.1 == name).map(|row| row.2.clone());
         let before = own.or_else(|| latest.get(&(topic, name.clone())).cloned());
         if before.as_deref().unwrap_or_default() == value {
@@ -127,7 +136,7 @@ impl<'a> Draft<'a> {
         self.latest.push((topic, name, value, self.tip.seq));
     }
 
-    /// Chains one more entry. Time does not go back, whatever the clock does.
+    /// Chains one more entry. Its time is never before that of the last entry, even if the clock goes back.
     fn append(&mut self, record: &Record, actor: &str) {
         let seq = self.tip.seq + 1;
         let time = self.author.now.max(self.tip.time);
@@ -170,7 +179,7 @@ impl<'a> Draft<'a> {
         insert(connection, "INSERT INTO unfinished (seq) VALUES ", 1, self.begun).await?;
         mark_signed(connection, self.signed).await?;
         for (state, serial, seq) in self.ended {
-            // The index says what the entry says, also of a certificate whose publication was noted meanwhile.
+            // The index says what the entry says, even if the certificate's publication was noted meanwhile.
             let sql = "UPDATE certificates SET state = $1, ended_seq = $2, released = $3 \
                        WHERE serial = $4 AND state <> 'abandoned' RETURNING seq";
             let released = if state == "abandoned" { seq } else { 0 };
@@ -256,7 +265,7 @@ async fn mark_published(connection: &mut Connection, published: Vec<(Timestamp, 
     Ok(())
 }
 
-/// Brings certificates to an end by a statement that returns their numbers.
+/// Ends certificates by a statement that returns their numbers, and takes them out of the unfinished ones.
 async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) -> Result<(), BatchError> {
     let rows = connection.rows(sql, values).await?;
     if !rows.is_empty() {
@@ -266,7 +275,7 @@ async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) ->
     Ok(())
 }
 
-/// A certificate that the ledger does not know is none of its business: it may be archived.
+/// Notes uses. A certificate that the ledger does not have is ignored, because it may be archived.
 async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Result<(), BatchError> {
     for rows in seen.chunks(ROWS) {
         let values = rows.iter();

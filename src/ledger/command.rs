@@ -1,4 +1,4 @@
-//! What the writer is asked for, and what it answers.
+//! The commands for the writer, and its answers.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use addon_signer_core::timestamp::Timestamp;
 pub struct CertificateUse {
     /// The certificate's serial number.
     pub serial: Serial,
-    /// When.
+    /// When it was used.
     pub at: Timestamp,
-    /// The address that it came from.
+    /// The address from which it was used.
     pub from: String,
 }
 
-/// One thing to write.
+/// A command for the writer.
 #[derive(Debug, Clone)]
 pub(crate) enum LedgerCommand {
-    /// Unless the request has an intent already.
+    /// Appends an intent, unless the ledger already has something for the request.
     Intend(Box<Intent>),
-    /// An entry, whatever was recorded before.
+    /// Appends an entry, whatever was recorded before.
     Append { record: Record, actor: String },
-    /// An entry, unless it says what is known already ([`Record::topic`]).
+    /// Appends an entry, unless its value is already the latest one of its topic ([`Record::topic`]).
     Change { record: Record, actor: String },
-    /// Certificates that were handed over.
+    /// Notes that certificates were published.
     Published { serials: Vec<Serial>, at: Timestamp },
-    /// Certificates that were used.
+    /// Notes that certificates were used.
     Seen(Vec<CertificateUse>),
-    /// Nothing: what is known of a topic ([`Record::topic`]).
+    /// Writes nothing; asks for the latest values of a topic ([`Record::topic`]).
     Latest { topic: &'static str },
-    /// Nothing: a page of the rows that have not come to an end.
+    /// Writes nothing; asks for a page of open rows.
     Open { after: u64, before: Timestamp },
-    /// The end of such a row, unless it has gone on meanwhile.
+    /// Ends an open row, unless its state has changed meanwhile.
     Settle(Record),
 }
 
-/// What became of a command.
+/// The answer to a command.
 #[derive(Debug, Clone)]
 pub(crate) enum LedgerOutcome {
     Done,
@@ -47,16 +47,16 @@ pub(crate) enum LedgerOutcome {
     Open(Vec<OpenRow>),
 }
 
-/// How far an open row has come.
+/// The state of an open row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenState {
-    /// It was decided to sign.
+    /// The intent is recorded, and nothing is signed yet.
     Intent,
-    /// It was signed.
+    /// The certificate is signed, and not known to be published.
     Signed,
 }
 
-/// A row that has not come to an end.
+/// A row whose certificate is decided on and not signed, or signed and not known to be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRow {
     /// The entry of its intent.
@@ -67,7 +67,7 @@ pub struct OpenRow {
     pub request: String,
     /// The serial number of the intent.
     pub serial: Serial,
-    /// How far it has come.
+    /// Its state.
     pub state: OpenState,
 }
 

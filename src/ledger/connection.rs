@@ -11,31 +11,31 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Row, TypeInfo, ValueR
 
 use super::{LedgerError, Location};
 
-/// How long one process waits for another that writes to the same file (the archive).
+/// How long one process waits for another that writes to the same file (`certs archive`).
 const BUSY: Duration = Duration::from_secs(5);
-/// How long PostgreSQL may take to answer a connection.
+/// How long PostgreSQL may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A commit is durable when it is answered. A transaction whose client the network has lost holds the row of the fence,
-/// and nothing but time ends it; ours are never idle in between.
+/// A commit is durable when it is answered. If the network loses a client, its transaction still locks the row of the
+/// fence, and only this timeout ends it. Our transactions are never idle in between.
 const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
-/// Blocks of file systems have as much: a smaller page that is written costs them reading the block first.
+/// The size of a block of most file systems. To write a smaller page they would have to read the block first.
 const PAGE: u32 = 4096;
-/// KiB at most, and no more than is needed. UIDs are random, so that each certificate touches a page of their index
-/// wherever it is: so many certificates' as are in here cost no reading.
+/// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. UIDs are random, so each
+/// certificate touches a random page of their index, and a page in the cache need not be read.
 const CACHE: &str = "-131072";
-/// A commit folds the journal into the file when it has so many pages, 256 MiB: the writer does it before, and without
-/// commits waiting.
+/// At this number of pages in the journal, 256 MiB, a commit folds the journal into the file. The writer folds it
+/// earlier, and no commit waits for that.
 const WAL_PAGES: &str = "65536";
-/// Statements differ by how many rows they have.
+/// Largest number of cached statements, which differ by their number of rows.
 const STATEMENTS: usize = 512;
 
-/// A connection.
+/// A connection to one of the stores.
 pub(crate) enum Connection {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
 }
 
-/// Runs the same expression on whichever connection it is.
+/// Runs the same expression on either kind of connection.
 macro_rules! on {
     ($connection:expr, $inner:ident => $body:expr) => {
         match $connection {
@@ -105,7 +105,7 @@ impl Cells {
         self.str(at).to_owned()
     }
 
-    /// A text where it is; empty for NULL.
+    /// A borrowed text; empty for NULL.
     pub(crate) fn str(&self, at: usize) -> &str {
         match self.0.get(at) {
             Some(Value::Text(text)) => text,
@@ -229,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Begins a transaction that moves entries out; another one waits.
+    /// Begins a transaction that moves entries into an archive. A second one waits for it.
     pub(crate) async fn begin_to_archive(&mut self) -> Result<(), sqlx::Error> {
         self.begin().await?;
         match self {
@@ -238,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// Folds SQLite's journal into the file, as far as nobody needs it. Commits go on beside it.
+    /// Folds SQLite's journal into the file, except for what a reader still needs. Commits continue meanwhile.
     pub(crate) async fn fold(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(_) => self.command("PRAGMA wal_checkpoint(PASSIVE)").await,
@@ -246,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// Begins a transaction that reads, and that sees one moment from its first statement to its end.
+    /// Begins a transaction that reads, and that sees the ledger as it was at its first statement.
     pub(crate) async fn begin_to_read(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(_) => self.command("BEGIN").await,
@@ -254,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection properly, so that SQLite folds its journal in.
+    /// Ends the connection properly, so that SQLite folds its journal into the file.
     pub(crate) async fn close(self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(inner) => inner.close().await,

@@ -1,4 +1,4 @@
-//! From the stores' errors to ours: what passes by itself, and what somebody has to mend.
+//! Converts the stores' errors to ours: some pass by themselves, for others an administrator must act.
 
 use std::path::PathBuf;
 
@@ -7,26 +7,26 @@ use sqlx::sqlite::SqliteError;
 
 use super::Location;
 
-/// Why the ledger did not do what it was asked to.
+/// Why a call of the ledger failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// The URL is not one of a ledger.
     #[error("{0:?} is not the URL of a ledger; use sqlite:///PATH or postgres://USER:PASSWORD@HOST/DATABASE")]
     Url(String),
-    /// The store does not answer now; the same may work later.
+    /// The store does not answer now; a retry may succeed.
     #[error("the ledger {ledger} cannot be used now: {cause}")]
     Unavailable {
-        /// Which, without its password.
+        /// The ledger, without its password.
         ledger: String,
-        /// In the store's words.
+        /// What the store says.
         cause: String,
     },
-    /// The directory or the file refuses us.
+    /// This process cannot use the file or its directory.
     #[error("the ledger {path} cannot be opened: {cause}; give this process a directory that it may write in")]
     File {
         /// The file.
         path: PathBuf,
-        /// In the system's words.
+        /// What the system says.
         cause: String,
     },
     /// Another process writes to the file.
@@ -34,41 +34,41 @@ pub enum LedgerError {
     Held {
         /// The file.
         path: PathBuf,
-        /// Who has it.
+        /// The process that has it.
         holder: String,
     },
-    /// Not ours.
+    /// The store belongs to another program.
     #[error("{ledger} is not a ledger of addon-signer: {cause}; name another one, nothing was written to it")]
     Foreign {
-        /// Which.
+        /// The ledger.
         ledger: String,
-        /// What it is.
+        /// What it is instead.
         cause: String,
     },
     /// Its content is damaged.
     #[error("the ledger {ledger} is damaged: {cause}; restore it from a backup, or move it away to begin a new one")]
     Damaged {
-        /// Which.
+        /// The ledger.
         ledger: String,
         /// What was found.
         cause: String,
     },
-    /// It was written by a later program.
+    /// It was written by a newer addon-signer.
     #[error("the ledger {ledger} has schema {found}, written by a newer addon-signer; use that version or a later one")]
     Newer {
-        /// Which.
+        /// The ledger.
         ledger: String,
         /// The schema that was found.
         found: i64,
     },
-    /// A later leader writes.
+    /// A leader of a later epoch writes.
     #[error("the ledger belongs to {replica} of epoch {theirs}; this process has epoch {ours} and writes nothing more")]
     Fenced {
         /// Our epoch.
         ours: u64,
         /// The epoch in the ledger.
         theirs: u64,
-        /// Whose it is.
+        /// The replica of that epoch.
         replica: String,
     },
     /// The writer has ended.
@@ -77,7 +77,7 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// Whether trying again can help; otherwise somebody has to do something.
+    /// Whether a retry can help; otherwise an administrator must act.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Held { .. })
     }
@@ -116,7 +116,7 @@ pub(crate) fn classify(location: &Location, error: &sqlx::Error) -> LedgerError 
             LedgerError::Unavailable { ledger, cause }
         }
         (_, Some(SQLITE_IOERR)) => {
-            LedgerError::Unavailable { ledger, cause: format!("the disk does not work ({words})") }
+            LedgerError::Unavailable { ledger, cause: format!("the disk has an error ({words})") }
         }
         _ => LedgerError::Unavailable { ledger, cause: words },
     }

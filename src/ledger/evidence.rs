@@ -5,7 +5,7 @@ use super::{LedgerError, Location, schema};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 
 impl Location {
-    /// Why the ledger is not the one that `checkpoint` vouches for; `None` when it is, or when that row is in an archive.
+    /// Why the ledger contradicts `checkpoint`; `None` if it does not, or if the checkpoint's row is in an archive.
     ///
     /// # Errors
     /// [`LedgerError`] when it cannot be read.
@@ -24,7 +24,7 @@ impl Location {
         Ok((!archived).then(|| format!("it has no row {}", checkpoint.seq)))
     }
 
-    /// The last epoch that wrote; 0 for a ledger that is not there yet or does not answer: its writer then finds out.
+    /// The last epoch that wrote. 0 if the ledger does not exist yet or does not answer; the writer finds that out.
     pub async fn last_epoch(&self) -> u64 {
         let Ok(mut connection) = schema::open_to_read(self).await else { return 0 };
         let rows = connection.rows("SELECT epoch FROM fence WHERE id = 1".to_owned(), Vec::new()).await;

@@ -1,4 +1,4 @@
-//! What a request has come to before: whoever would sign for it goes on from there.
+//! What the ledger already has for a request, so that the signer continues from there.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Existing;
 use addon_signer_core::timestamp::Timestamp;
 
-/// What the requests of these intents have come to before, by UID.
+/// What the ledger already has for the requests of these intents, by UID.
 pub(super) async fn existing(
     connection: &mut Connection,
     commands: &[LedgerCommand],
@@ -26,7 +26,7 @@ pub(super) async fn existing(
     if requests.is_empty() {
         return Ok(HashMap::new());
     }
-    // CROSS: SQLite does not exchange the two, so that the few that are asked for lead.
+    // CROSS keeps SQLite from swapping the two, so that it begins with the few requests that are asked for.
     let sql = format!(
         "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM (VALUES {}) AS v CROSS JOIN certificates c \
          JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \

@@ -1,4 +1,4 @@
-//! An archive: the texts of entries, oldest first, each followed by one line feed.
+//! Reads an archive: the texts of entries, oldest first, each followed by one line feed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -7,26 +7,26 @@ use std::path::Path;
 use addon_signer_core::journal::chain::{Chain, Fault};
 use addon_signer_core::journal::entry::{Entry, Hash};
 
-/// Why a file is not an archive that can be relied on.
+/// Why a file cannot be used as an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// The system refuses.
+    /// The system cannot read the file.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
-    /// Nothing is in it.
+    /// The file is empty.
     #[error("it is empty")]
     Empty,
     /// The last line has no end.
     #[error("it is cut off in line {0}")]
     Cut(u64),
-    /// Not a text.
+    /// A line is not text.
     #[error("line {0} is not UTF-8")]
     Text(u64),
     /// The first line is not an entry.
     #[error("line 1: {0}")]
     First(String),
-    /// It does not begin where it should.
-    #[error("it begins with row {found}; the rows before it are not known here, give their archive before this one")]
+    /// The file does not begin with the expected row.
+    #[error("it begins with row {found}, and the rows before it are missing; give their archive before this one")]
     Begins {
         /// The first row in it.
         found: u64,
@@ -36,11 +36,11 @@ pub enum FileError {
     Fault(#[from] Fault),
 }
 
-/// Follows the chain through the file at `path`. `begin` gets the number of the first row and says what it must follow;
-/// `each` sees every entry that is good. Returns the number of the first row, and the chain after the last.
+/// Follows the chain through the file at `path`. `begin` gets the number of the first row and returns the chain before
+/// it; `each` gets every good entry. Returns the number of the first row, and the chain after the last row.
 ///
 /// # Errors
-/// [`FileError`] with the first thing that is wrong.
+/// [`FileError`], which names the first fault.
 pub(crate) fn follow(
     path: &Path,
     begin: impl FnOnce(u64) -> Option<Chain>,

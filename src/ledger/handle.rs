@@ -1,4 +1,4 @@
-//! What the rest of the process has of the ledger: questions to its writer.
+//! The ledger as the rest of the process sees it: a handle that sends commands to the writer.
 
 use std::collections::BTreeMap;
 
@@ -24,19 +24,19 @@ pub enum Health {
         /// Its last entry.
         tip: Tip,
     },
-    /// The last attempt failed; what came before is kept.
+    /// The last attempt failed; earlier entries are kept.
     Down(LedgerError),
 }
 
-/// One thing to write, and who waits for it.
+/// One command, and who waits for the answer.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) command: LedgerCommand,
-    /// `None` of a note that nobody waits for.
+    /// `None` for a note, whose answer nobody waits for.
     pub(crate) reply: Option<oneshot::Sender<Result<LedgerOutcome, LedgerError>>>,
 }
 
-/// The ledger, as those see it who write to it. Each answer means that it is durable.
+/// A handle to write to the ledger. An answer means that the record is durable.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     jobs: mpsc::Sender<Job>,
@@ -49,12 +49,12 @@ impl Ledger {
         Self { jobs, health, claims: RequestLocks::default() }
     }
 
-    /// Whether it can be written to.
+    /// Whether the ledger can be written to.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.clone()
     }
 
-    /// Records that a certificate is about to be signed, unless its request has one or was about to have one.
+    /// Records the intent to sign a certificate, unless its request already has a certificate or an intent.
     ///
     /// # Errors
     /// [`LedgerError`]; nothing may be signed then.
@@ -73,7 +73,7 @@ impl Ledger {
         self.ask(LedgerCommand::Append { record, actor: actor.to_owned() }).await.map(drop)
     }
 
-    /// Records a state, if it is not the one that is known.
+    /// Records a state, unless it is the latest recorded one already.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -81,7 +81,7 @@ impl Ledger {
         self.ask(LedgerCommand::Change { record, actor: actor.to_owned() }).await.map(drop)
     }
 
-    /// What was recorded last of each name of a topic ([`Record::topic`]).
+    /// The latest recorded value of each name of a topic ([`Record::topic`]).
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -92,13 +92,13 @@ impl Ledger {
         }
     }
 
-    /// The right to take a request further; `None` while another task of this process has it.
+    /// The right to work on a request; `None` while another task of this process has it.
     pub fn claim(&self, uid: &str) -> Option<RequestLock> {
         self.claims.take(uid)
     }
 
-    /// Some rows that have not come to an end, after the entry `after`, whose intent was recorded before `before`; in
-    /// their order, and none when there are no more.
+    /// A page of open rows after the entry `after` whose intent was recorded before `before`, in their order. The page
+    /// is empty when there are no more.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -109,7 +109,8 @@ impl Ledger {
         }
     }
 
-    /// Records that an intent was abandoned or a certificate not handed over, unless that row has gone on meanwhile.
+    /// Records that an intent was abandoned or a certificate could not be published, unless the state of its row has
+    /// changed meanwhile.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -117,13 +118,13 @@ impl Ledger {
         self.ask(LedgerCommand::Settle(record)).await.map(drop)
     }
 
-    /// Notes that a certificate was handed over. Nobody waits for it: what is lost is found again by looking at the
-    /// request.
+    /// Notes that a certificate was published. Nobody waits for the note: if it is lost, the sweep finds the
+    /// certificate on the request.
     pub async fn published(&self, serial: Serial, at: Timestamp) {
         self.tell(LedgerCommand::Published { serials: vec![serial], at }).await;
     }
 
-    /// Notes which certificates were used. Nobody waits for it, and a minute of it may be lost.
+    /// Notes which certificates were used. Nobody waits for the note, and the uses of a minute may be lost.
     pub async fn seen(&self, seen: Vec<CertificateUse>) {
         if !seen.is_empty() {
             self.tell(LedgerCommand::Seen(seen)).await;
@@ -138,7 +139,7 @@ impl Ledger {
 
     async fn tell(&self, command: LedgerCommand) {
         if self.jobs.send(Job { command, reply: None }).await.is_err() {
-            tracing::debug!("A note came after the end of the ledger's writer");
+            tracing::debug!("A note was lost, because the writer of the ledger has ended");
         }
     }
 }

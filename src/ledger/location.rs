@@ -22,7 +22,7 @@ impl FromStr for Location {
     type Err = LedgerError;
 
     fn from_str(url: &str) -> Result<Self, LedgerError> {
-        // Never the URL as it is: it may hold a password.
+        // An error never shows the whole URL, because it may contain a password.
         let refused = || LedgerError::Url(url.split('@').next_back().unwrap_or_default().to_owned());
         if let Some(path) = url.strip_prefix("sqlite://") {
             let plain = !path.is_empty() && !path.contains(['?', '#', '\0']);

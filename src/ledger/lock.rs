@@ -1,4 +1,5 @@
-//! One writer per SQLite file: a lock beside it that says who has it, and that the system drops with the process.
+//! One writer per SQLite file. A lock file beside it names the holder; the system releases the lock when the process
+//! ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -7,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use super::LedgerError;
 
-/// Held as long as it lives.
+/// A lock that is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     _file: File,
 }
 
-/// Takes the lock of `database`, or says who has it.
+/// Takes the lock of `database`; the error names its present holder.
 pub(crate) fn take(database: &Path, holder: &str) -> Result<FileLock, LedgerError> {
     let failed = |error: std::io::Error| LedgerError::File { path: database.to_owned(), cause: error.to_string() };
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
-        .truncate(false) // it says who has it
+        .truncate(false) // it names the present holder
         .mode(0o600)
         .open(lock_path(database))
         .map_err(failed)?;
@@ -44,7 +45,7 @@ fn lock_path(database: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Makes the file of a new database readable by its owner alone; SQLite gives its journals the same mode.
+/// Creates the file of a new database, readable by its owner alone. SQLite gives its journals the same mode.
 pub(crate) fn create_private(database: &Path) -> Result<(), LedgerError> {
     let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(database);
     made.map(drop).map_err(|error| LedgerError::File { path: database.to_owned(), cause: error.to_string() })

@@ -1,8 +1,8 @@
 //! The ledger's store: SQLite or PostgreSQL. What is not durable here is not signed.
 //!
-//! One task writes (`writer`), and what waits shares a transaction. Every transaction confirms the epoch of the Lease,
-//! so that a replica that lost it writes nothing. Readers have connections of their own. What an entry is:
-//! [`addon_signer_core::journal`].
+//! One task writes (`writer`), and commands that wait share a transaction. Every transaction confirms the epoch of the
+//! Lease, so that a replica that lost the Lease writes nothing. Readers have connections of their own.
+//! [`addon_signer_core::journal`] says what an entry is.
 
 pub mod answer;
 pub mod archive;

@@ -1,4 +1,4 @@
-//! Rows that have not come to an end: decided and not signed, or signed and not known to have been handed over.
+//! Open rows: certificates that were decided on and not signed, or signed and not known to be published.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +12,20 @@ use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Rows of one answer.
+/// Rows in one answer.
 const PAGE: usize = 256;
 
-/// What a batch has to know of open rows.
+/// What a batch needs to know about open rows.
 #[derive(Default)]
 pub(crate) struct Open {
     /// The page that was asked for.
     pub(crate) page: Vec<OpenRow>,
-    /// By serial number: the rows that are to be settled.
+    /// States of the rows that a command wants to settle, by serial number.
     states: HashMap<Serial, OpenState>,
 }
 
 impl Open {
-    /// Reads it. Of several questions for a page the first is answered: one task asks.
+    /// Reads what `commands` need. If several ask for a page, all get the page of the first; only one task asks.
     pub(crate) async fn read(connection: &mut Connection, commands: &[LedgerCommand]) -> Result<Self, BatchError> {
         let mut open = Self::default();
         for command in commands {
@@ -45,7 +45,7 @@ impl Open {
         Ok(open)
     }
 
-    /// Whether the record is an end of a row as it is now.
+    /// Whether the record ends its row in the state that the row has now.
     pub(crate) fn ends(&self, record: &Record) -> bool {
         match record {
             Record::Abandoned { serial, .. } => self.states.get(serial) == Some(&OpenState::Intent),
@@ -67,9 +67,9 @@ async fn page(connection: &mut Connection, after: u64, before: Timestamp) -> Res
     Ok(rows.iter().take_while(|row| is_before(row, before)).filter_map(read).collect())
 }
 
-/// An entry that is in an archive is old.
+/// Whether the intent of a row was recorded before `before`. An entry that is in an archive is old.
 fn is_before(row: &Cells, before: Timestamp) -> bool {
-    // One that cannot be read is looked at as an old one; what is wrong with it, `certs verify` says.
+    // An entry that cannot be read counts as old; `certs verify` reports it.
     let entry = Entry::parse(&row.text(5)).ok();
     entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)).is_none_or(|time| time < before)
 }
@@ -91,11 +91,11 @@ fn state(name: &str) -> Option<OpenState> {
     }
 }
 
-/// The requests that somebody in this process takes further at the moment.
+/// The requests that a task of this process works on now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestLocks(Arc<Mutex<HashSet<String>>>);
 
-/// The right to take a request further, one holder at a time.
+/// The right to work on a request; one task has it at a time.
 #[derive(Debug)]
 pub struct RequestLock {
     claims: RequestLocks,
@@ -103,7 +103,7 @@ pub struct RequestLock {
 }
 
 impl RequestLocks {
-    /// `None` while another has it.
+    /// `None` while another task has the request.
     pub(crate) fn take(&self, uid: &str) -> Option<RequestLock> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
         taken.then(|| RequestLock { claims: self.clone(), uid: uid.to_owned() })

@@ -1,4 +1,4 @@
-//! Questions for lists of certificates: as the command line and HTTP ask them, and as SQL.
+//! Queries for lists of certificates, from the command line and over HTTP.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use super::view::{Certificate, CertificateState};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Certificates of one page, unless the question says otherwise.
+/// Certificates on a page, unless the query says otherwise.
 pub const PAGE: u32 = 100;
-/// Certificates of one page at most.
+/// Largest number of certificates on a page.
 pub const PAGE_MAX: u32 = 1000;
 
 /// A state in the ledger, or one that depends on the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// As recorded.
+    /// The recorded state.
     Recorded(CertificateState),
     /// Signed, not unpublished, and within its time.
     Valid,
@@ -49,7 +49,7 @@ impl FromStr for Standing {
     }
 }
 
-/// Which certificates; all that is given must hold.
+/// Which certificates to list; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Of this AddOnSigner, or `gateway-serving`.
@@ -64,7 +64,7 @@ pub struct Filter {
     pub issuer: Option<String>,
     /// In this state.
     pub state: Option<Standing>,
-    /// Valid now, and for no longer than this.
+    /// Valid now, and expires within this time.
     pub expiring_within: Option<Duration>,
     /// Signed, and not used at the gateway since.
     pub not_seen_since: Option<Timestamp>,
@@ -84,7 +84,7 @@ pub enum Order {
 }
 
 impl Filter {
-    /// What is asked for by a time is listed by it: what is urgent comes first.
+    /// The order of the list. A filter by a time sorts by that time, and the most urgent certificate comes first.
     pub fn order(&self) -> Order {
         match self {
             Self { expiring_within: Some(_), .. } => Order::SoonestEnd,
@@ -98,9 +98,9 @@ impl Filter {
 /// The last certificate of a page, after which the next one begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// The time that it is listed by, in seconds since 1970; `None` where the newest come first.
+    /// The time by which the list is sorted, in seconds since 1970; `None` if the newest come first.
     pub time: Option<i64>,
-    /// Its number.
+    /// The number of the certificate.
     pub seq: u64,
 }
 
@@ -127,11 +127,11 @@ impl FromStr for Cursor {
 /// One page of the certificates that a filter lets through, in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// Which.
+    /// Which certificates.
     pub filter: Filter,
-    /// Where the page before ended.
+    /// Where the previous page ended.
     pub after: Option<Cursor>,
-    /// How many; 1 to [`PAGE_MAX`].
+    /// How many certificates; 1 to [`PAGE_MAX`].
     pub limit: u32,
 }
 
@@ -141,30 +141,28 @@ impl Default for Query {
     }
 }
 
-/// Why a question is none.
+/// Why a query is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// Not a state.
-    #[error(
-        "there is no state {0:?}; there are intent, signed, published, unpublished, abandoned, and by the time valid, expired"
-    )]
+    #[error("there is no state {0:?}; use intent, signed, published, unpublished, abandoned, valid or expired")]
     State(String),
     /// A value that cannot be read.
-    #[error("{name} cannot be {value:?}: {wanted}")]
+    #[error("{name} cannot be {value:?}; it must be {wanted}")]
     Value {
         /// The parameter.
         name: &'static str,
         /// What was given.
         value: String,
-        /// What it takes.
+        /// What it must be.
         wanted: &'static str,
     },
-    /// A parameter that does not exist: leaving it out would answer another question.
+    /// A parameter that does not exist. To ignore it would answer another query.
     #[error("there is no parameter {0:?}")]
     Unknown(String),
 }
 
-/// What Kubernetes' clients say of any list, and what changes nothing about the answer.
+/// Parameters that Kubernetes' clients add to every list, and that do not change the answer.
 const IGNORED: [&str; 7] =
     ["pretty", "watch", "resourceVersion", "resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks"];
 
@@ -172,7 +170,7 @@ impl Query {
     /// Reads the parameters of an HTTP query, percent-decoded.
     ///
     /// # Errors
-    /// [`QueryError`]: nothing is guessed, and nothing left out.
+    /// [`QueryError`]: nothing is guessed, and nothing is ignored.
     pub fn from_parameters(parameters: &[(String, String)]) -> Result<Self, QueryError> {
         let mut query = Self::default();
         for (name, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
@@ -182,7 +180,7 @@ impl Query {
             Some(after) if after.time.is_some() != (query.filter.order() != Order::Newest) => Err(QueryError::Value {
                 name: "continue",
                 value: after.to_string(),
-                wanted: "what the page before said, to the same question",
+                wanted: "the value that the previous page of the same query gave",
             }),
             _ => Ok(query),
         }
@@ -212,7 +210,7 @@ impl Query {
                 self.limit = if limit == 0 { PAGE } else { limit.min(PAGE_MAX) }; // 0 is Kubernetes' "no limit"
             }
             "continue" => {
-                let after = value.parse().map_err(|_| refused("continue", "what the page before said"))?;
+                let after = value.parse().map_err(|_| refused("continue", "the value that the previous page gave"))?;
                 self.after = Some(after);
             }
             ignored if IGNORED.contains(&ignored) => {}
@@ -221,7 +219,7 @@ impl Query {
         Ok(())
     }
 
-    /// Where the page ends whose last certificate is this one.
+    /// The cursor of a page whose last certificate is this one.
     pub fn cursor(&self, last: &Certificate) -> Cursor {
         let time = match self.filter.order() {
             Order::Newest => None,

@@ -1,4 +1,4 @@
-//! Questions to the ledger, on connections of their own: the writer is never waited for.
+//! Reads the ledger on connections of its own, so that no reader waits for the writer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,9 +18,9 @@ use addon_signer_core::encoding::pem;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Questions at a time; more wait.
+/// Largest number of queries at a time; further ones wait.
 const CONNECTIONS: usize = 4;
-/// How long a store may take over one question.
+/// How long a store may take for one query.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Digits of a serial number.
 const SERIAL: usize = 40;
@@ -36,12 +36,12 @@ struct ReaderState {
 }
 
 impl Reader {
-    /// A reader that opens the ledger when it is first asked: there may be none before its writer has run.
+    /// A reader that opens the ledger at its first query, because the ledger may not exist before its writer has run.
     pub fn new(location: Location) -> Self {
         Self(Arc::new(ReaderState { location, idle: Mutex::default(), permits: Semaphore::new(CONNECTIONS) }))
     }
 
-    /// A reader of a ledger that is there and can be read.
+    /// A reader of a ledger that exists and can be read.
     ///
     /// # Errors
     /// [`LedgerError`]: which ledger, and what to do.
@@ -69,13 +69,14 @@ impl Reader {
     }
 
     /// Everything about the certificate with this serial number (in any usual form), or of the CSR with this UID or
-    /// name: of several the newest. A name that is written as a UID counts only where there is no such UID.
+    /// name; if there are several, the newest. A text in the form of a UID is a name only if no CSR has that UID.
     ///
     /// # Errors
     /// [`LedgerError`].
     pub async fn show(&self, name: &str) -> Result<Option<Details>, LedgerError> {
-        let (uid, request) = (("uid = $1", name.to_owned()), ("request = $1", name.to_owned()));
-        // Neither has an index, so that a question less is worth something.
+        let uid = ("uid = $1", name.to_owned());
+        let request = ("request = $1", name.to_owned());
+        // Neither column has an index, so the likelier one is tried first.
         let of_request = if is_uid(name) { [uid, request] } else { [request, uid] };
         for (condition, value) in [("serial = $1", normal_serial(name))].into_iter().chain(of_request) {
             let sql = format!(
@@ -91,7 +92,7 @@ impl Reader {
     /// Entries after the one with the number `after`, oldest first.
     ///
     /// # Errors
-    /// [`LedgerError`]; [`LedgerError::Damaged`] names a row that is no entry.
+    /// [`LedgerError`]; [`LedgerError::Damaged`] names a row that is not an entry.
     pub async fn entries(&self, after: u64, limit: u32) -> Result<Vec<Entry>, LedgerError> {
         let sql = format!("SELECT seq, entry FROM entries WHERE seq > $1 ORDER BY seq LIMIT {limit}");
         let rows = self.rows(sql, vec![after.into()]).await?;
@@ -100,7 +101,9 @@ impl Reader {
 
     async fn details(&self, row: &Cells) -> Result<Details, LedgerError> {
         let certificate = self.certificate(row)?;
-        let (intent_seq, signed_seq, ended_seq) = (row.count(0), row.count(15), row.count(16));
+        let intent_seq = row.count(0);
+        let signed_seq = row.count(15);
+        let ended_seq = row.count(16);
         let sql = "SELECT seq, entry FROM entries WHERE seq IN ($1, $2, $3) OR seq IN \
                    (SELECT seq FROM latest WHERE topic = 'authority' AND name = $4)";
         let authority = format!("{}/{}", certificate.signer, certificate.issuer);
@@ -111,7 +114,8 @@ impl Reader {
         }
         let intent = entries.get(&intent_seq);
         let intent = intent.ok_or_else(|| self.damaged(format!("row {intent_seq} of it is missing")))?;
-        let (signed, ended) = (entries.get(&signed_seq), entries.get(&ended_seq));
+        let signed = entries.get(&signed_seq);
+        let ended = entries.get(&ended_seq);
         let authority = entries.values().find(|entry| entry.kind == "authority");
         let detail = |name: &str| intent.detail(name).to_owned();
         Ok(Details {
@@ -145,10 +149,11 @@ impl Reader {
         LedgerError::Damaged { ledger: self.0.location.to_string(), cause }
     }
 
-    /// Asks on an idle connection, or on a new one. An idle one may have died with its server, which is no answer yet.
+    /// Asks on an idle connection. If that fails, asks on a new one, because an idle connection may have died with its
+    /// server.
     async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
         let _permit = self.0.permits.acquire().await.map_err(|_| LedgerError::Stopped)?;
-        let idle = self.idle().pop(); // in a statement of its own: the guard must not live on
+        let idle = self.idle().pop(); // in a statement of its own, so that the guard is dropped at once
         if let Some(connection) = idle
             && let Ok(rows) = self.ask(connection, sql.clone(), values.clone()).await
         {
@@ -186,22 +191,24 @@ fn written(entry: &Entry) -> Written {
 }
 
 fn certificate_pem(entry: &Entry) -> Option<String> {
-    let der = BASE64.decode(entry.detail("certificate").as_bytes()).ok()?; // shown only, and the entry is as it was written
+    // For display only: a certificate that cannot be decoded is not shown.
+    let der = BASE64.decode(entry.detail("certificate").as_bytes()).ok()?;
     Some(pem::encode("CERTIFICATE", &der))
 }
 
-/// Whether Kubernetes would make such a UID (RFC 9562 section 4).
+/// Whether the text has the form of a UID of Kubernetes (RFC 9562 section 4).
 fn is_uid(text: &str) -> bool {
     let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let lengths = text.split('-').map(str::len);
     text.split('-').all(is_hex) && lengths.eq([8, 4, 4, 4, 12])
 }
 
-/// A serial number as OpenSSL, browsers or people write it: upper case, colons, without leading zeros.
+/// The ledger's form of a serial number that OpenSSL, a browser or a person wrote: in upper case, with colons, without
+/// leading zeros. Other text stays as it is.
 fn normal_serial(text: &str) -> String {
     let digits: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
     let hexadecimal = !digits.is_empty();
-    let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0'); // DER may have one more byte
+    let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0'); // DER may have a zero byte first
     let is_serial = hexadecimal && digits.len() <= SERIAL && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if is_serial { format!("{digits:0>SERIAL$}") } else { text.to_owned() }
 }

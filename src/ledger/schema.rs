@@ -28,9 +28,9 @@ const APPLICATION_ID: i64 = 0x4153_676e;
 /// https://www.sqlite.org/fileformat.html section 1.3.
 const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
 
-/// Opens a ledger to write, and makes it if it is not there.
+/// Opens a ledger to write, and creates it if it does not exist.
 ///
-/// The caller holds the lock of a file; PostgreSQL has one of its own for migrations.
+/// The caller holds the lock of a SQLite file; on PostgreSQL the migrations take a lock of their own.
 pub(crate) async fn open(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
     let late = |_| classify(location, &sqlx::Error::PoolTimedOut);
     timeout(patience, connect(location)).await.map_err(late)?
@@ -47,13 +47,13 @@ async fn connect(location: &Location) -> Result<Connection, LedgerError> {
     Ok(connection)
 }
 
-/// Opens a ledger to read; one of another schema is refused.
+/// Opens a ledger to read; a ledger with another schema is refused.
 pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
     as_it_is(location, Connection::open_to_read(location).await?).await
 }
 
-/// Opens a ledger that is there to move rows out of it, beside the hub that writes to it.
+/// Opens an existing ledger to move rows out of it, while its hub may write to it.
 pub(crate) async fn open_to_archive(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
     as_it_is(location, Connection::open(location).await?).await
@@ -83,7 +83,7 @@ async fn version(location: &Location, connection: &mut Connection) -> Result<i64
     }
 }
 
-/// A file that does not begin as SQLite's do is left alone. SQLite itself takes one of a single byte for an empty
+/// Refuses a file that does not begin like a file of SQLite. SQLite itself takes a file of a single byte for an empty
 /// database.
 fn refuse_other_file(location: &Location) -> Result<(), LedgerError> {
     let Location::Sqlite(path) = location else { return Ok(()) };
@@ -97,7 +97,7 @@ fn refuse_other_file(location: &Location) -> Result<(), LedgerError> {
     Err(LedgerError::Foreign { ledger: location.to_string(), cause: "the file is not a SQLite database".to_owned() })
 }
 
-/// A database with tables that are not ours is left alone.
+/// Refuses a database that has tables of another program.
 async fn refuse_foreign(location: &Location, connection: &mut Connection) -> Result<(), LedgerError> {
     let failed = |error: sqlx::Error| classify(location, &error);
     let foreign = |cause: &str| LedgerError::Foreign { ledger: location.to_string(), cause: cause.to_owned() };
@@ -118,7 +118,7 @@ async fn refuse_foreign(location: &Location, connection: &mut Connection) -> Res
             return Err(foreign("it is a SQLite database of another program"));
         }
     } else if tables.len() > 1 && !tables.iter().any(|row| row.text(0) == "fence") {
-        // Alone, the table of the migrations is what a process left that was killed before the first of them.
+        // The table of migrations is alone if a process was killed before its first migration.
         return Err(foreign("it is a database with tables of another program"));
     }
     Ok(())
@@ -143,7 +143,7 @@ async fn migrate(location: &Location, connection: &mut Connection) -> Result<(),
     })
 }
 
-/// Says in the file whose it is, if it does not say so yet.
+/// Writes our application id into the file, if it is not there yet.
 async fn mark(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let found: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await?;
     if found != APPLICATION_ID {

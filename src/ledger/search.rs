@@ -1,51 +1,50 @@
-//! How a question is put to a store so that its first page takes milliseconds, whatever the other certificates are
-//! like.
+//! Writes the SQL of a query so that its first page takes milliseconds, whatever the other certificates are like.
 //!
-//! A store that guesses how rare a name is may walk through a million certificates in vain. So it is asked first
-//! whether what is asked for is rare, and then the question leaves it one index: a column that must not lead stands in
-//! an expression that none has.
+//! A store that guesses how rare a name is may walk through a million certificates in vain. So the store is first asked
+//! how rare the names are. Then the query leaves it only one index: every other indexed column stands in an expression
+//! that has no index.
 
 use super::connection::Value;
 use super::query::{Filter, Order, Query, Standing};
 use super::view::{COLUMNS, CertificateState};
 use addon_signer_core::timestamp::Timestamp;
 
-/// As many certificates are found by an index and sorted in a few milliseconds.
+/// Fewer certificates than this are rare: an index finds them, and they are sorted, in a few milliseconds.
 const FEW: u64 = 5_000;
 
-/// Which index leads.
+/// The one index that the store can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// That of the answer's order.
+    /// The index of the answer's order.
     Order,
-    /// That of a name, newest first.
+    /// The index of a name, newest first.
     Name(&'static str),
-    /// That of a name that few have; what it finds is put into order.
+    /// The index of a name that few certificates have; what it finds is then sorted.
     Rare(&'static str),
-    /// That of the ends: few are valid.
+    /// The index of the expiry times, because few certificates are valid.
     Valid,
 }
 
-/// A question at one time.
+/// A query at one time.
 pub(crate) struct Search<'q> {
     pub(crate) query: &'q Query,
     pub(crate) now: Timestamp,
 }
 
 impl Search<'_> {
-    /// Asks for one row that says of each of [`Self::candidates`] how many there are, up to [`FEW`]. `None` if there is
-    /// no choice.
+    /// SQL for one row that has the number of certificates of each of [`Self::candidates`], up to [`FEW`]. `None` if
+    /// there is no choice.
     pub(crate) fn counts(&self) -> Option<(String, Vec<Value>)> {
         let mut sql = Terms::default();
         let counts: Vec<_> = self.candidates().into_iter().map(|way| sql.count(self, way)).collect();
         (!counts.is_empty()).then(|| (format!("SELECT {}", counts.join(", ")), sql.values))
     }
 
-    /// Chooses by what [`Self::counts`] found.
+    /// Chooses an index by the result of [`Self::counts`].
     pub(crate) fn way(&self, counts: &[u64]) -> Way {
         let candidates = self.candidates();
         let rarest = candidates.iter().zip(counts).filter(|(_, count)| **count < FEW).min_by_key(|(_, count)| **count);
-        // Names are indexed newest first, but for the cluster's.
+        // The index of each name is sorted newest first, except that of the cluster.
         let in_order = |way: &&Way| matches!(way, Way::Name(name) if *name != CLUSTER);
         match rarest {
             Some((Way::Name(name), _)) => Way::Rare(name),
@@ -57,7 +56,7 @@ impl Search<'_> {
         }
     }
 
-    /// The page.
+    /// SQL for the page.
     pub(crate) fn select(&self, way: Way) -> (String, Vec<Value>) {
         let order = self.query.filter.order();
         let mut sql = Terms { way: Some(way), order: Some(order), ..Terms::default() };
@@ -76,7 +75,7 @@ impl Search<'_> {
     fn candidates(&self) -> Vec<Way> {
         let filter = &self.query.filter;
         if matches!(filter.state, Some(Standing::Recorded(state)) if state != CertificateState::Published) {
-            return Vec::new(); // an index of its own, and short
+            return Vec::new(); // these states have a short index of their own
         }
         let mut ways: Vec<_> = names(filter).map(|(name, _)| Way::Name(name)).collect();
         if filter.state == Some(Standing::Valid) && filter.order() == Order::Newest {
@@ -107,14 +106,15 @@ impl Order {
     }
 }
 
-/// The names that are given, the most telling first.
+/// The names in the filter, the most selective first.
 fn names(filter: &Filter) -> impl Iterator<Item = (&'static str, &str)> {
     let Filter { signer, cluster, addon, agent, issuer, .. } = filter;
     let names = [("issuer", issuer), ("agent", agent), ("addon", addon), ("signer", signer), (CLUSTER, cluster)];
     names.into_iter().filter_map(|(column, name)| Some((column, name.as_deref()?)))
 }
 
-/// By way of what is short: a table, or a partial index in its words.
+/// A condition for a state that lets the store use something short: a table, or a partial index, whose condition is
+/// repeated.
 fn recorded(state: CertificateState) -> String {
     let index = match state {
         CertificateState::Intent | CertificateState::Signed => "seq IN (SELECT seq FROM unfinished) AND ",
@@ -134,7 +134,7 @@ struct Terms {
 }
 
 impl Terms {
-    /// A column of numbers, out of reach of its index unless that leads.
+    /// A column of numbers, in an expression that has no index unless this index shall be used.
     fn number(&self, column: &str) -> String {
         let in_order = self.order.is_some_and(|order| order.column() == column);
         let leads = match self.way {
@@ -148,13 +148,13 @@ impl Terms {
         if leads { column.to_owned() } else { format!("({column} + 0)") }
     }
 
-    /// Likewise a name.
+    /// A column of names, in the same way.
     fn name(&self, column: &'static str) -> String {
         let leads = self.way.is_none_or(|way| [Way::Name(column), Way::Rare(column)].contains(&way));
         if leads { column.to_owned() } else { format!("({column} || '')") }
     }
 
-    /// The place of a value.
+    /// Adds a value, and returns its place in the SQL.
     fn bind(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         format!("${}", self.values.len())
@@ -176,7 +176,7 @@ impl Terms {
         format!("(SELECT COUNT(*) FROM (SELECT 1 FROM certificates WHERE {term} LIMIT {FEW}) AS few)")
     }
 
-    /// After the last one of the page before.
+    /// Adds the condition that a certificate comes after the last one of the previous page.
     fn cursor(&mut self, query: &Query) {
         let Some(after) = query.after else { return };
         let order = query.filter.order();
@@ -185,8 +185,11 @@ impl Terms {
             let seq = self.number(SEQ);
             return self.and(&format!("{seq} {is}"), after.seq);
         };
-        let (column, time, seq) = (self.number(order.column()), self.bind(time), self.bind(after.seq));
-        // PostgreSQL goes to the place of both by the second term; SQLite to that of the time, by the first.
+        let column = self.number(order.column());
+        let time = self.bind(time);
+        let seq = self.bind(after.seq);
+        // PostgreSQL finds the place of time and number by the second term; SQLite finds the place of the time by the
+        // first.
         self.terms.push(format!("{column} {at_most} {time}"));
         self.terms.push(format!("({column}, seq) {is} ({time}, {seq})"));
     }
@@ -196,7 +199,8 @@ impl Terms {
             let column = self.name(column);
             self.and(&format!("{column} ="), name);
         }
-        let (end, seen) = (self.number(NOT_AFTER), self.number(SEEN));
+        let end = self.number(NOT_AFTER);
+        let seen = self.number(SEEN);
         match filter.state {
             Some(Standing::Recorded(state)) => self.terms.push(recorded(state)),
             Some(Standing::Valid) => {

@@ -1,4 +1,4 @@
-//! What is told of a certificate: the same to `certs --output json`, over HTTP, and to its client.
+//! Certificates as the ledger's readers see them: the same for `certs --output json`, over HTTP, and for its client.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::connection::Cells;
 use addon_signer_core::timestamp::Timestamp;
 
-/// What an intent has come to.
+/// The state of a certificate in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CertificateState {
-    /// It was decided to sign; nothing was signed yet.
+    /// The certificate was decided on; nothing was signed yet.
     Intent,
-    /// It was signed, and is not known to have been handed over.
+    /// It was signed, and is not known to be published.
     Signed,
-    /// It was handed over.
+    /// It was published on its request.
     Published,
-    /// It was signed and could not be handed over.
+    /// It was signed and could not be published.
     Unpublished,
     /// It was never signed.
     Abandoned,
@@ -27,7 +27,7 @@ pub enum CertificateState {
 impl CertificateState {
     const ALL: [Self; 5] = [Self::Intent, Self::Signed, Self::Published, Self::Unpublished, Self::Abandoned];
 
-    /// As the ledger writes it.
+    /// The state as the ledger writes it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Intent => "intent",
@@ -38,12 +38,12 @@ impl CertificateState {
         }
     }
 
-    /// Whether nothing more is to be done.
+    /// Whether the state is final, so that nothing is left to do.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Intent | Self::Signed)
     }
 
-    /// Whether there is a certificate.
+    /// Whether the certificate was signed.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::Signed | Self::Published | Self::Unpublished)
     }
@@ -63,23 +63,23 @@ impl FromStr for CertificateState {
     }
 }
 
-/// One certificate, or what was to become one.
+/// One certificate, or the intent to sign one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
-    /// The entry of its intent; a later one has a larger number.
+    /// The number of the entry of its intent; later certificates have larger numbers.
     pub seq: u64,
-    /// As [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
+    /// The serial number, as [`Serial`](addon_signer_core::ca::serial::Serial) writes it.
     pub serial: String,
-    /// What it has come to.
+    /// Its state.
     pub state: CertificateState,
     /// The AddOnSigner, or `gateway-serving`.
     pub signer: String,
-    /// Whose it is; empty for the gateway's own, as `addon` and `agent`.
+    /// The cluster of its identity. Empty for the gateway's own certificate, like `addon` and `agent`.
     pub cluster: String,
-    /// Of which addon.
+    /// The addon of its identity.
     pub addon: String,
-    /// Of which agent.
+    /// The agent of its identity.
     pub agent: String,
     /// The id of the authority that signs.
     pub issuer: String,
@@ -91,13 +91,13 @@ pub struct Certificate {
     pub not_before: Timestamp,
     /// Its last second.
     pub not_after: Timestamp,
-    /// When it was known to have been handed over.
+    /// When it was known to be published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
-    /// When it was last used at the gateway, as far as is known.
+    /// When it was last used at the gateway, as far as the ledger knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
-    /// From which address.
+    /// The address from which it was last used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_from: Option<String>,
 }
@@ -107,13 +107,13 @@ pub(crate) const COLUMNS: &str = "seq, serial, state, signer, cluster, addon, ag
                                   not_after, published_at, last_seen, last_seen_from";
 
 impl Certificate {
-    /// Reads a row of [`COLUMNS`]; `None` if its state is none.
+    /// Reads a row of [`COLUMNS`]; `None` if its state is unknown or a time is missing.
     pub(crate) fn from_row(row: &Cells) -> Option<Self> {
         let time = |at: usize| row.int(at).map(Timestamp::from_unix);
         Some(Self {
             seq: row.count(0),
             serial: row.text(1),
-            state: row.text(2).parse().ok()?, // the error says no more
+            state: row.text(2).parse().ok()?, // the error has no details
             signer: row.text(3),
             cluster: row.text(4),
             addon: row.text(5),
@@ -129,7 +129,7 @@ impl Certificate {
         })
     }
 
-    /// Whether it has a certificate whose last second is past.
+    /// Whether it was signed and its last second has passed.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.state.is_signed() && self.not_after < now
     }
@@ -141,11 +141,11 @@ impl Certificate {
 pub struct Written {
     /// The entry's number.
     pub seq: u64,
-    /// When.
+    /// When it was written.
     pub time: String,
-    /// Which process.
+    /// Which process wrote it.
     pub replica: String,
-    /// Under which epoch of the Lease.
+    /// Under which epoch of the Lease it was written.
     pub epoch: u64,
 }
 
@@ -164,24 +164,24 @@ pub struct Details {
     pub requested: String,
     /// `metadata.generation` of the AddOnSigner whose rules were applied.
     pub generation: String,
-    /// When it was decided.
+    /// When the certificate was decided on.
     pub prepared: String,
     /// SHA-256 over the bytes that were to be signed, in hexadecimal.
     pub tbs: String,
     /// The request as it was sent, PEM.
     pub csr: String,
-    /// The decision to sign.
+    /// Who recorded the intent, and when.
     pub decided: Written,
-    /// The signature.
+    /// Who recorded the signed certificate, and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<Written>,
     /// The certificate, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pem: Option<String>,
-    /// That it was abandoned, or could not be handed over.
+    /// Who recorded that it was abandoned or could not be published, and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Written>,
-    /// Why it was.
+    /// Why it was abandoned or could not be published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The certificate of the authority, PEM, where the ledger has it.
@@ -189,19 +189,19 @@ pub struct Details {
     pub issuer_pem: Option<String>,
 }
 
-/// A page of a list, as Kubernetes' lists are: who wants the next one asks with `continue`.
+/// A page of a list, in the form of Kubernetes' lists: a query with `continue` gets the next page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// What a list has besides its items.
+    /// Where the list continues.
     pub metadata: PageMetadata,
     /// The items.
     pub items: Vec<T>,
 }
 
-/// Where a list goes on.
+/// What a list has besides its items.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageMetadata {
-    /// The number of the last item; `None` on the last page.
+    /// The cursor of the last item, for the next query; `None` on the last page.
     #[serde(rename = "continue", default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

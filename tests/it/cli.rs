@@ -1,4 +1,4 @@
-//! The program as scripts and people use it: output, exit codes, and one clear sentence for what cannot work.
+//! The program as scripts and people use it: output, exit codes, and one clear sentence for each failure.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,7 +20,7 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
 }
 
-/// Runs the program without any kubeconfig but the one it is given.
+/// Runs the program without any kubeconfig except one in the arguments.
 pub(crate) async fn run(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
     command.env_clear().env("HOME", home).args(arguments).stdin(Stdio::null());
@@ -38,7 +38,7 @@ fn write(home: &Path, kubeconfig: &Kubeconfig) -> PathBuf {
     file
 }
 
-/// A person who was given the rights of deploy/admin.yaml, as its comment says.
+/// Makes a kubeconfig of a person with the rights of deploy/admin.yaml, bound as the comment there describes.
 async fn ca_admin(hub: &TestHub, home: &Path) -> String {
     if hub.is_real() {
         let subjects = json!([{ "kind": "Group", "name": "ca-admins", "apiGroup": "rbac.authorization.k8s.io" }]);
@@ -107,7 +107,8 @@ async fn a_rotation_of_the_serving_line_is_requested_and_waits_for_what_was_give
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = ca_admin(&hub, home.path()).await;
     super::whole::serving_anchors(&hub.admin().await).await;
-    // An authority that signed nothing is not Old but gone: the gateway has a certificate of the first one.
+    // Wait for the gateway's certificate: an authority that has signed nothing would be removed instead of becoming
+    // Old.
     wait_until(PATIENCE, "the gateway's certificate", async || {
         let status = run(home.path(), &["ca", "status", "--output", "json", "--kubeconfig", &kubeconfig]).await;
         let reports: Value = serde_json::from_str(&status.stdout).ok()?;
@@ -116,7 +117,7 @@ async fn a_rotation_of_the_serving_line_is_requested_and_waits_for_what_was_give
     })
     .await;
     let rotated = run(home.path(), &["ca", "rotate", "--serving", "--watch", "--kubeconfig", &kubeconfig]).await;
-    // Nobody holds a certificate, so nobody has to be waited for.
+    // No agent has a certificate, so the rotation waits for nobody.
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     assert!(rotated.stdout.contains("Active") && rotated.stdout.contains("Old"), "{}", rotated.stdout);
     whole.stop().await.unwrap();
@@ -144,7 +145,7 @@ async fn a_kubeconfig_that_is_missing_or_broken_is_named() {
     let none = run(home.path(), &["hub", "--gateway-name", "localhost"]).await;
     assert_eq!(none.code, 1);
     assert!(
-        none.stderr.contains("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a pod"),
+        none.stderr.contains("no kubeconfig can be used; give --kubeconfig, set KUBECONFIG, or run in a pod"),
         "{}",
         none.stderr
     );
@@ -205,9 +206,10 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     let pid = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
     let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
-    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{stderr}");
-    // Decisions go to standard output and nothing else does; the log for people has none of them.
+    // Only decisions go to standard output, and the log for people has none of them.
     let decisions: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(decisions.iter().any(|line| line["event"] == "authority" && line["line"] == "(serving)"), "{stdout}");
     assert!(stderr.contains(" INFO ") && !stderr.contains("\"authority\""), "{stderr}");

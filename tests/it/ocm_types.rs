@@ -1,4 +1,4 @@
-//! `status.registrations` as OCM's own CRDs take it: what is written is what is read back, in both versions.
+//! OCM's own CRDs accept our `status.registrations`: what is written is read back unchanged, in both versions.
 
 use addon_signer::api::ocm::AddOnApi;
 use addon_signer::api::registrations::{Registration, apply_registration, is_left, remove_registration, say_left};

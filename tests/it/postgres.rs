@@ -1,5 +1,5 @@
-//! PostgreSQL and the proxy in front of it do what the tests of the ledger suppose. They need `ADDON_SIGNER_POSTGRES`
-//! (tests/real/README.md) and pass at once without it.
+//! PostgreSQL and the proxy in front of it behave as the tests of the ledger expect. These tests need
+//! `ADDON_SIGNER_POSTGRES` (tests/real/README.md) and pass at once without it.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn frozen_server_answers_when_it_is_thawed() {
     timeout(Duration::from_secs(10), answer).await.unwrap().unwrap();
 }
 
-/// Commits the number 1 through a proxy that is cut at that moment; returns what is in the table then.
+/// Commits the number 1 through a proxy that is cut at this moment; returns the content of the table after that.
 async fn commit_cut(moment: Moment) -> Vec<i64> {
     let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
     let proxy = Cut::in_front_of(server.port()).await;

@@ -1,5 +1,5 @@
-//! The real parts work as the other tests suppose. They need `KUBEBUILDER_ASSETS`
-//! (tests/real/README.md) and pass at once without it.
+//! The real parts behave as the other tests expect. These tests need `KUBEBUILDER_ASSETS` (tests/real/README.md) and
+//! pass at once without it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! `docs/reference.md` against the code: neither has a field, flag, metric, event, reason or name that the other lacks.
+//! Compares `docs/reference.md` with the code: both have the same fields, flags, metrics, events, reasons and names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,42 +15,43 @@ use serde_json::Value;
 const DOCUMENT: &str = "docs/reference.md";
 /// Flags that have a variable in every command; those of `hub` and of the agent all have one.
 const WITH_VARIABLE: [&str; 5] = ["--log-format", "--audit-log", "--kubeconfig", "--namespace", "--ledger"];
-/// Words of the hub's code that look like a condition or a reason and are none: statuses, kinds, names of tasks.
+/// Words in the hub's code that look like a condition or a reason, but are statuses, kinds, or names of tasks.
 const NO_REASONS: &str = "True False Registering AddOnSigners ManagedClusters ManagedClusterAddOn ManagedClusterAddOns \
                           ClusterManagementAddOn AddOnTemplate AddOnTemplates";
 
 type Names = BTreeSet<String>;
 
-/// A file without its tests.
+/// The text of a file without its tests.
 fn text(file: impl AsRef<Path>) -> String {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
     text.split("#[cfg(test)]\nmod tests").next().unwrap().to_owned()
 }
 
-/// What follows each `before`, up to the next `after`.
+/// The text after each `before`, up to the next `after`.
 fn between(text: &str, before: &str, after: &str) -> Vec<String> {
     text.split(before).skip(1).map(|rest| rest.split(after).next().unwrap().to_owned()).collect()
 }
 
-/// What stands between two quotes.
+/// The texts between two quotes.
 fn quoted(text: &str, quote: char) -> Names {
     text.split(quote).skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 fn section(heading: &str) -> String {
-    let (text, level) = (text(DOCUMENT), heading.find(' '));
+    let text = text(DOCUMENT);
+    let level = heading.find(' ');
     let body = text.split(&format!("\n{heading}\n")).nth(1).unwrap_or_else(|| panic!("{DOCUMENT} lacks {heading}"));
     body.lines().take_while(|it| !it.starts_with('#') || it.find(' ') > level).map(|it| format!("{it}\n")).collect()
 }
 
-/// What only one of them has, a sentence each.
+/// One sentence for each name that only the code or only the document has.
 fn differences(code: &Names, document: &Names) -> Vec<String> {
     let missing = code.difference(document).map(|name| format!("{name} is not in {DOCUMENT}"));
     let made_up = document.difference(code).map(|name| format!("{DOCUMENT} has {name}, which does not exist"));
     missing.chain(made_up).collect()
 }
 
-/// The rows of the tables of a section by the first word of each; these words are exactly the names of the code.
+/// The rows of a section's tables, by their first words. Checks that these words are exactly the names in the code.
 #[track_caller]
 fn table(heading: &str, code: impl IntoIterator<Item = String>) -> BTreeMap<String, Vec<String>> {
     let cells = |row: &str| row.replace("\\|", "\0").split('|').map(|cell| cell.trim().replace('\0', "|")).collect();
@@ -63,7 +64,7 @@ fn table(heading: &str, code: impl IntoIterator<Item = String>) -> BTreeMap<Stri
     rows
 }
 
-/// The fields of a schema that have no fields themselves, by their path, and whether they are required.
+/// The fields of a schema that have no fields of their own, by their path, and whether they are required.
 fn fields(schema: &Value, path: &str) -> BTreeMap<String, (Value, bool)> {
     let mut found = BTreeMap::new();
     for (name, field) in schema["properties"].as_object().unwrap() {
@@ -94,9 +95,10 @@ fn every_field_is_in_the_document_with_its_default_and_its_values() {
     }
 }
 
-/// The flags and arguments of a help text (`--flag`, `<NEEDED>`, `[OPTIONAL]`), each with what is said of it.
+/// The flags and arguments of a help text (`--flag`, `<NEEDED>`, `[OPTIONAL]`), each with its description.
 fn flags(help: &str) -> BTreeMap<String, String> {
-    let (mut found, mut current) = (BTreeMap::<String, String>::new(), "");
+    let mut found = BTreeMap::<String, String>::new();
+    let mut current = "";
     for line in help.lines().map(str::trim_start) {
         let long = if line.starts_with('-') { line.find("--").map_or(line, |at| &line[at..]) } else { line };
         if long.starts_with("--") || long.starts_with(['<', '[']) && long[1..].starts_with(char::is_uppercase) {
@@ -113,7 +115,7 @@ fn help(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The commands at and below this one that do something.
+/// The commands below this one that have no subcommands, or this one itself.
 fn commands(command: &str) -> Names {
     let listed = between(&help(command), "\nCommands:\n", "\n\n").concat();
     let below = listed.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
@@ -125,13 +127,15 @@ fn variable(flag: &str) -> String {
     format!("ADDON_SIGNER_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
-/// The table of a command against its help text: names, which are required, defaults and variables.
+/// Compares the table of a command with its help text: names, which of them are required, defaults and variables.
 fn check(heading: &str, command: &str, without: &BTreeMap<String, String>) {
-    let (help, mut flags) = (help(command), flags(&help(command)));
+    let mut flags = flags(&help(command));
+    let help = help(command);
     flags.retain(|name, _| !without.contains_key(name));
     let usage = help.lines().find(|line| line.starts_with("Usage:")).unwrap();
     for (name, row) in table(heading, flags.keys().cloned()) {
-        let (text, default) = (&flags[&name], &row[1]);
+        let text = &flags[&name];
+        let default = &row[1];
         let required = name.starts_with('<') || usage.contains(&format!(" {name} "));
         assert_eq!(default == "required", required, "{heading}: {name}");
         assert!(quoted(default, '`').iter().all(|word| text.contains(word)), "{heading}: the default in: {text}");
@@ -231,7 +235,8 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     labels.extend(between(&text("deploy/network-policy.yaml"), "{ addon", ":").iter().map(|it| format!("addon{it}")));
     table("## Labels and annotations", labels);
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
-    let (client, serving) = (LineNames::client("<AddOnSigner>"), LineNames::serving());
+    let client = LineNames::client("<AddOnSigner>");
+    let serving = LineNames::serving();
     let ledger = &find("src/hub/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
     let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");
     let mut objects = vec![format!("lease/{LEASE_NAME}")];

@@ -1,4 +1,4 @@
-//! The stand-in as its clients meet it: the `kube` client, and kubectl where it is installed.
+//! Tests of the stand-in with its clients: the `kube` client here, and kubectl in `stand_in_kubectl`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use kube::{Client, Config, Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::timeout;
 
-/// No step of these tests takes longer on any machine.
+/// How long a step of these tests may take; no machine needs longer.
 const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) async fn mk_hub() -> StandIn {
-    // Another test of this binary may have installed it already.
+    // This fails if another test of this binary has installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     StandIn::start("127.0.0.1:0".parse().unwrap()).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! kubectl on the stand-in, where kubectl is installed.
+//! Tests of kubectl on the stand-in, if kubectl is installed.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::stand_in::{mk_admin, mk_csr, mk_hub};
 use crate::support::accept_cluster;
 
-/// kubectl with a kubeconfig of a hub's administrator.
+/// kubectl with the kubeconfig of a hub's administrator.
 struct Kubectl {
     kubeconfig: std::path::PathBuf,
     home: tempfile::TempDir,
@@ -32,7 +32,7 @@ impl Kubectl {
         Some(Self { kubeconfig, home })
     }
 
-    /// Standard output of `kubectl <line>`, which must succeed.
+    /// Runs `kubectl <line>`, which must succeed; returns its standard output.
     async fn run(&self, line: &str) -> String {
         let mut command = Command::new("kubectl");
         command

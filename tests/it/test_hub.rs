@@ -1,4 +1,4 @@
-//! The hub that every other test starts, embedded or real.
+//! Tests of the hub that every other test starts: the stand-in or a real one.
 
 use std::time::Duration;
 

@@ -132,13 +132,13 @@ class Chain:
     def link(self, row, entry, digest):
         if entry["previous"] != self.hash:
             if row == 1:
-                raise Bad(1, "it is the first and names another row before it")
+                raise Bad(1, "it is the first row, but names a row before it")
             raise Bad(self.seq, "it was altered: the row after it holds another hash of it")
         time = seconds(entry["time"])
         if time is None or time < self.time:
-            raise Bad(row, f"its time {entry['time']!r} is no time, or is before that of the row before")
+            raise Bad(row, f"its time {entry['time']!r} is not a time, or is earlier than that of the row before it")
         if entry["epoch"] < self.epoch:
-            raise Bad(row, f"its epoch {entry['epoch']} is before that of the row before")
+            raise Bad(row, f"its epoch {entry['epoch']} is less than that of the row before it")
         if self.checkpoint and self.checkpoint["seq"] == row:
             self.compare(row, digest)
         self.first = self.first or row
@@ -253,7 +253,7 @@ def read_checkpoint(path):
         raise Bad(None, "its key is not an Ed25519 key")
     message = f"addon-signer ledger head v1\n{checkpoint['ledger']}\n{checkpoint['seq']}\n{checkpoint['hash']}\n{checkpoint['time']}\n"
     if not verify(key[len(ED25519_SPKI):], message.encode(), signature):
-        raise Bad(None, "its signature is not good")
+        raise Bad(None, "its signature is not valid")
     return checkpoint
 
 

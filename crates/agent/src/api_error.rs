@@ -1,11 +1,11 @@
-//! What an API server's refusal means to whoever runs the agent.
+//! Explains a refusal of an API server to the person who runs the agent.
 
 use addon_signer_platform::errors::explain;
 
 /// Why a request to an API server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// RBAC.
+    /// RBAC does not grant the right.
     #[error("{server} does not let this kubeconfig {verb} {resource}; grant that right ({message})")]
     Forbidden {
         /// Which API server.
@@ -14,39 +14,39 @@ pub enum ApiError {
         verb: &'static str,
         /// The resource of the missing right.
         resource: &'static str,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The credentials are not accepted at all.
+    /// The server does not accept the credentials at all.
     #[error("{0} does not accept the credentials of this kubeconfig; they may have expired or belong elsewhere")]
     Unauthorized(&'static str),
-    /// The server answered, but not as hoped.
+    /// The server refused the request for another reason.
     #[error("{server} refused to {verb} {resource}: {message}")]
     Refused {
         /// Which API server.
         server: &'static str,
-        /// What was tried.
+        /// The verb of the request.
         verb: &'static str,
-        /// On what.
+        /// The resource of the request.
         resource: &'static str,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// No answer.
-    #[error("{server} could not be asked to {verb} {resource}: {cause}")]
+    /// The server did not answer.
+    #[error("{server} gave no answer to a request to {verb} {resource}: {cause}")]
     NoAnswer {
         /// Which API server.
         server: &'static str,
-        /// What was tried.
+        /// The verb of the request.
         verb: &'static str,
-        /// On what.
+        /// The resource of the request.
         resource: &'static str,
         /// The error with its causes.
         cause: String,
     },
 }
 
-/// A request, for the error it may end in.
+/// A request to an API server, as its error will name it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
     pub(crate) server: &'static str,

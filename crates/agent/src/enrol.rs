@@ -27,7 +27,7 @@ use addon_signer_platform::kubernetes::{self, KubeconfigError};
 
 const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
-/// For one request to the hub that is not a watch.
+/// The time limit of one request to the hub that is not a watch.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why there is no certificate.
@@ -39,12 +39,12 @@ pub enum EnrolError {
     /// The hub refused or did not answer.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The cluster has reached OCM's limit.
+    /// The cluster has reached OCM's limit of requests.
     #[error(
-        "the hub already holds {0} requests of this cluster for this addon, the most that OCM allows; it deletes old ones in time"
+        "the hub has {0} requests of this cluster and addon, the most that OCM allows; wait until it deletes old ones"
     )]
     TooMany(usize),
-    /// Denied by an approver or failed by the signer.
+    /// An approver denied the request, or the signer failed it.
     #[error("the hub {verdict} the request {name}: {reason}: {message}")]
     Refused {
         /// The request.
@@ -59,15 +59,15 @@ pub enum EnrolError {
     /// Somebody deleted the request.
     #[error("the request {0} was deleted on the hub before a certificate was issued")]
     Deleted(String),
-    /// Not decided yet; the same request is taken up again.
+    /// The request is not decided yet. The next attempt waits for the same request.
     #[error("the request {0} still waits for approval or for its certificate")]
     Pending(String),
-    /// The signer does not say how to recognise the gateway.
+    /// The signer gave no anchors to verify the gateway with.
     #[error(
-        "the request {0} was signed without the annotation {ANNOTATION_TRUST_BUNDLE}; is its signer served by addon-signer?"
+        "the request {0} was signed without the annotation {ANNOTATION_TRUST_BUNDLE}; is its signer an AddOnSigner?"
     )]
     NoTrust(String),
-    /// What was issued is not what was asked for.
+    /// The issued certificate is not what the request asked for.
     #[error("the certificate that the hub issued for {0} cannot be used: {1}")]
     Unsuitable(String, Unusable),
     /// No key could be made.
@@ -78,7 +78,7 @@ pub enum EnrolError {
     Build(#[from] BuildError),
 }
 
-/// A request that the hub has not answered. The key exists here alone.
+/// A request that the hub has not answered. Only this value holds its key.
 struct Pending {
     name: String,
     key: Zeroizing<Vec<u8>>,
@@ -96,13 +96,13 @@ impl Enroller {
         Self { order, kubeconfig, pending: None }
     }
 
-    /// Makes a request, or takes up the one that is pending, and waits for the answer for at most `patience`.
+    /// Makes a request, or continues with the pending one, and waits at most `patience` for the answer.
     pub(crate) async fn enrol(
         &mut self,
         patience: Duration,
         clock: &Clock,
     ) -> Result<(Credentials, Usable), EnrolError> {
-        // Read anew each time: OCM's agent renews the certificate in it.
+        // The kubeconfig is read each time, because OCM's agent renews the certificate in it.
         let requests: Api<CertificateSigningRequest> = Api::all(kubernetes::client(Some(&self.kubeconfig)).await?);
         let pending = match self.pending.take() {
             Some(pending) => pending,
@@ -143,9 +143,10 @@ impl Enroller {
         Ok(Pending { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 
-    /// OCM's agent counts requests in any state; so do we, but only the cluster's own.
+    /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
-        let page = u32::try_from(MAX_REQUESTS * 2).unwrap_or(u32::MAX); // bounds the memory that forged labels can cost
+        // Anybody can forge the labels, so the page limits the memory that the answer needs.
+        let page = u32::try_from(MAX_REQUESTS * 2).unwrap_or(u32::MAX);
         let query = ListParams::default().labels(&self.order.label_selector()).limit(page);
         let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
         let found = answered(attempt, requests.list(&query)).await?;
@@ -173,8 +174,8 @@ impl Enroller {
     }
 }
 
-/// Watches until the request is decided. The watch lists again and waits by itself after errors; the last one is left
-/// in `trouble` until the hub is heard of again.
+/// Watches until the request is decided. After an error the watch waits and lists again by itself. `trouble` holds the
+/// last error until the hub answers again.
 async fn final_answer(
     requests: &Api<CertificateSigningRequest>,
     name: &str,

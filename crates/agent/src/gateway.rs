@@ -1,4 +1,5 @@
-//! The agent's side of the gateway: prove a pair, fetch the anchors. One connection per question.
+//! The agent as a client of the gateway: it proves a certificate there and fetches the anchors. Each request has its
+//! own connection.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,39 +23,39 @@ use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 
-/// For connecting, asking and reading together.
+/// The time limit of one request, from connecting to the last byte of the answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// The type of the gateway's problem (RFC 9457) for a revoked certificate.
 const REVOKED: &str = "https://addon-signer.io/problems/revoked";
-/// More than any bundle; bounds what a broken gateway can make us hold.
+/// Larger than any trust bundle. It limits the memory that a broken gateway can cost the agent.
 const MAX_BODY: usize = 256 * 1024;
 
-/// Why a text is not a gateway's address.
+/// The text is not the address of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not the address of a gateway: use https://HOST[:PORT]")]
+#[error("{0:?} is not the address of a gateway; use https://HOST[:PORT]")]
 pub struct GatewayUrlError(String);
 
-/// Why the gateway gave no good answer.
+/// Why a request to the gateway failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
-    /// No connection, no TLS, or no answer: the cause says which.
-    #[error("the gateway {0} could not be asked: {1}")]
+    /// The connection, the TLS handshake or the answer failed; the cause says which.
+    #[error("the gateway {0} gave no answer: {1}")]
     NotAsked(String, String),
     /// An answer other than 200.
     #[error("the gateway {0} refused with {1}: {2}")]
     Refused(String, StatusCode, String),
-    /// The hub has revoked the certificate, and would give another one.
+    /// The hub has revoked the certificate, and would issue another one.
     #[error("the gateway {0} does not accept the certificate: it is revoked")]
     Revoked(String),
-    /// It knows us by another name.
-    #[error("the gateway {0} takes this certificate for {1:?}")]
+    /// The gateway reads another user from the certificate.
+    #[error("the gateway {0} names another user for this certificate: {1:?}")]
     OtherUser(String, String),
-    /// The anchors that it sent cannot be used.
+    /// The anchors that the gateway sent cannot be used.
     #[error("the gateway {0} sent anchors that cannot be used: {1}")]
     Bundle(String, String),
 }
 
-/// Where the gateway is.
+/// The address of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gateway {
     url: String,
@@ -77,7 +78,7 @@ impl FromStr for Gateway {
         let port = match authority.port_u16() {
             Some(port) => port,
             None if authority.as_str() == authority.host() => 443,
-            None => return Err(refused()), // a port that is no number
+            None => return Err(refused()), // the port is not a number
         };
         Ok(Self { url: format!("https://{authority}"), host, port, name })
     }
@@ -91,7 +92,8 @@ struct Reply {
 }
 
 impl Gateway {
-    /// Shows the certificate to the gateway: proves that each accepts the other, and that it means `user`.
+    /// Proves the certificate at the gateway: agent and gateway accept each other's certificates, and the gateway reads
+    /// `user` from the agent's.
     ///
     /// # Errors
     /// [`GatewayError`].
@@ -104,8 +106,8 @@ impl Gateway {
         }
     }
 
-    /// The anchors that the gateway publishes, when they differ from ours. They come over a connection that ours
-    /// verified, and must verify that connection in turn: nobody is led to where it cannot come back from.
+    /// The anchors that the gateway publishes, if they differ from the stored ones. The stored anchors verified the
+    /// connection, and the new anchors must verify it too. So no agent gets anchors that lock it out of the gateway.
     ///
     /// # Errors
     /// [`GatewayError`].
@@ -126,7 +128,7 @@ impl Gateway {
         if reply.status == StatusCode::OK {
             return Ok(&reply.body);
         }
-        // RFC 9457, section 3.1.4; what is no problem document has nothing to say here.
+        // RFC 9457, section 3.1.4. Another body than a problem document is ignored.
         let problem: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let text = |field| problem.get(field).and_then(|value| value.as_str());
         if reply.status == StatusCode::FORBIDDEN && text("type") == Some(REVOKED) {
@@ -172,7 +174,7 @@ impl Gateway {
             Ok(Reply { status, etag, body, server })
         };
         let (reply, ended) = tokio::join!(asked, connection);
-        // Where the connection broke, it knows more than the request that it took along.
+        // If the connection broke, its error says more than the error of the request.
         reply.map_err(|error| ended.err().map_or(error, Into::into))
     }
 
@@ -184,10 +186,10 @@ impl Gateway {
     }
 }
 
-/// TLS by the certificate and the anchors of `usable`, without resumption.
+/// A TLS configuration with the certificate and the anchors of `usable`, without resumption.
 ///
 /// # Errors
-/// rustls's: the certificate is not of the key.
+/// rustls refuses the certificate, because it does not belong to the key.
 pub fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
     let roots = RootCertStore { roots: usable.bundle.anchors().to_vec() };
     let provider = addon_signer_platform::crypto::provider();

@@ -1,12 +1,13 @@
-//! The managed-cluster side: keeps an addon's client certificate, its key and the gateway's anchors valid, and never
-//! breaks what is there.
+//! The program on the managed cluster. It keeps an addon's client certificate, its key and the gateway's anchors valid,
+//! and it never replaces working credentials with credentials that do not work.
 //!
-//! [`plan`] of the core judges what is stored. [`Agent`] performs: a new key and a request on the hub
-//! (`enrol`), a proof at the gateway (`gateway`), then one write (`store`). Until that write the old pair stays. What
-//! was issued and could not be proven or stored yet is held in memory and tried again without another request.
+//! [`plan`] of the core judges the stored credentials. [`Agent`] acts: it makes a new key and a request on the hub
+//! (`enrol`), proves the certificate at the gateway (`gateway`), then writes once (`store`). The old certificate and key
+//! stay until that write. A certificate that could not be proven or stored yet stays in memory, and the agent tries
+//! again without another request.
 //!
-//! That a certificate is revoked only the gateway knows. The agent asks it for its anchors now and then, and once when
-//! it starts; when the answer is that, the certificate counts as unusable and is replaced like one that is missing,
+//! Only the gateway knows that a certificate is revoked. The agent asks it for its anchors from time to time, and once
+//! when it starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one,
 //! with the same pauses.
 
 pub mod api_error;
@@ -37,21 +38,21 @@ use order::Order;
 use retry::{Backoff, jittered};
 use store::{Store, StoreError};
 
-/// Many events in a row are answered once.
+/// After a change of the store the agent waits this long, so that it handles many events in a row once.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// How often things are done.
+/// Intervals, pauses and time limits.
 #[derive(Debug, Clone)]
 pub struct Timing {
-    /// The longest pause between two looks at what is stored and at the clock, which may jump.
+    /// The longest pause between two checks of the store and of the clock, which may jump.
     pub poll: Duration,
-    /// How long one wait for the hub's answer is; a request that is pending then is taken up again.
+    /// The longest wait for the hub's answer. If the request is still pending then, the agent waits for it again.
     pub answer: Duration,
     /// The pause after the first failure, doubled with each further one.
     pub retry_first: Duration,
     /// The longest pause after a failure.
     pub retry_cap: Duration,
-    /// Between two questions for the gateway's anchors.
+    /// The pause between two requests for the gateway's anchors.
     pub refresh: Duration,
 }
 
@@ -67,22 +68,22 @@ impl Default for Timing {
     }
 }
 
-/// What an agent is told.
+/// The settings of an agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose certificate.
+    /// The identity that the certificate must have.
     pub identity: PeerIdentity,
     /// How the signer writes identities.
     pub convention: Convention,
     /// `spec.signerName` of the requests.
     pub signer_name: String,
-    /// The life to ask for, in seconds; `None` leaves it to the signer.
+    /// The lifetime to request, in seconds; `None` leaves it to the signer.
     pub expiration_seconds: Option<i32>,
-    /// The cluster's kubeconfig for the hub, read anew for every request.
+    /// The cluster's kubeconfig for the hub, read again for every request.
     pub hub_kubeconfig: PathBuf,
-    /// Where the certificate is used.
+    /// The gateway that the certificate is for.
     pub gateway: Gateway,
-    /// How often.
+    /// The intervals and pauses.
     pub timing: Timing,
 }
 
@@ -92,33 +93,33 @@ pub enum AgentError {
     /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The hub issued none.
+    /// The hub issued no certificate.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
-    /// The gateway does not accept the new one. The old one is still good and stays.
-    #[error("the new certificate is held back and the old one kept: {0}")]
+    /// The new certificate could not be proven at the gateway. The old certificate is still good and stays.
+    #[error("the new certificate could not be proven at the gateway, so the old one stays: {0}")]
     NotProven(GatewayError),
     /// The signer and the gateway do not agree on the time, or on what is revoked.
-    #[error("the hub issued a certificate that its own gateway calls revoked; another one is asked for later")]
+    #[error("the hub issued a certificate that the gateway calls revoked; the agent requests another one later")]
     RevokedAtOnce,
 }
 
-/// What one look came to.
+/// The result of [`Agent::once`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// What is stored is good.
+    /// The stored certificate is good.
     Valid {
-        /// From when on a new one is due.
+        /// When renewal is due.
         renew_at: Timestamp,
     },
     /// A new certificate is stored.
     Enrolled {
-        /// From when on the next one is due.
+        /// When renewal is due.
         renew_at: Timestamp,
     },
 }
 
-/// Keeps one store.
+/// Keeps the credentials of one store valid.
 pub struct Agent {
     identity: PeerIdentity,
     wanted: Wanted,
@@ -127,14 +128,14 @@ pub struct Agent {
     store: Store,
     clock: Clock,
     enroller: Enroller,
-    /// Issued, not stored yet.
+    /// New credentials that are not stored yet.
     candidate: Option<Credentials>,
     /// The stored certificate that the gateway called revoked.
     revoked: Option<CertificateDer<'static>>,
     backoff: Backoff,
-    /// No attempt before.
+    /// When the next attempt may start.
     resume_at: Instant,
-    /// The next question for anchors.
+    /// When the next request for anchors is due.
     refresh_at: Instant,
 }
 
@@ -175,7 +176,7 @@ impl Agent {
     pub async fn once(&mut self) -> Result<Outcome, AgentError> {
         let stored = self.store.load().await?;
         if let Plan::Keep(usable) = self.judge(stored.as_ref()) {
-            // Whatever else it answers, or if it does not: what is stored is good as far as anybody knows.
+            // Every other answer, or none, leaves the stored certificate good.
             let proven = self.gateway.prove(&usable, &self.wanted.user).await;
             self.note_revoked(&usable, proven.as_ref().err());
         }
@@ -189,7 +190,7 @@ impl Agent {
         }
     }
 
-    /// Keeps the store good for ever; errors are logged and tried again.
+    /// Keeps the stored credentials valid for ever. It logs errors and tries again.
     pub async fn run(mut self) -> std::convert::Infallible {
         let mut changes = self.store.changes();
         loop {
@@ -201,12 +202,12 @@ impl Agent {
         }
     }
 
-    /// One round; says how long to rest.
+    /// Does one round and returns the pause before the next.
     async fn tend(&mut self) -> Duration {
         let stored = match self.store.load().await {
             Ok(stored) => stored,
             Err(error) => {
-                warn!(id = %self.identity, %error, "Cannot read what is stored");
+                warn!(id = %self.identity, %error, "Cannot read the stored credentials");
                 return jittered(self.timing.poll);
             }
         };
@@ -214,7 +215,7 @@ impl Agent {
             Plan::Keep(usable) => {
                 self.refresh(stored.as_ref(), &usable).await;
                 if self.is_revoked(&usable) {
-                    return Duration::ZERO; // judged again, it is enrolled anew
+                    return Duration::ZERO; // the next round enrols
                 }
                 let due = self.clock.now().until(usable.renew_at);
                 due.min(until(self.refresh_at)).min(self.timing.poll)
@@ -233,7 +234,7 @@ impl Agent {
         }
     }
 
-    /// Replaces what is stored, unless the last attempt was too short ago.
+    /// Replaces the stored credentials, unless the pause after the last attempt still lasts.
     async fn attempt(&mut self, old: Option<&Usable>) -> Duration {
         let held = until(self.resume_at);
         if !held.is_zero() {
@@ -247,7 +248,7 @@ impl Agent {
             }
             Err(error) => {
                 let pause = self.backoff.after_failure();
-                warn!(id = %self.identity, %error, retry_in = ?pause, "No new certificate");
+                warn!(id = %self.identity, %error, retry_in = ?pause, "Failed to get a new certificate");
                 pause
             }
         };
@@ -255,8 +256,8 @@ impl Agent {
         pause.min(self.timing.poll)
     }
 
-    /// A new pair: issued, proven, stored, in that order. With an `old` pair that is good, an unproven one is held
-    /// back.
+    /// Gets a new certificate, proves it, and stores it, in that order. If there is a good `old` certificate, a new one
+    /// that is not proven is not stored.
     async fn replace(&mut self, old: Option<&Usable>) -> Result<Outcome, AgentError> {
         let (fresh, usable) = match self.take_candidate() {
             Some(held) => held,
@@ -264,14 +265,14 @@ impl Agent {
         };
         match (self.gateway.prove(&usable, &self.wanted.user).await, old) {
             (Ok(()), _) => {}
-            // Not worth storing, nor holding: only another one helps, after a pause that grows.
+            // A revoked certificate is dropped: only another one helps, and the pause before it grows.
             (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
             (Err(error), Some(_)) => {
                 self.candidate = Some(fresh);
                 return Err(AgentError::NotProven(error));
             }
             (Err(error), None) => {
-                warn!(id = %self.identity, %error, "Storing a certificate that is not proven: there is no other");
+                warn!(id = %self.identity, %error, "Stores an unproven certificate, because there is no other");
             }
         }
         if let Err(error) = self.store.save(&fresh).await {
@@ -292,7 +293,7 @@ impl Agent {
         self.revoked.as_ref() == Some(&usable.certificate)
     }
 
-    /// What was issued earlier, as long as it is not itself due.
+    /// The candidate, unless it has become unusable or due for renewal itself.
     fn take_candidate(&mut self) -> Option<(Credentials, Usable)> {
         let held = self.candidate.take()?;
         match self.judge(Some(&held)) {
@@ -301,7 +302,7 @@ impl Agent {
         }
     }
 
-    /// Takes over the anchors that the gateway publishes, so that a change of its CA reaches this cluster.
+    /// Stores the anchors that the gateway publishes, so that a change of its line of authorities reaches this cluster.
     async fn refresh(&mut self, stored: Option<&Credentials>, usable: &Usable) {
         let Some(stored) = stored.filter(|_| until(self.refresh_at).is_zero()) else { return };
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);

@@ -1,4 +1,4 @@
-//! `addon-signer-agent`: parse, run, exit with a code that a script can use.
+//! The program `addon-signer-agent`.
 
 use std::process::ExitCode;
 

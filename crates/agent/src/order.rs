@@ -1,4 +1,4 @@
-//! The request object that the agent puts before the hub, and what the hub has made of it.
+//! The request object that the agent creates on the hub, and the hub's answer to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_
 /// OCM's own agent stops at this many requests of one cluster and addon.
 pub(crate) const MAX_REQUESTS: usize = 10;
 
-/// Everything about the agent's requests that stays the same.
+/// What all requests of the agent have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) cluster: ClusterName,
@@ -35,7 +35,7 @@ impl Order {
         }
     }
 
-    /// The object as OCM's registration agent makes it, without `key encipherment`, which EC keys do not do.
+    /// The object as OCM's registration agent makes it, without `key encipherment`, which EC keys cannot do.
     pub(crate) fn object(&self, request_pem: String) -> CertificateSigningRequest {
         let labels = BTreeMap::from([
             (LABEL_CLUSTER_NAME.to_owned(), self.cluster.to_string()),
@@ -62,21 +62,21 @@ impl Order {
         format!("{LABEL_CLUSTER_NAME}={},{LABEL_ADDON_NAME}={}", self.cluster, self.addon)
     }
 
-    /// Whether the cluster itself made this request. Anybody can set labels; the groups are the API server's word.
+    /// Whether the cluster itself made this request. Anybody can set labels, but the API server sets the groups.
     pub(crate) fn is_ours(&self, request: &CertificateSigningRequest) -> bool {
         let group = format!("system:open-cluster-management:{}", self.cluster);
         request.spec.groups.as_ref().is_some_and(|groups| groups.contains(&group))
     }
 }
 
-/// What has become of a request.
+/// The hub's answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Nothing yet.
+    /// No answer yet.
     Pending,
-    /// A certificate, and the anchors where the hub gave some.
+    /// A certificate, and the anchors if the hub gave some.
     Issued { certificate: Vec<u8>, bundle: Option<String> },
-    /// Denied or failed, for good.
+    /// Denied or failed; this is final.
     Refused { verdict: &'static str, reason: String, message: String },
 }
 

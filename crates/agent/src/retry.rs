@@ -1,11 +1,12 @@
-//! When to try again: exponential, capped and jittered, so that a fleet does not come back in step.
+//! When to try again. Pauses grow exponentially up to a cap, with jitter, so that the agents of a fleet do not all
+//! retry at the same moment.
 
 use std::time::Duration;
 
 use addon_signer_core::backoff::doubled;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Doubles from `first` to `cap`.
+/// Pauses that double from `first` to `cap`.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -25,7 +26,7 @@ impl Backoff {
         jittered(pause)
     }
 
-    /// The pause after a success: the next attempt, should one be needed so soon, is the first of a new series.
+    /// The pause after a success. A later failure starts a new series.
     pub(crate) fn after_success(&mut self) -> Duration {
         self.failures = 0;
         jittered(self.first)
@@ -35,7 +36,7 @@ impl Backoff {
 /// Between 80 and 120 % of `pause`.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     let mut byte = [128_u8];
-    // Without random bytes the pause is as it was: nothing secret depends on it.
+    // If there are no random bytes, the pause has no jitter. Nothing secret depends on it.
     let _ = SystemRandom::new().fill(&mut byte);
     let [byte] = byte;
     pause.saturating_mul(800 + u32::from(byte) * 400 / 255) / 1000

@@ -12,13 +12,13 @@ pub enum Loss {
     /// Somebody else holds it.
     #[error("{0} holds the Lease {LEASE_NAME} now")]
     Taken(String),
-    /// Holder or transitions are not what the leader wrote.
+    /// The holder or the transitions are not what the leader wrote.
     #[error("the Lease {LEASE_NAME} was changed by somebody who does not hold it")]
     Changed,
-    /// It is gone, and who may have held it meanwhile is not known.
+    /// The Lease was deleted, and nobody knows who may have held it since.
     #[error("the Lease {LEASE_NAME} was deleted")]
     Deleted,
-    /// The task that renews it ended.
+    /// The task that renews the Lease ended.
     #[error("nobody renews the Lease {LEASE_NAME} any more")]
     Abandoned,
 }

@@ -1,25 +1,25 @@
-//! What addon-signer decides, as functions from values to values.
+//! The decisions of addon-signer, as functions from values to values.
 //!
-//! Nothing here reads the clock, a file, a socket or random numbers: these are arguments. `Cargo.toml` and
-//! `clippy.toml` of this crate enforce that. The fuzz targets build this crate alone.
+//! Nothing here reads the clock, a file, a socket or random numbers; time and random numbers are arguments.
+//! `Cargo.toml` and `clippy.toml` of this crate enforce that. The fuzz targets build only this crate.
 //!
-//! | module | what is in it |
+//! | module | content |
 //! |---|---|
 //! | [`identity`] | names of clusters, addons and agents; the convention that writes and reads them as one user |
-//! | [`csr`] | PKCS#10 requests: read strictly, possession proven; [`csr::build`] writes one |
+//! | [`csr`] | PKCS#10 requests: reads them strictly and checks possession of the key; [`csr::build`] writes one |
 //! | [`policy`] | the rules; makes a [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
-//! | [`ca`] | one authority, a bundle of anchors, the issuer, a line of authorities and its next step |
-//! | [`issuing`] | in which order a certificate is recorded, signed and published |
+//! | [`ca`] | an authority, the trust bundle, the issuer, a line of authorities and its next step |
+//! | [`issuing`] | the order in which a certificate is recorded, signed and published |
 //! | [`registry`] | which addon of which cluster is registered, and which of its certificates are revoked |
 //! | [`trust`] | what the hub tells the gateway: whom to trust for what, and where requests go |
-//! | [`gateway`] | whose identity a certificate is, which route a path takes, which headers cross |
-//! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the check of all three |
-//! | [`rate`], [`throttle`], [`backoff`] | certificates per identity; like events that are written one by one; pauses after failures |
-//! | [`sighting`] | which certificate was last used when, from where |
+//! | [`gateway`] | the identity of a certificate, the route of a path, the headers that cross |
+//! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the checks of them |
+//! | [`rate`], [`throttle`], [`backoff`] | certificates per identity; how many similar events are written; pauses after failures |
+//! | [`sighting`] | when and from where each certificate was last used |
 //! | [`lease`] | what to do about the Lease that decides which hub leads |
 //! | [`disputes`] | when to write registrations again that another program keeps changing |
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
-//! | [`keys`] | private keys that sign, print nothing and are wiped; kinds of public keys |
+//! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
 //! | [`names`] | labels, annotations and conditions that programs and people outside rely on |
 //! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]

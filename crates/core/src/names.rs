@@ -1,11 +1,10 @@
-//! Labels, annotations and conditions that programs and people outside rely on: changing one is a breaking change.
+//! Labels, annotations and conditions that other programs and people rely on. Changing one is a breaking change.
 
-/// On a ManagedClusterAddOn: its agents get no certificate and do not pass the gateway.
+/// On a ManagedClusterAddOn: its agents get no certificate and cannot use the gateway.
 pub const ANNOTATION_SUSPENDED: &str = "addon-signer.io/suspended";
 /// On a ManagedClusterAddOn: certificates of its agents that begin before this time are revoked.
 pub const ANNOTATION_REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
-/// On a ManagedClusterAddOn: who asked for [`ANNOTATION_REVOKE_BEFORE`], as `certs revoke` writes it: that time, a
-/// space, the user.
+/// On a ManagedClusterAddOn: who set [`ANNOTATION_REVOKE_BEFORE`]. `certs revoke` writes that time, a space, the user.
 pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
 /// On a CSR: the serving anchors (PEM) that the agent must trust, written together with the certificate.
 pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
@@ -13,16 +12,16 @@ pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
 pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
 /// On a CSR made by OCM's gRPC proxy: the user on whose behalf it was made.
 pub const ANNOTATION_CSR_USER: &str = "open-cluster-management.io/csr-user";
-/// Label of a CSR: the cluster. A hint only, anybody can set it.
+/// Label of a CSR: the cluster. It is only a hint, because anybody can set it.
 pub const LABEL_CLUSTER_NAME: &str = "open-cluster-management.io/cluster-name";
-/// Label of a CSR: the addon. A hint only, anybody can set it.
+/// Label of a CSR: the addon. It is only a hint, because anybody can set it.
 pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
 /// Label of Secrets and ConfigMaps of a line of authorities: `client` or `serving`.
 pub const LABEL_LINE: &str = "addon-signer.io/line";
 /// Label of Secrets and ConfigMaps of a client line: the AddOnSigner's name.
 pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
-/// Condition type of a ManagedClusterAddOn: false while the hub leaves its registrations to a program that keeps
-/// changing them.
+/// Condition type of a ManagedClusterAddOn: false while the hub does not write its registrations, because another
+/// program keeps changing them.
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
-/// The tracing target of decisions: the audit log has these events and no others.
+/// The tracing target of decisions. The audit log has only events with this target.
 pub const AUDIT_TARGET: &str = "audit";

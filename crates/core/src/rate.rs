@@ -1,4 +1,4 @@
-//! How many certificates one identity may get: a token bucket per identity (policy rule 7).
+//! Limits the certificates of each identity with a token bucket.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use crate::identity::PeerIdentity;
 use crate::timestamp::Timestamp;
 
-/// Above this many identities, buckets that are full again are forgotten: they mean the same as none.
+/// Above this number of identities, buckets that are full again are dropped. A full bucket means the same as none.
 const MANY: usize = 16_384;
 
 /// `burst` certificates at once, then one per `interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Certificates that may be had at once.
+    /// How many certificates an identity may get at once.
     pub burst: u32,
-    /// The time after which one more may be had.
+    /// The time after which it may get one more.
     pub interval: Duration,
 }
 
-/// The buckets, in memory: a restart forgives.
+/// The buckets. They are only in memory, so a restart fills them.
 #[derive(Debug)]
 pub struct RateLimiter {
     rate: Rate,
-    /// For each identity the time at which its bucket is full again.
+    /// When the bucket of each identity is full again.
     full_at: HashMap<PeerIdentity, Timestamp>,
 }
 
 impl RateLimiter {
-    /// No identity has had anything yet.
+    /// A limiter with full buckets.
     pub fn new(rate: Rate) -> Self {
         Self { rate, full_at: HashMap::new() }
     }
@@ -35,7 +35,7 @@ impl RateLimiter {
     /// Takes one certificate for `identity`.
     ///
     /// # Errors
-    /// How long to wait until there is one.
+    /// How long to wait until the identity may get one.
     pub fn take(&mut self, identity: &PeerIdentity, now: Timestamp) -> Result<(), Duration> {
         let earliest = self.full_at.get(identity).copied().unwrap_or(now).max(now);
         let depth = self.rate.interval * self.rate.burst.saturating_sub(1);
@@ -50,7 +50,7 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// Gives one back that came to nothing.
+    /// Gives back a certificate that was taken but not issued.
     pub fn give_back(&mut self, identity: &PeerIdentity) {
         if let Some(full_at) = self.full_at.get_mut(identity) {
             *full_at = full_at.minus(self.rate.interval);

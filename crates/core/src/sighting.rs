@@ -1,11 +1,11 @@
-//! Which certificate was last used when, and from which address: evidence, gathered in memory and handed over in
+//! Records in memory when and from which address each certificate was last used, and hands these sightings over in
 //! batches.
 //!
-//! A connection opens a [`Visit`] once; each request then costs one store to an atomic of that connection's own.
-//! Nothing is lost but what happens in the minute before a crash. Bounds: one slot per live connection, one
-//! [`Sighting`] per certificate whose connections have ended and that was not drained ([`LEFT_MAX`]; one more is not
-//! recorded and counted in [`Seen::missed`], those that are there still learn of later uses), and for a minute the name
-//! of each certificate that was drained.
+//! A connection opens a [`Visit`] once. Each request then costs one store to an atomic of that connection. A crash
+//! loses only the uses of the last minute. The memory is bounded: a slot per live connection; a [`Sighting`] per
+//! certificate whose connections have ended and that was not drained yet; and for a minute the name of each drained
+//! certificate. There are at most [`LEFT_MAX`] such sightings. They still learn of later uses, but another certificate
+//! is not recorded, and [`Seen::missed`] counts it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,29 +18,29 @@ use crate::ca::serial::Serial;
 use crate::identity::PeerIdentity;
 use crate::timestamp::Timestamp;
 
-/// How many certificates without a connection are remembered until they are drained: some 20 MB.
+/// The most certificates without a connection that are kept until they are drained; they need about 20 MB.
 pub const LEFT_MAX: usize = 65_536;
-/// At most one sighting of one certificate in this time: what a ledger writes per certificate.
+/// The shortest time between two drained sightings of a certificate. It limits what the ledger writes.
 const PAUSE: Duration = Duration::from_secs(60);
-/// A slot whose certificate was not used since it was drained.
+/// The value of a slot that was not used since it was drained.
 const UNUSED: i64 = i64::MIN;
 
-/// One certificate, when it was last used and from where.
+/// When and from where a certificate was last used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
     /// The serial number.
     pub serial: Serial,
     /// The id of the authority that signed it.
     pub issuer: String,
-    /// Whose certificate it is.
+    /// The identity of its holder.
     pub identity: PeerIdentity,
-    /// The last use.
+    /// The time of the last use.
     pub at: Timestamp,
-    /// The address of the peer: the agent's, or that of a load balancer in between.
+    /// The address of the other end: the agent's, or that of a load balancer in between.
     pub from: IpAddr,
 }
 
-/// Issuer and serial number: what names a certificate (RFC 5280 section 4.1.2.2).
+/// Issuer and serial number, which together name a certificate (RFC 5280 section 4.1.2.2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CertificateName {
     issuer: String,
@@ -53,7 +53,7 @@ impl Sighting {
     }
 }
 
-/// Certificates in use. Shared: the gateway opens visits, somebody else drains.
+/// The certificates in use. The gateway opens visits, and another task drains the sightings.
 #[derive(Debug, Default)]
 pub struct Seen {
     book: Mutex<Book>,
@@ -65,11 +65,11 @@ struct Book {
     opened: u64,
     live: HashMap<u64, Arc<Slot>>,
     left: HashMap<CertificateName, Sighting>,
-    /// When each certificate was drained, for [`PAUSE`].
+    /// When each certificate was drained, kept for [`PAUSE`].
     drained: HashMap<CertificateName, Timestamp>,
 }
 
-/// One connection's: the address does not change, so only the time needs to be written.
+/// The state of one connection. Its address does not change, so a use writes only the time.
 #[derive(Debug)]
 struct Slot {
     opening: Sighting,
@@ -77,7 +77,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// The use since the slot was last asked, which is then forgotten.
+    /// Takes the last use out of the slot. `None` if there was none since the last call.
     fn take(&self) -> Option<Sighting> {
         let used = self.used.swap(UNUSED, Ordering::Relaxed);
         (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), ..self.opening.clone() })
@@ -85,7 +85,7 @@ impl Slot {
 }
 
 impl Seen {
-    /// A connection by this certificate begins; its opening is a use. Takes a lock, once per connection.
+    /// Begins a connection with this certificate, which counts as a use. It takes a lock, once per connection.
     pub fn open(self: &Arc<Self>, opening: Sighting) -> Visit {
         let used = AtomicI64::new(opening.at.unix());
         let slot = Arc::new(Slot { opening, used });
@@ -97,12 +97,13 @@ impl Seen {
         Visit { seen: Arc::clone(self), id, slot }
     }
 
-    /// The certificates that were used since each was drained last, each at most once in 60 s; the others are kept for
-    /// a later call. In no order. To be called more often than once in 60 s, because times are whole seconds.
+    /// The certificates that were used since they were last drained, in no order. Each is returned at most once in
+    /// 60 s; until then it is kept for a later call. Call this more often than once in 60 s, because times are whole
+    /// seconds.
     pub fn drain(&self, now: Timestamp) -> Vec<Sighting> {
         let mut book = self.lock();
         let Book { live, left, drained, .. } = &mut *book;
-        // A clock that was set back does not silence anybody.
+        // `at <= now` is for a clock that was set back: it must not hold a certificate back.
         drained.retain(|_, at| *at <= now && at.until(now) < PAUSE);
         let mut latest: HashMap<CertificateName, Sighting> = HashMap::new();
         let gone: Vec<CertificateName> = left.keys().filter(|name| !drained.contains_key(*name)).cloned().collect();
@@ -118,14 +119,14 @@ impl Seen {
         latest.into_values().collect()
     }
 
-    /// Certificates that were not recorded, because nobody had drained [`LEFT_MAX`] others.
+    /// How many uses were not recorded, because [`LEFT_MAX`] other certificates were not drained yet.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
     fn leave(&self, id: u64) {
         let mut book = self.lock();
-        // Inside the lock: a drain must not find the use neither here nor there.
+        // Under the lock, because otherwise a drain could miss a use that is in neither map at that moment.
         let Some(sighting) = book.live.remove(&id).and_then(|slot| slot.take()) else { return };
         let full = book.left.len() >= LEFT_MAX;
         match book.left.entry(sighting.name()) {
@@ -136,7 +137,7 @@ impl Seen {
         }
     }
 
-    /// A panic elsewhere leaves the maps whole: each change is one operation on one of them.
+    /// A panic elsewhere leaves the maps consistent, because each change is one operation on one of them.
     fn lock(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,7 +151,7 @@ fn keep_later(entry: Entry<'_, CertificateName, Sighting>, sighting: Sighting) {
     }
 }
 
-/// One connection's use of its certificate, until it is dropped.
+/// A connection's use of its certificate. Dropping it ends the use.
 #[derive(Debug)]
 pub struct Visit {
     seen: Arc<Seen>,
@@ -159,7 +160,7 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// The certificate is used now. No lock, no look-up, no allocation.
+    /// Records that the certificate is used now, without lock, look-up or allocation.
     pub fn touch(&self, now: Timestamp) {
         self.slot.used.store(now.unix(), Ordering::Relaxed);
     }
@@ -211,7 +212,8 @@ mod tests {
     #[test]
     fn of_several_connections_the_last_use_counts_also_of_those_that_ended() {
         let seen = Arc::new(Seen::default());
-        let (first, second) = (seen.open(sighting(1, 1, START)), seen.open(sighting(1, 2, after(1))));
+        let first = seen.open(sighting(1, 1, START));
+        let second = seen.open(sighting(1, 2, after(1)));
         let other = seen.open(sighting(2, 3, after(2)));
         first.touch(after(9));
         drop((first, other));

@@ -1,42 +1,43 @@
-//! Which of many like events are written one by one, and which are only counted: so many per cause and window.
+//! Limits how many similar events are written one by one. For each cause and time window, further events are only
+//! counted.
 //!
-//! Nothing is lost from the count: every event is either written or part of exactly one [`Suppressed`].
+//! The counts are complete: every event is either written or part of exactly one [`Suppressed`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::timestamp::Timestamp;
 
-/// The first `first` events of each cause in each `window` are written.
+/// How many events are written: the first `first` events of each cause in each `window`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Events that are written.
+    /// The number of events that are written.
     pub first: u32,
-    /// From the first event of a cause on; the next window begins with the next event after its end.
+    /// The length of a window. A window begins with the first event of a cause after the last window ended.
     pub window: Duration,
 }
 
-/// Events of one cause in one window that were not written.
+/// The events of one cause in one window that were not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suppressed<C> {
     /// Their cause.
     pub cause: C,
     /// When the window began.
     pub since: Timestamp,
-    /// How many; at least one.
+    /// Their number, at least one.
     pub count: u64,
 }
 
-/// What becomes of one event.
+/// What to do with one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken<C> {
-    /// Whether it is to be written.
+    /// Whether to write it.
     pub write: bool,
-    /// What the window before it leaves to be written, where that window had not been [closed](Throttle::ended).
+    /// The suppressed events of the window before, if that window was not [closed](Throttle::ended) yet.
     pub before: Option<Suppressed<C>>,
 }
 
-/// The windows, in memory. As many as there are causes in one window: the type of causes must have few values.
+/// The windows. There is one in memory for each cause, so the type of causes must have few values.
 #[derive(Debug)]
 pub struct Throttle<C> {
     quota: Quota,
@@ -51,7 +52,7 @@ struct Window {
 }
 
 impl<C: Ord + Clone> Throttle<C> {
-    /// Nothing has happened yet.
+    /// A throttle without windows.
     pub fn new(quota: Quota) -> Self {
         Self { quota, windows: BTreeMap::new() }
     }
@@ -72,14 +73,14 @@ impl<C: Ord + Clone> Throttle<C> {
         Taken { write, before }
     }
 
-    /// Closes the windows that are over, and says what was not written in them.
+    /// Closes the windows that have ended, and returns their suppressed events.
     pub fn ended(&mut self, now: Timestamp) -> Vec<Suppressed<C>> {
         let over = self.windows.iter().filter(|(_, window)| window.is_over(self.quota, now));
         let causes: Vec<C> = over.map(|(cause, _)| cause.clone()).collect();
         causes.iter().filter_map(|cause| self.close(cause)).collect()
     }
 
-    /// Closes all windows, as at the end of the process.
+    /// Closes all windows, for the end of the process, and returns their suppressed events.
     pub fn all(&mut self) -> Vec<Suppressed<C>> {
         let causes: Vec<C> = self.windows.keys().cloned().collect();
         causes.iter().filter_map(|cause| self.close(cause)).collect()
@@ -93,7 +94,7 @@ impl<C: Ord + Clone> Throttle<C> {
 }
 
 impl Window {
-    /// A clock that was set back ends a window too: it would not end for as long as the clock went back.
+    /// Whether the window has ended. A clock that was set back ends it too; otherwise the window would last too long.
     fn is_over(&self, quota: Quota, now: Timestamp) -> bool {
         now < self.since || self.since.until(now) >= quota.window
     }
@@ -156,7 +157,8 @@ mod tests {
     #[test]
     fn a_hundred_thousand_events_over_ten_minutes_add_up() {
         let mut throttle = throttle();
-        let (mut written, mut counted) = (0, 0);
+        let mut written = 0;
+        let mut counted = 0;
         for event in 0..100_000_u64 {
             let now = START.plus(Duration::from_secs(event / 166));
             let taken = throttle.take(&["a", "b", "c"][usize::try_from(event % 3).unwrap()], now);

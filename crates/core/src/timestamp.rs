@@ -1,4 +1,4 @@
-//! A point in time in whole seconds: the argument that the core takes instead of reading a clock.
+//! A point in time in whole seconds. The core takes it as an argument and never reads a clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use time::format_description::well_known::Rfc3339;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// A time by its Unix seconds.
+    /// The time with these Unix seconds.
     pub const fn from_unix(seconds: i64) -> Self {
         Self(seconds)
     }
 
-    /// Unix seconds.
+    /// Its Unix seconds.
     pub const fn unix(self) -> i64 {
         self.0
     }
 
-    /// This time and `duration`, cut at the end of representable time.
+    /// `duration` after this time; at most the latest time that can be represented.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)))
@@ -34,25 +34,25 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)))
     }
 
-    /// How long it is until `later`; zero when that is past.
+    /// The time from this time until `later`; zero if `later` is earlier.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_secs(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }
 
-    /// Reads RFC 3339; a part of a second counts as a whole one. `None` for any other text.
+    /// Reads RFC 3339, and rounds a fraction of a second up. `None` for any other text.
     pub fn from_rfc3339_rounded_up(text: &str) -> Option<Self> {
         let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
         Some(Self(time.unix_timestamp().saturating_add(i64::from(time.nanosecond() > 0))))
     }
 
-    /// Reads RFC 3339. `None` for any other text.
+    /// Reads RFC 3339, and drops a fraction of a second. `None` for any other text.
     pub fn from_rfc3339(text: &str) -> Option<Self> {
         OffsetDateTime::parse(text, &Rfc3339).ok().map(|time| Self(time.unix_timestamp()))
     }
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC; Unix seconds where the year has more than four digits.
+    /// RFC 3339 in UTC; `@` and Unix seconds if the year has more than four digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = OffsetDateTime::from_unix_timestamp(self.0).ok().and_then(|time| time.format(&Rfc3339).ok());
         match text {
@@ -71,7 +71,7 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::from_rfc3339(&text).ok_or_else(|| de::Error::custom(format!("{text:?} is not a time of RFC 3339")))
+        Self::from_rfc3339(&text).ok_or_else(|| de::Error::custom(format!("{text:?} is not an RFC 3339 time")))
     }
 }
 

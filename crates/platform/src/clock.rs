@@ -1,4 +1,4 @@
-//! The one place that reads the time of day. Everything else is handed a [`Clock`] or a [`Timestamp`].
+//! The one place that reads the time of day. All other code receives a [`Clock`] or a [`Timestamp`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use addon_signer_core::timestamp::Timestamp;
 
-/// The system's time of day, shifted in tests.
+/// The system's time of day, which tests can shift.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
     ahead: Arc<AtomicI64>,
@@ -26,7 +26,7 @@ impl Clock {
         self.ahead.fetch_add(i64::try_from(by.as_secs()).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// Moves this clock and all its clones back, so that what is made now is old already.
+    /// Moves this clock and all its clones back, so that a test can make something that is already old.
     pub fn set_back(&self, by: Duration) {
         self.ahead.fetch_sub(i64::try_from(by.as_secs()).unwrap_or(i64::MAX), Ordering::Relaxed);
     }

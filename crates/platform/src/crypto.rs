@@ -1,4 +1,4 @@
-//! One TLS and crypto implementation for everything in the process: ring.
+//! The whole process uses one TLS and crypto implementation: ring.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Makes it the process's own: what builds a TLS configuration without naming a provider uses it.
+/// Makes ring the default of the process, for code that builds a TLS configuration without naming a provider.
 pub fn install_provider() {
-    // Fails only if a provider is installed already, which is then this one: no other is linked.
+    // This fails only if a provider is installed already. That one is ring too, because no other is linked.
     let _ = ring::default_provider().install_default();
 }

@@ -2,8 +2,9 @@
 
 use std::error::Error;
 
-/// The error and its causes, each said once: clients say "connection error" on top and the cause at the bottom. Of what
-/// the API server refuses only its sentence is said: kube prints the whole object.
+/// The error and its chain of causes, because clients often say only "connection error" on top and have the cause at
+/// the bottom. No text appears twice. Of a refusal of the API server only the message appears, because kube would print
+/// the whole Status object.
 #[must_use]
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
@@ -19,7 +20,7 @@ pub fn explain(error: &(dyn Error + 'static)) -> String {
             text.push_str(separator);
             text.push_str(&words);
         }
-        // Below a refusal is the same sentence again.
+        // The cause of a refusal has the same message again.
         next = if refusal.is_some() { None } else { cause.source() };
     }
     text

@@ -7,10 +7,10 @@ use kube::{Client, Config};
 
 use crate::errors::explain;
 
-/// Why there is no client.
+/// Why no client could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
-    /// The file is missing, unreadable or no kubeconfig.
+    /// The file is missing or unreadable, or it is not a kubeconfig.
     #[error("the kubeconfig {} cannot be used: {cause}", path.display())]
     Unusable {
         /// The file.
@@ -18,16 +18,16 @@ pub enum KubeconfigError {
         /// Why.
         cause: String,
     },
-    /// The one that was found where one usually is cannot be used.
+    /// No file was named, and the kubeconfig that was found in a usual place cannot be used.
     #[error("the kubeconfig cannot be used: {0}")]
     Found(String),
-    /// No file was named, and none is where one usually is.
-    #[error("no kubeconfig: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
+    /// No file was named, and no usual place has a kubeconfig that can be read.
+    #[error("no kubeconfig can be used; give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     Missing(String),
 }
 
-/// The settings of a client: of the file, else of `KUBECONFIG`, else of `~/.kube/config`, else of the pod's own
-/// account.
+/// The settings of a client. They come from `file`. Without a file they come from `KUBECONFIG`, then
+/// `~/.kube/config`, then the pod's own service account.
 ///
 /// # Errors
 /// [`KubeconfigError`].
@@ -41,7 +41,7 @@ pub async fn config(file: Option<&Path>) -> Result<Config, KubeconfigError> {
     config.map_err(|error| unusable(explain(&error)))
 }
 
-/// A client of [`config`].
+/// A client with the settings of [`config`].
 ///
 /// # Errors
 /// [`KubeconfigError`].

@@ -1,4 +1,4 @@
-//! What both programs need of the outside: the clock, Kubernetes clients, the crypto provider, logs.
+//! What both programs share: the clock, Kubernetes clients, the crypto provider, logs.
 
 pub mod clock;
 pub mod crypto;

@@ -1,4 +1,4 @@
-//! Logs for people, on standard error. Decisions (target `audit`) have a log of their own.
+//! Logs for people, on standard error. Decisions (target `audit`) go to a separate log.
 
 use std::io::IsTerminal;
 
@@ -8,7 +8,7 @@ use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// How a line of the log is written.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum LogFormat {
     /// Text for people.
@@ -17,11 +17,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// What a program that runs for long logs where `RUST_LOG` says nothing. rustls warns of alerts that any stranger can
-/// send, as often as they like.
+/// What a long-running program logs if `RUST_LOG` is not set. The warnings of rustls are off, because any stranger can
+/// cause them with TLS alerts, as often as they like.
 pub const INFO: &str = "info,rustls=error";
 
-/// The log for people; `usual` is what is logged where `RUST_LOG` says nothing.
+/// The log for people. `usual` is the filter if `RUST_LOG` is not set.
 pub fn layer<S>(format: LogFormat, usual: &str) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'s> LookupSpan<'s>,

@@ -1,4 +1,4 @@
-//! HTTP answers, in the form that the client asked for.
+//! HTTP answers, in the form that the client requested.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ use super::query::Query;
 use super::resources::Resource;
 use super::{state, table};
 
-/// The body of an answer: whole, or a watch.
+/// The body of an answer: a complete document, or the stream of a watch.
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A JSON document.
@@ -38,7 +38,7 @@ pub(super) fn with_type(content_type: &'static str, body: Body) -> Response<Body
     response
 }
 
-/// How the client wants objects.
+/// The form in which the client wants objects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View {
     resource: &'static Resource,
@@ -78,7 +78,8 @@ impl View {
 
     /// A list with this metadata.
     pub(super) fn many(self, mut items: Vec<Value>, metadata: Value) -> Value {
-        let (api_version, kind) = (self.resource.api_version(), self.resource.kind);
+        let api_version = self.resource.api_version();
+        let kind = self.resource.kind;
         match self.form {
             Form::Table { .. } => self.table(&items, metadata),
             Form::Whole => {
@@ -103,7 +104,7 @@ impl View {
     }
 }
 
-/// Items of a list of built-in objects do not name their type.
+/// Removes the type, which the items of a list of built-in objects do not have.
 fn untyped(item: &mut Value) {
     for field in ["apiVersion", "kind"] {
         super::objects::remove(item, field);

@@ -1,4 +1,4 @@
-//! Who is calling: bearer tokens, and impersonation for cluster administrators.
+//! Authentication: bearer tokens, and impersonation for cluster administrators.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use hyper::header::AUTHORIZATION;
 
 use super::status::ApiError;
 
-/// The group that may do anything, impersonation included.
+/// The group that may do anything, including impersonation.
 const MASTERS: &str = "system:masters";
-/// The group that every known caller is in.
+/// The group of every known caller.
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// A caller, as Kubernetes' `user.Info`.
@@ -21,7 +21,7 @@ pub(super) struct User {
 }
 
 impl User {
-    /// A user in these groups and, as the server adds, in `system:authenticated`.
+    /// A user in these groups and in `system:authenticated`, which the server adds.
     pub(super) fn new(name: &str, groups: &[&str]) -> Self {
         let mut groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
         if !groups.iter().any(|group| group == AUTHENTICATED) {
@@ -31,7 +31,7 @@ impl User {
     }
 }
 
-/// The caller of a request with these headers, impersonation applied.
+/// The caller of a request with these headers, after impersonation.
 pub(super) fn caller(headers: &HeaderMap, tokens: &HashMap<String, User>) -> Result<User, ApiError> {
     let user = header(headers, AUTHORIZATION.as_str())
         .and_then(|value| value.strip_prefix("Bearer "))

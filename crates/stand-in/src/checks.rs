@@ -1,4 +1,4 @@
-//! What every object must satisfy, whatever its kind means. Pure.
+//! Checks of objects of every kind. Pure functions.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,10 +13,10 @@ use super::status::{ApiError, Cause};
 /// `TotalAnnotationSizeLimitB` of apimachinery.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// `MaxSecretSize` of the API, for Secrets and ConfigMaps: what all values may have together.
+/// `MaxSecretSize` of the API: the limit of all values of a Secret or ConfigMap together, in bytes.
 const DATA_LIMIT: usize = 1024 * 1024;
 
-/// The body must be of the kind that the URL names; a body that names none is taken as that kind.
+/// The body must have the kind of the URL. A body without a kind gets it.
 pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
     if !object.is_object() {
         return Err(ApiError::BadRequest("the body is not an object".into()));
@@ -33,7 +33,7 @@ pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), 
     Ok(())
 }
 
-/// The fields of the kinds that matter most must have their types: numbers, base64, maps of strings.
+/// For the most important kinds, checks the types of the fields: numbers, base64, maps of strings.
 pub(super) fn check_fields(resource: &Resource, object: &Value) -> Result<(), ApiError> {
     let object = object.clone();
     let checked = match resource.kind {
@@ -44,15 +44,16 @@ pub(super) fn check_fields(resource: &Resource, object: &Value) -> Result<(), Ap
         _ => Ok(()),
     };
     checked.map_err(|error| {
-        let (kind, version) = (resource.kind, resource.version);
+        let kind = resource.kind;
+        let version = resource.version;
         ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
     })
 }
 
-/// The name, the size of the annotations, the size of a Secret or ConfigMap, the numbers of a Lease.
+/// Checks the name, the size of the annotations, the size of a Secret or ConfigMap, and the numbers of a Lease.
 pub(super) fn check_metadata(resource: &'static Resource, name: &str, object: &Value) -> Result<(), ApiError> {
     let mut causes = Vec::new();
-    // "We don't care what you call your certificate requests": only what the URL cannot carry.
+    // Kubernetes: "We don't care what you call your certificate requests". A URL must be able to carry the name.
     let fits = if resource.is_csr() {
         !name.contains(['/', '%']) && name != "." && name != ".."
     } else {
@@ -92,7 +93,7 @@ fn lease_causes(object: &Value) -> impl Iterator<Item = Cause> {
     })
 }
 
-/// Bytes in `data`, as stored: base64 in a Secret counts three bytes for four characters.
+/// The number of bytes in `data`. Base64 in a Secret counts three bytes for four characters.
 fn data_size(object: &Value) -> usize {
     let base64 = text(object, "kind") == "Secret";
     let data = objects::get(object, "data").and_then(Value::as_object);
@@ -103,10 +104,10 @@ fn data_size(object: &Value) -> usize {
         .sum()
 }
 
-/// ObjectMeta is typed in Kubernetes, and leaves out what is empty.
+/// Removes empty fields of the metadata, as Kubernetes does when it writes an ObjectMeta.
 pub(super) fn tidy_metadata(object: &mut Value) {
     let Some(metadata) = objects::get_mut(object, "metadata").and_then(Value::as_object_mut) else {
-        return; // every object has it by now
+        return; // never: every object has metadata by now
     };
     metadata.retain(|_, value| match value {
         Value::Null => false,

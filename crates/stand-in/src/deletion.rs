@@ -1,4 +1,4 @@
-//! What delete means: preconditions, finalizers, namespaces that go with their content. Pure.
+//! Deletion: preconditions, finalizers, namespaces with their content. Pure functions.
 
 use serde_json::Value;
 
@@ -7,16 +7,16 @@ use super::status::ApiError;
 use super::store::{Key, Object, Store};
 use super::write::{Stamp, Write, namespace_key};
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Debug)]
 pub(super) enum Deleted {
-    /// Gone; its last state.
+    /// The object is deleted; this is its last state.
     Gone(Value),
-    /// Waits for its finalizers (a namespace: for its content).
+    /// The object waits for its finalizers (a namespace: for its content).
     Waiting(Value),
 }
 
-/// Deletes an object, or marks it while it has finalizers.
+/// Deletes an object, or marks it as deleted if it has finalizers.
 pub(super) fn delete(store: &mut Store, w: &Write<'_>, name: &str, options: &Value) -> Result<Deleted, ApiError> {
     let key = w.key(name);
     let old = store.get(&key).cloned().ok_or_else(|| ApiError::not_found(w.resource, name))?;
@@ -70,7 +70,7 @@ fn mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Value {
     marked
 }
 
-/// Does at once what the namespace controller does: the content goes, then the namespace.
+/// Deletes the content of a namespace, then the namespace. In a real cluster the namespace controller does it later.
 fn delete_namespace(store: &mut Store, w: &Write<'_>, key: &Key, old: &Object) -> Deleted {
     let marked = mark(store, &w.stamp, key, old);
     for content in store.keys_in(&key.name) {
@@ -82,7 +82,7 @@ fn delete_namespace(store: &mut Store, w: &Write<'_>, key: &Key, old: &Object) -
     Deleted::Waiting(marked)
 }
 
-/// Removes an object, and its namespace if that waited for it.
+/// Removes an object, and its namespace if that is terminating and now empty.
 pub(super) fn remove(store: &mut Store, key: &Key) -> Option<Object> {
     let last = store.remove(key);
     if !key.namespace.is_empty() {

@@ -1,4 +1,4 @@
-//! What the server says about itself: groups, resources, version, and as much OpenAPI as kubectl asks.
+//! Discovery: groups, resources, version, and as much OpenAPI as kubectl needs.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(super) fn version() -> Value {
 
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// The answer for a discovery or OpenAPI path; `None` for any other.
+/// The answer for a discovery or OpenAPI path; `None` for any other path.
 pub(super) fn answer(path: &str) -> Option<Value> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
@@ -94,8 +94,8 @@ fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// kubectl looks for one thing before it sends an object without checking it itself: that `PATCH` of
-/// the kind takes `fieldValidation` (cli-runtime `query_param_verifier_v3.go`). No schemas are given.
+/// kubectl leaves the validation of an object to the server only if `PATCH` of its kind accepts `fieldValidation`
+/// (cli-runtime `query_param_verifier_v3.go`). So the document says that, and it has no schemas.
 fn openapi(group: &str, version: &str) -> Option<Value> {
     let mut paths = Map::new();
     for r in of_group(group).filter(|r| r.version == version && !r.review) {

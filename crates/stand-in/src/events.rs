@@ -1,4 +1,4 @@
-//! The two API versions of events are one storage: kept as `v1`, shown as either. Pure.
+//! The two API versions of events share one storage: events are stored as `v1` and shown as either. Pure functions.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn rename(
     direction: fn((&'static str, &'static str)) -> (&'static str, &'static str),
 ) {
     let Some(map) = object.as_object_mut() else {
-        return; // refused later: not an object
+        return; // not an object: `update` refuses it
     };
     map.insert("apiVersion".into(), api_version.into());
     for pair in EVENT_FIELDS {

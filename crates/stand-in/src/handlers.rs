@@ -1,4 +1,4 @@
-//! From an HTTP request to a verb on a resource, and back.
+//! Turns an HTTP request into a verb on a resource, and the result into an answer.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use super::{checks, discovery, events, objects, watch};
 
 /// `MaxRequestBodyBytes` of kube-apiserver.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
-/// How much of a body that is too large is read before the connection is given up.
+/// How much of a body that is too large is read before the server stops reading, in bytes.
 const DISCARD_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Answers one request; refusals are `Status` objects.
+/// Answers one request. Refusals are `Status` objects.
 pub(super) async fn serve(hub: Arc<Hub>, request: Request<Incoming>) -> Response<Body> {
     match answer(&hub, request).await {
         Ok(response) => response,
@@ -100,7 +100,7 @@ impl Call<'_> {
         }
     }
 
-    /// The resource under which objects are stored; both versions of events share one.
+    /// The resource that objects are stored under. Both versions of events share one.
     fn stored(&self) -> &'static Resource {
         let resource = self.target.resource;
         if resource.is_converted_event() {
@@ -195,7 +195,7 @@ impl Call<'_> {
     }
 }
 
-/// Answers the questions that callers ask about themselves. There is no RBAC: everything is allowed.
+/// Answers a caller's question about its own identity or rights. There is no RBAC, so everything is allowed.
 fn review(resource: &Resource, user: &User, now: &str, mut body: Value) -> Value {
     objects::set(&mut body, "apiVersion", resource.api_version());
     objects::set(&mut body, "kind", resource.kind);
@@ -252,11 +252,12 @@ fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
     ApiError::BadRequest(format!("the object provided is unrecognized: {error}"))
 }
 
-/// The body, if it is not too large. A larger one is read on for a while, because a client that still
-/// sends does not see an answer on a connection that is closed under it.
+/// The body, if it is not too large. The server reads on for a while if it is larger, because a client that is still
+/// sending does not see the answer if the connection closes.
 async fn collect(request: Request<Incoming>) -> Result<Vec<u8>, ApiError> {
     let mut body = request.into_body();
-    let (mut bytes, mut length) = (Vec::new(), 0);
+    let mut bytes = Vec::new();
+    let mut length = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| ApiError::BadRequest(format!("the body could not be read: {error}")))?;
         let Some(data) = frame.data_ref() else {

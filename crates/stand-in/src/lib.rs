@@ -1,31 +1,29 @@
 //! An in-process stand-in for a hub's Kubernetes API, for `addon-signer demo` and the fast tests.
 //!
-//! It speaks enough of the API over HTTPS for the `kube` client and for kubectl: discovery, create,
-//! get, list in pages, watch with bookmarks, replace, the patch formats, delete with finalizers, the
-//! `status` and `approval` subresources, selectors, tables, and kube-apiserver's rules for
-//! CertificateSigningRequests. Where it differs from a real server, it is wrong; these differences are
-//! known and left:
+//! It serves enough of the API over HTTPS for the `kube` client and for kubectl: discovery, create, get, list in pages,
+//! watch with bookmarks, replace, two patch formats, delete with finalizers, the `status` and `approval` subresources,
+//! selectors, tables, and kube-apiserver's rules for CertificateSigningRequests. Every difference from a real server is
+//! a bug, except these known ones:
 //!
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
 //! - No CRD machinery: the custom resources of the table are always there, without schema, defaults, CEL rules or
 //!   pruning. A CustomResourceDefinition is stored as a plain object.
-//! - No aggregation: an APIService is stored, and nothing is proxied to its Service.
-//! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. A deleted namespace takes its
-//!   content along at once.
-//! - Of the patch formats merge patch and JSON patch: no strategic merge, no server-side apply. Bodies are JSON or
-//!   YAML, no protobuf.
-//! - Discovery in its older form only.
-//! - Later pages of a list show the present, not a snapshot, under the first page's resourceVersion.
-//! - Only CSRs, Secrets, ConfigMaps and Leases are checked for the types of their fields; unknown fields are stored.
-//!   Words of a refusal may differ where its code, reason and field are the same.
+//! - No aggregation: an APIService is stored, and no request is proxied to its Service.
+//! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
+//!   namespace is deleted at once.
+//! - Only merge patch and JSON patch: no strategic merge, no server-side apply. Bodies are JSON or YAML, not protobuf.
+//! - Discovery only in its older form.
+//! - Later pages of a list show the current objects, not a snapshot, with the first page's resourceVersion.
+//! - The types of fields are checked only for CSRs, Secrets, ConfigMaps and Leases; unknown fields are stored.
+//!   The text of a refusal may differ; its code, reason and field are the same.
 //! - `Impersonate-Extra-…` is ignored.
-//! - Possession of P-521 and other keys that ring does not verify is not checked.
+//! - The signature of a request is not checked for P-521 and other keys that ring does not verify.
 //!
 //! # The files
 //!
-//! `resources` is the table of what is served. `store`, `selectors`, `patch`, `admission`, `checks`,
-//! `write`, `writes`, `deletion`, `events`, `table`, `target` and `discovery` are pure; `server` accepts connections,
-//! `handlers` turns requests into verbs, `watch` keeps streams open, `state` is what they share.
+//! `resources` is the table of the resources that are served. `store`, `selectors`, `patch`, `admission`, `checks`,
+//! `write`, `writes`, `deletion`, `events`, `table`, `target` and `discovery` are pure. `server` accepts connections,
+//! `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections share.
 
 mod admission;
 mod answers;
@@ -63,18 +61,18 @@ use auth::User;
 use server::Command;
 use state::Hub;
 
-/// Why an stand-in did not start.
+/// Why a stand-in did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StandInError {
-    /// The stand-in has no RBAC, so it is for this machine alone.
+    /// The address is not loopback. The stand-in has no RBAC, so only this machine may reach it.
     #[error("the stand-in listens on loopback only, not on {0}; use 127.0.0.1 or [::1] with a port, or port 0")]
     NotLoopback(SocketAddr),
-    /// The address is in use or not there.
+    /// The address is in use, or this machine does not have it.
     #[error("the stand-in cannot listen on {address}: {source}; choose another address or port 0")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Its own certificates could not be made.
@@ -83,12 +81,12 @@ pub enum StandInError {
     /// Its TLS configuration was refused.
     #[error("the stand-in's TLS configuration is wrong: {0}")]
     Tls(#[from] rustls::Error),
-    /// Something that does not happen on a working system: no random numbers.
+    /// A failure that does not happen on a working system, such as no random numbers.
     #[error("the stand-in failed inside: {0}")]
     Internal(String),
 }
 
-/// A running stand-in. Dropping it closes every connection and frees the port; the objects are gone.
+/// A running stand-in. Dropping it closes every connection, frees the port and loses the objects.
 #[derive(Debug)]
 pub struct StandIn {
     address: SocketAddr,
@@ -99,11 +97,11 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// Starts a hub on a loopback address; port 0 picks a free one. It has the namespaces `default`,
+    /// Starts a stand-in on a loopback address; port 0 picks a free port. It has the namespaces `default`,
     /// `kube-system`, `kube-public` and `kube-node-lease` and nothing else.
     ///
     /// # Errors
-    /// If the address is not loopback or cannot be listened on.
+    /// If the address is not loopback, or the stand-in cannot listen on it.
     pub async fn start(listen: SocketAddr) -> Result<Self, StandInError> {
         if !listen.ip().is_loopback() {
             return Err(StandInError::NotLoopback(listen));
@@ -131,8 +129,8 @@ impl StandIn {
         self.ca_pem.clone()
     }
 
-    /// A kubeconfig for a user in these groups, with a bearer token of its own. As in Kubernetes, the
-    /// server adds `system:authenticated`; `system:masters` may impersonate.
+    /// A kubeconfig for a user in these groups, with a new bearer token. As in Kubernetes, the server adds
+    /// `system:authenticated`, and `system:masters` may impersonate.
     #[must_use]
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
         let name = || "embedded".to_owned();
@@ -158,13 +156,13 @@ impl StandIn {
         }
     }
 
-    /// The API server goes away: open connections are closed and new ones too, the port stays taken,
-    /// and the objects stay. Returns when it is done.
+    /// Simulates an API server that is down: closes open connections, and new ones at once. The port stays in use, and
+    /// the objects stay. Returns when that is done.
     pub async fn pause(&self) {
         self.command(false).await;
     }
 
-    /// The API server comes back with the objects that it had.
+    /// Serves again, with the same objects.
     pub async fn resume(&self) {
         self.command(true).await;
     }
@@ -172,7 +170,7 @@ impl StandIn {
     async fn command(&self, serve: bool) {
         let (done, finished) = oneshot::channel();
         if self.commands.send(Command { serve, done }).await.is_ok() {
-            // An error means that the accept loop ended, which only a dropped runtime does.
+            // An error means that the accept loop ended. Only a dropped runtime ends it.
             let _ = finished.await;
         }
     }

@@ -1,4 +1,4 @@
-//! Lists in pages, and deletion of what a list would show.
+//! Lists in pages, and deletion of all objects that a list would show.
 
 use hyper::Response;
 use serde_json::{Value, json};
@@ -16,11 +16,12 @@ use super::write::Write;
 
 /// The selector of a request.
 pub(super) fn selector(target: &Target, query: &Query) -> Result<Selector, ApiError> {
-    let (labels, fields) = (query.get("labelSelector"), query.get("fieldSelector"));
+    let labels = query.get("labelSelector");
+    let fields = query.get("fieldSelector");
     Selector::parse(target.resource, labels, fields).map_err(|error| ApiError::BadRequest(error.to_string()))
 }
 
-/// What a request selects, in the form in which it is shown.
+/// The objects that a request selects, in the form in which they are shown.
 pub(super) fn selected<'a>(
     store: &'a Store,
     target: &'a Target,
@@ -45,8 +46,8 @@ pub(super) fn list(hub: &Hub, target: &Target, query: &Query, view: View) -> Res
     Ok(json_answer(200, &view.many(items, metadata)))
 }
 
-/// Where a list goes on. Later pages show the objects as they are by then, but carry the revision of
-/// the first page: a watch from it replays what changed in between, so the client ends up with the truth.
+/// Where the next page of a list starts. Later pages show the objects as they are by then, with the revision of the
+/// first page. A watch from that revision replays the changes since, so the client ends up with the current state.
 #[derive(Debug, PartialEq, Eq)]
 struct Page {
     revision: u64,
@@ -92,7 +93,7 @@ fn page(store: &Store, target: &Target, selector: &Selector, limit: usize, from:
     (items, metadata)
 }
 
-/// Deletes everything that the request selects (`deletecollection`).
+/// Deletes all objects that the request selects (`deletecollection`).
 pub(super) fn delete_all(
     hub: &Hub,
     target: &Target,

@@ -8,12 +8,12 @@ pub(super) fn get<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(object, |value, field| value.get(field))
 }
 
-/// The string at a dotted path; empty when absent or of another type.
+/// The string at a dotted path; empty if absent or of another type.
 pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     get(object, path).and_then(Value::as_str).unwrap_or("")
 }
 
-/// The list at a dotted path; empty when absent or of another type.
+/// The list at a dotted path; empty if absent or of another type.
 pub(super) fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     get(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -23,7 +23,7 @@ pub(super) fn texts<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &
     list(object, path).iter().filter_map(Value::as_str)
 }
 
-/// Sets the value at a dotted path, making objects on the way. Scalars in the way are replaced.
+/// Sets the value at a dotted path. Objects are created on the path; other values on it are replaced.
 pub(super) fn set(object: &mut Value, path: &str, value: impl Into<Value>) {
     let mut place = object;
     for field in path.split('.') {
@@ -31,7 +31,7 @@ pub(super) fn set(object: &mut Value, path: &str, value: impl Into<Value>) {
             *place = Value::Object(Map::new());
         }
         let Some(map) = place.as_object_mut() else {
-            return; // just made one
+            return; // never: it is an object now
         };
         place = map.entry(field).or_insert(Value::Null);
     }
@@ -47,7 +47,7 @@ pub(super) fn remove(object: &mut Value, path: &str) -> Option<Value> {
     parent.as_object_mut()?.remove(field)
 }
 
-/// Makes the field of `to` what it is in `from`: set, or absent.
+/// Copies the field from `from` to `to`, or removes it if `from` does not have it.
 pub(super) fn keep(to: &mut Value, from: &Value, path: &str) {
     match get(from, path) {
         Some(value) => set(to, path, value.clone()),
@@ -62,7 +62,7 @@ pub(super) fn get_mut<'a>(object: &'a mut Value, path: &str) -> Option<&'a mut V
     path.split('.').try_fold(object, |value, field| value.get_mut(field))
 }
 
-/// Base64, as JSON carries bytes.
+/// Base64, the form of bytes in JSON.
 pub(super) fn base64(bytes: &[u8]) -> String {
     match serde_json::json!(ByteString(bytes.to_vec())) {
         Value::String(text) => text,
@@ -70,7 +70,7 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     }
 }
 
-/// The base64 field at a path, decoded; `None` when absent or not base64.
+/// The base64 field at a path, decoded; `None` if absent or not base64.
 pub(super) fn bytes(object: &Value, path: &str) -> Option<Vec<u8>> {
     let field = get(object, path)?.clone();
     let bytes: ByteString = serde_json::from_value(field).ok()?;
@@ -82,12 +82,12 @@ pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
     list(object, "status.conditions").iter().find(|condition| text(condition, "type") == kind)
 }
 
-/// RFC 3339 in UTC with whole seconds, as `metav1.Time` prints; for seconds since 1970.
+/// The RFC 3339 timestamp of `seconds` since 1970, in UTC with whole seconds, as `metav1.Time` prints it.
 pub(super) fn timestamp(seconds: i64) -> String {
     time::OffsetDateTime::from_unix_timestamp(seconds)
         .ok()
         .and_then(|t| t.format(&time::format_description::well_known::Rfc3339).ok())
-        .unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned()) // only years beyond 9999
+        .unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned()) // only for years after 9999
 }
 
 /// Seconds since 1970 of an RFC 3339 timestamp.

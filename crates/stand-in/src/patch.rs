@@ -1,4 +1,4 @@
-//! The patch formats: RFC 7386 (merge) and RFC 6902 (JSON). Pure.
+//! The patch formats RFC 7386 (merge) and RFC 6902 (JSON). Pure functions.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(super) enum PatchError {
     Inapplicable(#[from] json_patch::PatchError),
 }
 
-/// How a patch is written.
+/// The format of a patch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PatchKind {
     Merge,
@@ -19,7 +19,7 @@ pub(super) enum PatchKind {
 }
 
 impl PatchKind {
-    /// Changes an object; nothing is changed where the patch cannot be applied.
+    /// Applies the patch to an object. If that fails, the object is unchanged.
     pub(super) fn apply(self, object: &mut Value, patch: &Value) -> Result<(), PatchError> {
         match self {
             Self::Merge => json_patch::merge(object, patch),

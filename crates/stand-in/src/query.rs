@@ -7,7 +7,7 @@ use hyper::Uri;
 
 use super::status::ApiError;
 
-/// Decoded query parameters; the last of several with one name counts.
+/// Decoded query parameters. If a name occurs several times, the last value counts.
 #[derive(Debug, Default)]
 pub(super) struct Query(HashMap<String, String>);
 
@@ -18,7 +18,7 @@ impl Query {
             .map_err(|error| ApiError::BadRequest(error.to_string()))
     }
 
-    /// The value of a parameter; empty when absent.
+    /// The value of a parameter; empty if absent.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
@@ -28,7 +28,7 @@ impl Query {
         matches!(self.get(name), "true" | "1")
     }
 
-    /// A number; `None` when absent.
+    /// The value of a parameter as a number; `None` if absent.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             "" => Ok(None),

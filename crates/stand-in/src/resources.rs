@@ -1,21 +1,21 @@
-//! What the stand-in serves, as data: one row per resource, no code per kind.
+//! The table of the resources that the stand-in serves: one row per resource, no code per kind.
 
-/// What a column of `kubectl get` shows.
+/// The content of a column of `kubectl get`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cell {
-    /// The scalar at a dotted path; empty when absent.
+    /// The scalar at a dotted path; `<none>` if absent.
     Path(&'static str),
-    /// How many entries the map or list at a dotted path has.
+    /// The number of entries of the map or list at a dotted path.
     Count(&'static str),
     /// The status of the condition of this type.
     Condition(&'static str),
-    /// The words that kube-apiserver prints for a CSR: `Approved,Issued`.
+    /// The state of a CSR in kube-apiserver's words, such as `Approved,Issued`.
     CsrState,
-    /// Time since the timestamp at a dotted path.
+    /// The time since the timestamp at a dotted path.
     Since(&'static str),
-    /// Time since an event was last seen.
+    /// The time since an event was last seen.
     LastSeen,
-    /// Kind and name of an event's object.
+    /// The kind and name of an event's object.
     Involved,
 }
 
@@ -30,15 +30,15 @@ pub(super) struct Resource {
     pub(super) namespaced: bool,
     pub(super) short: &'static [&'static str],
     pub(super) subresources: &'static [&'static str],
-    /// Served from a CustomResourceDefinition in a real cluster: no strategic merge, `PUT` needs a
+    /// Whether a real cluster serves it from a CustomResourceDefinition: no strategic merge, `PUT` needs a
     /// resourceVersion, `/status` keeps metadata, `metadata.generation` counts changes of the spec.
     pub(super) custom: bool,
-    /// `PUT` creates what does not exist, and needs a resourceVersion where it does (Kubernetes' strategy of
-    /// Leases: `AllowCreateOnUpdate`, not `AllowUnconditionalUpdate`).
+    /// Whether `PUT` creates an object that does not exist, and needs a resourceVersion for one that does (Kubernetes'
+    /// strategy of Leases: `AllowCreateOnUpdate`, not `AllowUnconditionalUpdate`).
     pub(super) upsert: bool,
-    /// Answers questions and stores nothing: only `create`.
+    /// Whether it only answers `create` and stores nothing.
     pub(super) review: bool,
-    /// Field selectors beside `metadata.name` and `metadata.namespace`.
+    /// The field selectors besides `metadata.name` and `metadata.namespace`.
     pub(super) fields: &'static [&'static str],
     pub(super) columns: &'static [(&'static str, Cell)],
 }
@@ -63,7 +63,7 @@ const BUILT_IN: Resource = Resource {
 
 const CUSTOM: Resource = Resource { custom: true, subresources: &["status"], ..BUILT_IN };
 
-/// The certificate signing requests; their rules are in `admission`.
+/// The plural of CertificateSigningRequests; their rules are in `admission`.
 pub(super) const CSR_PLURAL: &str = "certificatesigningrequests";
 
 /// Every resource, in the order in which discovery lists them.
@@ -281,8 +281,8 @@ const EVENT: Resource = Resource {
     ..BUILT_IN
 };
 
-/// The fields of an event that its two API versions call differently, `v1` name first
-/// (k8s.io/kubernetes `pkg/apis/events/v1/conversion.go`). Events are kept in the form of `v1`.
+/// The fields of an event that have different names in its two API versions, the name in `v1` first
+/// (k8s.io/kubernetes `pkg/apis/events/v1/conversion.go`). Events are stored in the form of `v1`.
 pub(super) const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -294,7 +294,7 @@ pub(super) const EVENT_FIELDS: &[(&str, &str)] = &[
 ];
 
 impl Resource {
-    /// Looks up a resource by its place in the URL.
+    /// Finds a resource by the parts of its URL.
     pub(super) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
         RESOURCES.iter().find(|r| r.group == group && r.version == version && r.plural == plural)
     }
@@ -319,17 +319,17 @@ impl Resource {
         self.plural == CSR_PLURAL
     }
 
-    /// Whether `/status` exists, which makes main-resource writes keep the status.
+    /// Whether `/status` exists. If it does, a write to the main resource does not change the status.
     pub(super) fn has_status(&self) -> bool {
         self.subresources.contains(&"status")
     }
 
-    /// Whether objects are shown in a form other than the stored one.
+    /// Whether the form in which objects are shown differs from the stored one.
     pub(super) fn is_converted_event(&self) -> bool {
         self.group == "events.k8s.io"
     }
 
-    /// What may be done, as discovery prints it.
+    /// The verbs of the resource, as discovery prints them.
     pub(super) fn verbs(&self) -> &'static [&'static str] {
         if self.review {
             return &["create"];

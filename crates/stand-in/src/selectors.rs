@@ -1,11 +1,11 @@
-//! Label and field selectors of lists and watches. Pure.
+//! Label and field selectors of lists and watches. Pure functions.
 
 use serde_json::Value;
 
 use super::objects;
 use super::resources::Resource;
 
-/// A selector that cannot be read; the sentence says which part.
+/// The selector cannot be read; the text says which part is wrong.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SelectorError {
     #[error("unable to parse requirement: {0:?}")]
@@ -14,7 +14,7 @@ pub(super) enum SelectorError {
     UnsupportedField(String),
 }
 
-/// What a list or watch asks for.
+/// The label and field selectors of a list or watch.
 #[derive(Debug, Default)]
 pub(super) struct Selector {
     labels: Vec<LabelRule>,
@@ -49,12 +49,12 @@ impl Selector {
         })
     }
 
-    /// Whether everything is selected.
+    /// Whether it selects every object.
     pub(super) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object, in the form in which it is shown, is selected.
+    /// Whether it selects an object, in the form in which the object is shown.
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = objects::get(object, "metadata.labels");
         self.labels.iter().all(|rule| rule.matches(labels)) && self.fields.iter().all(|rule| rule.matches(object))
@@ -86,7 +86,7 @@ impl FieldRule {
     }
 }
 
-/// Commas separate requirements except inside `in (a,b)`.
+/// Splits at the commas between requirements, but not at those inside `in (a,b)`.
 fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c: char| {

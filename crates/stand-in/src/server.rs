@@ -1,4 +1,4 @@
-//! TLS, the accept loop, and the server going away and coming back.
+//! TLS, the accept loop, and pausing and resuming the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use tokio_rustls::TlsAcceptor;
 use super::state::{Hub, now};
 use super::{StandInError, handlers};
 
-/// How long a client may take for its handshake.
+/// The time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// After an accept failed (out of descriptors), wait so that the loop does not spin.
+/// The pause after a failed accept (no file descriptors left), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Life of the stand-in's own certificates.
+/// The lifetime of the stand-in's own certificates.
 const CERTIFICATE_DAYS: i64 = 365;
 
-/// Tells the accept loop to stop or start serving; answered when that is done.
+/// Tells the accept loop to stop or start serving. `done` is signalled afterwards.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) serve: bool,
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// The CA's certificate in PEM, and the configuration of the server under it.
+/// A new CA's certificate in PEM, and the TLS configuration of a server with a certificate of that CA.
 pub(super) fn tls(address: SocketAddr) -> Result<(String, Arc<ServerConfig>), StandInError> {
     let mut ca = params("addon-signer stand-in CA", Vec::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -74,8 +74,8 @@ fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rc
     Ok(params)
 }
 
-/// Serves until dropped. While paused the listener stays, so that nobody else can take the port, but
-/// every connection is closed at once.
+/// Serves until dropped. While paused it keeps the listener, so that nobody else can take the port, but closes every
+/// connection at once.
 pub(super) async fn run(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -93,16 +93,16 @@ pub(super) async fn run(
                 if !serving {
                     connections.shutdown().await;
                 }
-                // Nobody waits any more: the caller of pause or resume was dropped.
+                // An error means that the caller of pause or resume was dropped and no longer waits.
                 let _ = command.done.send(());
             }
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if serving => {
                     connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&hub)));
                 }
-                Ok(_) => {} // dropped, which closes it
+                Ok(_) => {} // dropping the connection closes it
                 Err(error) => {
-                    tracing::warn!(%error, "Could not accept a connection");
+                    tracing::warn!(%error, "Cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -113,13 +113,13 @@ pub(super) async fn run(
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, hub: Arc<Hub>) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "Could not set TCP_NODELAY");
+        tracing::debug!(%error, "Cannot set TCP_NODELAY");
     }
     let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
     let stream = match handshake.await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "Handshake failed"),
-        Err(_) => return tracing::debug!("Handshake took too long"),
+        Ok(Err(error)) => return tracing::debug!(%error, "The TLS handshake failed"),
+        Err(_) => return tracing::debug!("The TLS handshake took too long"),
     };
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let hub = Arc::clone(&hub);
@@ -127,6 +127,6 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, hub: Arc<Hub>) {
     });
     let served = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
     if let Err(error) = served {
-        tracing::debug!(error = %error, "Connection ended with an error");
+        tracing::debug!(error = %error, "The connection ended with an error");
     }
 }

@@ -1,4 +1,4 @@
-//! What all connections share: the objects, who may call, and the signal that wakes the watches.
+//! What all connections share: the objects, the known callers, and the signal that wakes the watches.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -17,19 +17,19 @@ use super::store::Store;
 use super::write::{Stamp, Write};
 use super::writes;
 
-/// The alphabet of apimachinery's `rand.String`: no vowels, nothing that looks like another.
+/// The alphabet of apimachinery's `rand.String`: no vowels, and no characters that look alike.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 const NO_RANDOM: &str = "the system has no random numbers";
 
-/// Shared by every connection of one stand-in.
+/// The state that all connections of one stand-in share.
 #[derive(Debug)]
 pub(super) struct Hub {
     store: Mutex<Store>,
     tokens: RwLock<HashMap<String, User>>,
     revision: watch::Sender<u64>,
     random: SystemRandom,
-    /// Random; bearer tokens are derived from it.
+    /// A random key that bearer tokens are derived from.
     token_key: hmac::Key,
     /// Ends the watches when the hub is dropped.
     pub(super) stop: CancellationToken,
@@ -66,12 +66,12 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Looks at the objects.
+    /// Calls `look` with the objects.
     pub(super) fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
         look(&self.lock())
     }
 
-    /// Changes the objects, all in one step, and wakes the watches.
+    /// Changes the objects in one step, and wakes the watches.
     pub(super) fn write<R>(&self, change: impl FnOnce(&mut Store) -> R) -> R {
         let mut store = self.lock();
         let result = change(&mut store);
@@ -85,18 +85,18 @@ impl Hub {
         result
     }
 
-    /// Changes whenever something was written.
+    /// A receiver that is notified after each write.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// Who is calling, by the request's headers.
+    /// The caller of a request with these headers.
     pub(super) fn caller(&self, headers: &hyper::HeaderMap) -> Result<User, ApiError> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         super::auth::caller(headers, &tokens)
     }
 
-    /// Makes a bearer token for a user: unguessable, and another one for every call.
+    /// Makes a bearer token for a user. Nobody can guess it, and each call returns another one.
     pub(super) fn admit(&self, user: User) -> String {
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
         let tag = hmac::sign(&self.token_key, &tokens.len().to_be_bytes());
@@ -132,7 +132,7 @@ impl Hub {
     }
 
     fn lock(&self) -> MutexGuard<'_, Store> {
-        // A panic under the lock is a bug of the stand-in; the objects are whole between writes.
+        // A panic while the lock is held is a bug of the stand-in. The objects are consistent between writes.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

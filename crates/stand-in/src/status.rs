@@ -1,4 +1,4 @@
-//! What the API answers when it refuses: one variant per `reason` of a Kubernetes `Status`.
+//! The refusals of the API: a variant for each `reason` of a Kubernetes `Status`.
 
 use serde_json::{Value, json};
 
@@ -7,11 +7,11 @@ use super::resources::Resource;
 /// One broken rule of a 422 answer (`status.details.causes[]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
-    /// Dotted path of the field, as `field.Path` of apimachinery prints it.
+    /// The dotted path of the field, as `field.Path` of apimachinery prints it.
     pub(super) field: String,
     /// Machine-readable reason, such as `FieldValueInvalid`.
     pub(super) reason: &'static str,
-    /// What is wrong, with the reason's own words first.
+    /// What is wrong. It begins with the text of the reason.
     pub(super) message: String,
 }
 
@@ -20,7 +20,7 @@ impl Cause {
         Self::new(field, "FieldValueRequired", "Required value", detail)
     }
 
-    /// `value` is what was sent; messages quote it.
+    /// `value` is the sent value, which the message quotes.
     pub(super) fn invalid(field: impl Into<String>, value: impl Into<Value>, detail: &str) -> Self {
         let value: Value = value.into();
         let detail = format!("{value}: {detail}");
@@ -52,7 +52,7 @@ impl Cause {
     }
 }
 
-/// A refused request, with the words that kube-apiserver uses.
+/// A refused request, with the texts of kube-apiserver.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     #[error("{0}")]
@@ -75,7 +75,7 @@ pub(super) enum ApiError {
     Expired { requested: u64, oldest: u64 },
     #[error("{} \"{name}\" is invalid: {}", resource.qualified_kind(), list(causes))]
     Invalid { resource: &'static Resource, name: String, causes: Vec<Cause> },
-    /// A patch that is well-formed and cannot be applied to this object.
+    /// A well-formed patch that cannot be applied to this object.
     #[error("the server rejected our request due to an error in our request")]
     Inapplicable,
     /// A deletion whose precondition does not hold.
@@ -98,7 +98,7 @@ fn list(causes: &[Cause]) -> String {
 }
 
 impl ApiError {
-    /// A stale `resourceVersion`, in the words that clients look for.
+    /// The refusal of a stale `resourceVersion`, with the text that clients look for.
     pub(super) fn stale(resource: &'static Resource, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -179,7 +179,7 @@ impl ApiError {
     }
 }
 
-/// `status.details`; what is empty is left out.
+/// `status.details` without empty fields.
 fn details(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Value {
     let causes: Vec<Value> =
         causes.iter().map(|c| json!({ "reason": c.reason, "message": c.message, "field": c.field })).collect();

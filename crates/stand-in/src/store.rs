@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use super::objects;
 
-/// Changes kept per resource. A watch from before the oldest gets 410 and lists again, as with
-/// etcd's compaction; large enough that a backlog of thousands of CSRs is watched without a gap.
+/// How many changes are kept per resource. A watch that starts before the oldest gets 410 and lists again, as with
+/// etcd's compaction. It is large enough for a watch to follow thousands of CSRs without a gap.
 pub(super) const LOG_LIMIT: usize = 8192;
 
 /// A stored object; shared between the store, the log and the watches.
 pub(super) type Object = Arc<Value>;
 
-/// Where an object is kept.
+/// The key of an object in the store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// Plural of the resource. The two versions of events share one place.
+    /// The plural of the resource. The two versions of events share one.
     pub(super) plural: &'static str,
     /// Empty for cluster-scoped resources.
     pub(super) namespace: String,
@@ -29,14 +29,14 @@ pub(super) struct Key {
 pub(super) struct Change {
     pub(super) revision: u64,
     pub(super) namespace: String,
-    /// The object before, absent if this created it.
+    /// The object before the write; `None` if the write created it.
     pub(super) before: Option<Object>,
-    /// The object after; for a deletion its last state with the deletion's revision.
+    /// The object after the write. For a deletion it is the last state with the deletion's revision.
     pub(super) object: Object,
     pub(super) deleted: bool,
 }
 
-/// A watch asked for changes that are no longer kept.
+/// A watch asked for changes that are not kept any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Compacted {
     /// The oldest revision from which a watch may start.
@@ -46,11 +46,11 @@ pub(super) struct Compacted {
 #[derive(Debug, Default)]
 struct Log {
     changes: VecDeque<Change>,
-    /// Revision of the newest change that was dropped.
+    /// The revision of the newest change that was dropped.
     dropped: u64,
 }
 
-/// The whole state.
+/// All objects with the log of their changes.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     revision: u64,
@@ -59,7 +59,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The revision of the last write, which a list carries as its `resourceVersion`.
+    /// The revision of the last write, which is the `resourceVersion` of a list.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
@@ -68,7 +68,7 @@ impl Store {
         self.objects.get(key)
     }
 
-    /// Objects of a resource in order of namespace and name; all namespaces for `None`.
+    /// The objects of a resource in order of namespace and name. `None` means all namespaces.
     pub(super) fn list<'a>(
         &'a self,
         plural: &'static str,
@@ -81,12 +81,12 @@ impl Store {
             .take_while(move |(key, _)| namespace.is_none_or(|ns| key.namespace == ns))
     }
 
-    /// Keys of everything in a namespace.
+    /// The keys of all objects in a namespace.
     pub(super) fn keys_in(&self, namespace: &str) -> Vec<Key> {
         self.objects.keys().filter(|key| key.namespace == namespace).cloned().collect()
     }
 
-    /// Stores an object under the next revision.
+    /// Stores an object with the next revision.
     pub(super) fn put(&mut self, key: Key, mut object: Value) -> Object {
         self.revision += 1;
         objects::set(&mut object, "metadata.resourceVersion", self.revision.to_string());
@@ -107,10 +107,10 @@ impl Store {
         Some(last)
     }
 
-    /// Changes of a resource after a revision, oldest first.
+    /// The changes of a resource after a revision, oldest first.
     ///
     /// # Errors
-    /// [`Compacted`] if some of them are gone.
+    /// [`Compacted`] if some of them were dropped.
     pub(super) fn since(
         &self,
         plural: &'static str,

@@ -1,4 +1,4 @@
-//! The Table form of objects, from which `kubectl get` prints. Pure.
+//! The Table form of objects, which `kubectl get` prints. Pure functions.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use super::resources::{Cell, Resource};
 
 /// A `meta.k8s.io/v1` Table with one row per object.
 ///
-/// `whole` puts the whole object into each row (`includeObject=Object`) instead of its metadata;
-/// `now` is in seconds since 1970, for the ages.
+/// `whole` puts the whole object into each row (`includeObject=Object`) instead of its metadata. `now`, in seconds
+/// since 1970, is for the ages.
 pub(super) fn table<'a>(
     resource: &Resource,
     objects: impl Iterator<Item = &'a Value>,
@@ -99,7 +99,7 @@ fn csr_state(csr: &Value) -> String {
     state
 }
 
-/// Events of the newer API have no `lastTimestamp`.
+/// The time when an event was last seen. Events of the newer API have no `lastTimestamp`.
 fn last_seen(event: &Value) -> &str {
     ["lastTimestamp", "series.lastObservedTime", "eventTime"]
         .iter()

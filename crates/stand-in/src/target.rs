@@ -1,10 +1,10 @@
-//! Which resource, namespace, name and subresource a URL path means. Pure.
+//! Finds resource, namespace, name and subresource of a URL path. Pure functions.
 
 use super::resources::Resource;
 use super::status::ApiError;
 use super::store::Key;
 
-/// What a request is about.
+/// The resource, namespace, name and subresource of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) resource: &'static Resource,
@@ -59,7 +59,7 @@ impl Target {
         })
     }
 
-    /// Where the object of this name is kept.
+    /// The key of the object with this name.
     pub(super) fn key(&self, name: &str) -> Key {
         Key {
             plural: self.resource.plural,

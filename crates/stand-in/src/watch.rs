@@ -1,4 +1,4 @@
-//! Watches: replay from a revision, live changes, bookmarks, streaming lists.
+//! Watches: replayed and live changes, bookmarks, streaming lists.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,10 +23,10 @@ use super::store::{Change, Store};
 use super::target::Target;
 use super::{events, objects};
 
-/// How often an idle watch says how far it has seen. kube-apiserver does so about once a minute; this
-/// is shorter so that tests meet bookmarks.
+/// How often an idle watch sends a bookmark. kube-apiserver sends one about every minute; this is shorter so that tests
+/// get bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(10);
-/// `--min-request-timeout` of kube-apiserver: how long a watch lives that names no `timeoutSeconds`.
+/// `--min-request-timeout` of kube-apiserver: the time limit of a watch without `timeoutSeconds`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Starts a watch.
@@ -64,7 +64,7 @@ struct Watch {
     changed: watch::Receiver<u64>,
     filter: Filter,
     ready: VecDeque<Bytes>,
-    /// Everything up to this revision was looked at.
+    /// The watch has handled all changes up to this revision.
     seen: u64,
     bookmarks: bool,
     bookmark_at: Instant,
@@ -72,7 +72,7 @@ struct Watch {
     over: bool,
 }
 
-/// What the watch shows.
+/// Selects the changes that the watch shows, and their form.
 struct Filter {
     target: Target,
     selector: Selector,
@@ -120,7 +120,7 @@ impl Watch {
         line("BOOKMARK", &self.filter.view.one(&object))
     }
 
-    /// The objects as they are, each as `ADDED`; a streaming list ends with its own bookmark.
+    /// Sends the current objects, each as `ADDED`. A streaming list ends with a bookmark that says so.
     fn send_current(&mut self, streaming: bool) {
         let (lines, revision) = self.hub.read(|store| (self.filter.current(store), store.revision()));
         self.ready.extend(lines);
@@ -131,7 +131,7 @@ impl Watch {
         }
     }
 
-    /// Reads the log from where this watch stands.
+    /// Reads the changes that this watch has not handled yet.
     fn catch_up(&mut self) -> Result<(), ApiError> {
         let seen = self.seen;
         let plural = self.filter.target.resource.plural;
@@ -155,8 +155,8 @@ impl Filter {
             .collect()
     }
 
-    /// A change as this watch sees it: an object that comes to match was added, one that no longer
-    /// matches was deleted.
+    /// The event of a change for this watch. An object that begins to match is `ADDED`; one that no longer matches is
+    /// `DELETED`.
     fn shown(&self, change: &Change) -> Option<Bytes> {
         let elsewhere = self.target.namespace.as_ref();
         if elsewhere.is_some_and(|namespace| *namespace != change.namespace) {
@@ -174,7 +174,7 @@ impl Filter {
             (None, false) => return None,
         };
         if let (Some(before), false, false) = (before, is, change.deleted) {
-            // As in the real server: its last matching state, with the revision that ended it.
+            // Like the real server, this sends the last state that matched, with the revision of the change.
             let revision = objects::text(&object, "metadata.resourceVersion").to_owned();
             object = before;
             objects::set(&mut object, "metadata.resourceVersion", revision);

@@ -1,21 +1,21 @@
-//! One write: who asks for what, where, with the time and the random parts that it needs.
+//! One write: its caller, its target, and the time and random parts that it needs.
 
 use super::auth::User;
 use super::resources::Resource;
 use super::store::Key;
 
-/// What a write needs from the world outside.
+/// The time and the random parts of a write.
 #[derive(Debug, Clone)]
 pub(super) struct Stamp {
     /// RFC 3339.
     pub(super) now: String,
-    /// For an object that is created.
+    /// The uid of an object that the write creates.
     pub(super) uid: String,
-    /// Appended to `generateName`.
+    /// The suffix that is appended to `generateName`.
     pub(super) suffix: String,
 }
 
-/// Who writes what, where.
+/// The caller and the target of a write.
 #[derive(Debug)]
 pub(super) struct Write<'a> {
     pub(super) resource: &'static Resource,

@@ -1,7 +1,7 @@
-//! The slices of Open Cluster Management's types that we use: names, labels and annotations of clusters and addons.
+//! The parts of Open Cluster Management's types that we use: names, labels and annotations of clusters and addons.
 //!
-//! Read as `DynamicObject`, so that what we do not know survives. Source: open-cluster-management.io/api
-//! `addon/{v1alpha1,v1beta1}/types_managedclusteraddon.go`.
+//! Objects are read as `DynamicObject`, so that fields that we do not know are kept. Source:
+//! open-cluster-management.io/api `addon/{v1alpha1,v1beta1}/types_managedclusteraddon.go`.
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
 /// API group of ManagedClusterAddOn.
 pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
 
-/// The longest user that is taken over from an annotation; Kubernetes' own names are shorter.
+/// The longest user name that is read from an annotation, in characters. Kubernetes' own names are shorter.
 const USER_MAX: usize = 256;
 
 /// The versions of ManagedClusterAddOn; a hub serves one or both.
@@ -59,13 +59,13 @@ pub fn hub_accepts_client(cluster: &DynamicObject) -> bool {
     cluster.data.pointer("/spec/hubAcceptsClient") == Some(&Value::Bool(true))
 }
 
-/// Whether the object is going away.
+/// Whether the object is being deleted.
 #[must_use]
 pub fn is_being_deleted(object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some()
 }
 
-/// Which ManagedClusterAddOn an object is; `None` for names that OCM does not allow, which nobody can be identified by.
+/// Cluster and name of a ManagedClusterAddOn; `None` for names that OCM does not allow, which no identity can have.
 #[must_use]
 pub fn addon_key(addon: &DynamicObject) -> Option<AddOnKey> {
     let cluster = addon.metadata.namespace.as_ref()?.parse().ok()?;
@@ -73,22 +73,22 @@ pub fn addon_key(addon: &DynamicObject) -> Option<AddOnKey> {
 }
 
 /// Whether an administrator has suspended an addon on its cluster: [`ANNOTATION_SUSPENDED`] with any value but
-/// `false`, so that a `True` or `yes` does not leave the door open.
+/// `false`, so that `True` or `yes` suspends it too.
 #[must_use]
 pub fn is_suspended(addon: &DynamicObject) -> bool {
     let annotations = addon.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(ANNOTATION_SUSPENDED)).is_some_and(|value| value != "false")
 }
 
-/// [`ANNOTATION_REVOKE_BEFORE`] has a value that is no time: what it was to say is not known, so nobody gets in.
+/// The value of [`ANNOTATION_REVOKE_BEFORE`] is not a time. The intended time is unknown, so nobody gets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadableRevocation;
 
-/// Which certificates of an addon on its cluster are revoked. A part of a second counts as a whole one, so that more
+/// Which certificates of an addon on its cluster are revoked. A part of a second counts as a whole second, so that more
 /// are revoked.
 ///
-/// Who asked is what [`ANNOTATION_REVOKED_BY`] says for exactly this time. The word for another time is somebody
-/// else's, left behind when the time was edited without it.
+/// [`ANNOTATION_REVOKED_BY`] says who asked, but only if it names exactly this time. If it names another time, somebody
+/// edited the time and left the old annotation behind.
 ///
 /// # Errors
 /// [`UnreadableRevocation`].

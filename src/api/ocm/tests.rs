@@ -57,7 +57,8 @@ fn a_revocation_is_read_on_the_dead_side_or_not_at_all() {
         addon.metadata.annotations = Some(given.collect());
         revocation(&addon).map(|found| found.map(|found| (found.before.to_string(), found.by)))
     };
-    let (now, ann) = (NOW.to_owned(), "ann".to_owned());
+    let now = NOW.to_owned();
+    let ann = "ann".to_owned();
     assert_eq!(read(None, Some("2026-02-02T00:00:00Z ann")), Ok(None));
     assert_eq!(read(Some(NOW), None), Ok(Some((now.clone(), String::new()))));
     assert_eq!(read(Some("2026-02-01T23:59:59.000001Z"), None), Ok(Some((now.clone(), String::new()))));

@@ -1,8 +1,8 @@
-//! `status.registrations` of a ManagedClusterAddOn in both of its versions: how our signer is named there, for OCM's
-//! agent to ask for a certificate (open-cluster-management.io/api
+//! `status.registrations` of a ManagedClusterAddOn in both of its versions. An entry of our signer there makes OCM's
+//! agent request a certificate (open-cluster-management.io/api
 //! `addon/{v1alpha1,v1beta1}/types_managedclusteraddon.go`).
 //!
-//! Written here and never read as a source of identity: a cluster's agent may write it.
+//! The hub writes this list. It is never a source of identity, because a cluster's agent may write it too.
 
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 pub const FIELD_MANAGER: &str = "addon-signer";
 /// Condition type of a ManagedClusterAddOn: the hub has set up the addon's registration.
 pub const CONDITION_REGISTRATION_APPLIED: &str = "RegistrationApplied";
-/// Reason of [`CONDITION_ADDON_REGISTERED`], and of the condition of an AddOnSigner that counts them.
+/// Reason of [`CONDITION_ADDON_REGISTERED`], and of the condition `Registered` of an AddOnSigner.
 pub const REASON_TAKEN_AWAY: &str = "TakenAway";
 
 /// One custom signer in `status.registrations`: what OCM's registration agent puts into its certificate request.
@@ -23,7 +23,7 @@ pub const REASON_TAKEN_AWAY: &str = "TakenAway";
 pub struct Registration {
     /// `spec.signerName` of the request.
     pub signer_name: String,
-    /// Common name; OCM's agent takes its own convention when it is empty.
+    /// Common name; if it is empty, OCM's agent uses its own convention.
     pub user: String,
     /// Organizations, in the order in which they are written.
     pub groups: Vec<String>,
@@ -48,7 +48,7 @@ impl Registration {
         }
     }
 
-    /// What a written entry says; fields that we do not know are left to whoever wrote them.
+    /// Reads an entry, and ignores fields that we do not know.
     fn read(entry: &Value, api: AddOnApi) -> Option<Self> {
         let signer = custom_signer(entry, api)?;
         let subject = signer.get("subject").unwrap_or(&Value::Null);
@@ -61,8 +61,8 @@ impl Registration {
     }
 }
 
-/// Whether the list of registrations was last changed by another program than this one. Where the API server keeps no
-/// `metadata.managedFields` nobody can tell, and it counts as ours.
+/// Whether another program than this one last changed the list of registrations. Without `metadata.managedFields` this
+/// is unknown, and the list counts as ours.
 #[must_use]
 pub fn is_anothers(object: &DynamicObject) -> bool {
     let mut managers = status_managers(&object.metadata, "registrations").peekable();
@@ -71,10 +71,10 @@ pub fn is_anothers(object: &DynamicObject) -> bool {
 
 /// `status` of a merge patch that adds or updates our signer's entry; `None` when everything is there already.
 ///
-/// `status` is the object's current one (`Null` when it has none). Lists come complete, for a merge patch replaces them
-/// as a whole: send it with the `resourceVersion` that `status` was read at. Every other entry and condition is kept as
-/// it is, and so is an entry of our signer that is `good` as somebody else wrote it. The condition
-/// `RegistrationApplied` is added where there is none: one that is there is addon-framework's report.
+/// `status` is the object's current status (`Null` if it has none). The patch has complete lists, because a merge patch
+/// replaces a list as a whole: send it with the `resourceVersion` of `status`. Every other entry and condition stays as
+/// it is. An entry of our signer that another program wrote stays too, if it is `good`. The condition
+/// `RegistrationApplied` is added only if there is none, because an existing one is addon-framework's report.
 #[must_use]
 pub fn apply_registration(
     status: &Value,
@@ -90,7 +90,7 @@ pub fn apply_registration(
     if reported {
         return (after != before).then(|| json!({ "registrations": after }));
     }
-    // Reason and message are addon-framework's for a registration that is set up.
+    // addon-framework writes the same reason and message when a registration is set up.
     let applied = json!({
         "type": CONDITION_REGISTRATION_APPLIED, "status": "True", "reason": "SetPermissionApplied",
         "message": "Registration of the addon agent is configured", "lastTransitionTime": now_rfc3339,
@@ -113,7 +113,7 @@ pub fn is_left(status: &Value) -> bool {
     conditions.into_iter().flatten().any(|condition| text(condition, "type") == CONDITION_ADDON_REGISTERED)
 }
 
-/// `status` of a merge patch that says so, or that takes it back.
+/// `status` of a merge patch that adds the condition of [`is_left`], or that removes it.
 #[must_use]
 pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
     let mut conditions = list(status, "conditions");
@@ -147,7 +147,7 @@ fn with_entry(
     entries
 }
 
-/// The list with that condition in place of the one of its type, or at the end.
+/// The list without any condition of the same type, and with the new one at the end.
 fn with_condition(mut conditions: Vec<Value>, new: Value) -> Vec<Value> {
     conditions.retain(|condition| text(condition, "type") != text(&new, "type"));
     conditions.push(new);

@@ -34,7 +34,7 @@ fn mk_foreign(api: AddOnApi) -> (Value, Value) {
     (entry, condition)
 }
 
-/// Our entry, where what others wrote counts for nothing.
+/// The patch with our entry, if no entry of another program is good.
 fn apply(status: &Value, api: AddOnApi) -> Option<Value> {
     apply_registration(status, api, &mk_registration(), |_| false, NOW)
 }

@@ -11,13 +11,14 @@ use crate::output::print;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
-/// What `certs archive` is told.
+/// Arguments of `certs archive`.
 #[derive(Debug, Clone, Args)]
 pub struct ArchiveArgs {
     /// The ledger's URL. Its hub may be running.
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
     ledger: Location,
-    /// Only what was written and has expired before a day, a time, or so long ago (8760h).
+    /// Only entries that were written, and certificates that expired, before this day or time, or this long ago
+    /// (8760h).
     #[arg(long, value_name = "TIME", value_parser = past)]
     before: Timestamp,
     /// The file, which must not be there yet. After a crash the same command finishes what it began.

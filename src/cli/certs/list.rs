@@ -16,7 +16,7 @@ use addon_signer_platform::clock::Clock;
 /// The widest column of names in a table; the serial number is never cut.
 const NAME_WIDTH: usize = 16;
 
-/// What `certs list` is told.
+/// Arguments of `certs list`.
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
     #[command(flatten)]
@@ -42,16 +42,17 @@ pub struct ListArgs {
     /// Only valid ones that expire within this time, such as 24h; the soonest first.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expiring_within: Option<Duration>,
-    /// Only those that were not used at the gateway since a day, a time, or for so long (72h); the longest first.
+    /// Only those that were not used at the gateway since this day or time, or for this long (72h); the longest unused
+    /// first.
     #[arg(long, value_name = "TIME", value_parser = past)]
     not_seen_since: Option<Timestamp>,
-    /// How many.
+    /// How many certificates to print.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// All of them, page after page.
+    /// Print all of them, page after page.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// How to print them.
+    /// The output format.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     output: ListFormat,
 }
@@ -152,7 +153,7 @@ fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
     render(&rows)
 }
 
-/// Long names often differ at their end: the middle is left out.
+/// Leaves out the middle of a long name, because long names often differ at their end.
 fn cut(name: &str) -> String {
     let characters: Vec<char> = name.chars().collect();
     match (characters.get(..NAME_WIDTH / 2), characters.len().checked_sub(NAME_WIDTH / 2 - 1)) {
@@ -163,7 +164,7 @@ fn cut(name: &str) -> String {
     }
 }
 
-/// A part of one array.
+/// A part of one JSON array, which the first part begins.
 fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     for (at, item) in items.iter().enumerate() {
@@ -193,7 +194,7 @@ const CSV: [&str; 15] = [
     "lastSeenFrom",
 ];
 
-/// The members of the JSON, in their order.
+/// Lines of CSV with the members of the JSON, in their order.
 fn as_csv(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     if first {

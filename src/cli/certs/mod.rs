@@ -1,5 +1,5 @@
-//! `addon-signer certs`: what was issued, from the ledger itself or through the hub's Kubernetes API; and the end of
-//! it.
+//! `addon-signer certs`: lists certificates, from the ledger itself or through the hub's Kubernetes API, revokes them,
+//! and checks and archives the ledger.
 
 mod archive;
 mod list;
@@ -25,7 +25,7 @@ use addon_signer_platform::clock::Clock;
 /// List and revoke certificates, check the ledger, archive its oldest entries.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CertsCommand {
-    /// List certificates, newest first unless they are asked for by a time.
+    /// List certificates, newest first unless a filter by time sorts them by that time.
     List(list::ListArgs),
     /// Show everything about one certificate: who asked, by which rules, who signed, when it was last used.
     Show(show::ShowArgs),
@@ -33,7 +33,7 @@ pub enum CertsCommand {
     Revoke(revoke::RevokeArgs),
     /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, and the index.
     Verify(verify::VerifyArgs),
-    /// Move the oldest entries into a file, when all certificates in them have expired.
+    /// Move the oldest entries, whose certificates have all expired, into a file.
     Archive(archive::ArchiveArgs),
 }
 
@@ -51,7 +51,7 @@ pub async fn run(command: CertsCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Where the answers are.
+/// Where to read.
 #[derive(Debug, Clone, Args)]
 struct SourceArgs {
     /// The ledger's URL [default: ask the hub, through its Kubernetes API].
@@ -62,7 +62,7 @@ struct SourceArgs {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Who answers.
+/// The source of the answers.
 enum LedgerSource {
     Ledger(Reader),
     Hub(Client),
@@ -74,7 +74,7 @@ impl LedgerSource {
             Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),
             None => {
                 let client = inventory::connect(args.kubeconfig.as_deref()).await;
-                Ok(Self::Hub(client.context("without --ledger the hub is asked, and it cannot be reached")?))
+                Ok(Self::Hub(client.context("the hub cannot be reached; without --ledger the command asks the hub")?))
             }
         }
     }
@@ -96,7 +96,7 @@ impl LedgerSource {
     }
 }
 
-/// A time, a day (its beginning in UTC), or a duration for "so long ago".
+/// Reads a time, a day (its beginning in UTC), or a duration (that long ago).
 fn past(text: &str) -> Result<Timestamp, String> {
     if let Ok(ago) = parse_duration(text) {
         return Ok(Clock::default().now().minus(ago));
@@ -107,7 +107,7 @@ fn past(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// How far it is, on one line of a terminal; nothing anywhere else.
+/// Shows the progress on one line of a terminal; shows nothing where standard error is not a terminal.
 struct ProgressLine {
     started: tokio::time::Instant,
     shown: std::cell::Cell<Option<tokio::time::Instant>>,

@@ -1,9 +1,9 @@
 //! `addon-signer certs revoke`: an annotation on the ManagedClusterAddOn, written with the caller's kubeconfig.
 //!
-//! The time is the API server's where it says it, because a person's laptop may be minutes off: too early a time would
-//! leave certificates alive, too late a one has new ones wait. It is the next full second: what began in this one is
-//! revoked as well. A certificate that is issued after that begins at the revocation, not 5 minutes before it, and is
-//! good.
+//! The time is the API server's if it says it, because a person's laptop may be minutes off. Too early a time would
+//! leave certificates valid; too late a time makes new requests wait. It is the next full second, so that certificates
+//! that began in the present second are revoked too. A certificate that is issued later begins at the revocation at the
+//! earliest, although certificates are backdated by 5 minutes, so it is not revoked.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,12 +26,12 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 
-/// How often the object may change under our hands before we give up.
+/// How often the object may change between our read and our write before we give up.
 const TRIES: u32 = 5;
-/// The ClusterRole of `deploy/admin.yaml` that allows it.
+/// The ClusterRole of `deploy/admin.yaml` that allows to revoke.
 const REVOKER: &str = "addon-signer-revoker";
 
-/// What `certs revoke` is told.
+/// Arguments of `certs revoke`.
 #[derive(Debug, Clone, Args)]
 pub struct RevokeArgs {
     /// The managed cluster.
@@ -43,7 +43,7 @@ pub struct RevokeArgs {
     /// Only certificates that began before this time, such as 2026-11-20T12:00:00Z [default: all that exist now].
     #[arg(long, value_name = "TIME", value_parser = time)]
     before: Option<Timestamp>,
-    /// How to print it.
+    /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
     /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
@@ -58,10 +58,10 @@ struct Revoked<'r> {
     cluster: &'r str,
     addon: &'r str,
     revoke_before: Timestamp,
-    /// What was revoked already.
+    /// The time before which certificates were revoked already.
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked_before: Option<Timestamp>,
-    /// Who asked, as the API server knows them; empty where it does not say.
+    /// Who asked, as the API server names them; empty if it does not say it.
     revoked_by: &'r str,
 }
 
@@ -95,7 +95,7 @@ fn words(cluster: &ClusterName, addon: &AddOnName, before: Timestamp) -> String 
     )
 }
 
-/// RFC 3339; a part of a second counts as a whole one, so that more is revoked.
+/// Reads a time of RFC 3339. A part of a second counts as a whole second, so that more is revoked.
 fn time(text: &str) -> Result<Timestamp, String> {
     let time = Timestamp::from_rfc3339_rounded_up(text);
     time.ok_or_else(|| "write a time such as 2026-11-20T12:00:00Z".to_owned())
@@ -105,8 +105,8 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
     let next_second = now.plus(Duration::from_secs(1));
     match wanted {
         Some(wanted) if wanted > next_second => bail!(
-            "--before {wanted} is in the future, by the API server's clock it is {now}: until then no certificate of the addon \
-             would be good; to keep it out, suspend it (annotation {})",
+            "--before {wanted} is in the future; by the API server's clock it is {now}. Until then no certificate of the addon \
+             would be valid; to keep the addon out, suspend it (annotation {})",
             ANNOTATION_SUSPENDED
         ),
         Some(wanted) => Ok(wanted),
@@ -114,8 +114,8 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
     }
 }
 
-/// Sets the time; returns what is set now, and the time that was. The object is written only as it was read, so that of
-/// two people who do this at once none sets the other's time back.
+/// Sets the time. Returns the revocation that is set now, and the time that was set before. The write fails if the
+/// object has changed since it was read, so that of two people who revoke at once none sets the other's time back.
 async fn write(
     args: &RevokeArgs,
     addons: &Api<DynamicObject>,
@@ -129,7 +129,7 @@ async fn write(
         })?;
         let Some(object) = read else {
             bail!(
-                "there is no ManagedClusterAddOn {addon} in the namespace {cluster}, so that no certificate of it is good"
+                "there is no ManagedClusterAddOn {addon} in the namespace {cluster}, so no certificate of it is valid"
             );
         };
         let was = match standing(&object, wanted.before, args.before.is_some())? {
@@ -149,23 +149,23 @@ async fn write(
     bail!("the addon {addon} of {cluster} changes all the time; try again")
 }
 
-/// What an object has revoked already.
+/// What is revoked already.
 #[derive(Debug, PartialEq, Eq)]
 enum Set {
-    /// All that is wanted.
+    /// Everything that should be revoked.
     Enough(Revocation),
-    /// What is from before this time, or nothing.
+    /// Certificates from before this time, or none.
     Less(Option<Timestamp>),
 }
 
-/// A later time stays: with an earlier one some certificates would be good again. Without `--before` everything is
-/// revoked.
+/// A later time stays, because an earlier one would make some certificates valid again. That is an error only with
+/// `--before`; without it, a later time means that everything is revoked already.
 fn standing(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
-    // What cannot be read lets nobody in, and says no time that could be set back.
+    // An annotation that cannot be read lets nobody in, and has no time that could be set back.
     match ocm::revocation(object).unwrap_or_default() {
         Some(set) if set.before > wanted && named => bail!(
-            "certificates from before {} are revoked already; {wanted} would bring some of them back to life. Whoever wants that \
-             edits the annotation {ANNOTATION_REVOKE_BEFORE}",
+            "certificates from before {} are revoked already; {wanted} would make some of them valid again. If you want that, \
+             edit the annotation {ANNOTATION_REVOKE_BEFORE}",
             set.before
         ),
         Some(set) if set.before >= wanted => Ok(Set::Enough(set)),
@@ -177,7 +177,7 @@ fn patch(object: &DynamicObject, revocation: &Revocation) -> serde_json::Value {
     let Revocation { before, by } = revocation;
     let annotations = json!({
         ANNOTATION_REVOKE_BEFORE: before.to_string(),
-        // With the time that it is about, so that it is not taken for the word on a time that somebody sets later.
+        // Begins with the time that it is about, so that it is not read as being about a time that somebody sets later.
         ANNOTATION_REVOKED_BY: format!("{before} {by}").trim_end(),
     });
     json!({ "metadata": { "resourceVersion": object.resource_version(), "annotations": annotations } })
@@ -208,12 +208,13 @@ mod tests {
     fn a_time_is_never_set_back() {
         let text = NOW.to_string();
         let set = mk_addon(&[(ANNOTATION_REVOKE_BEFORE, &text)]);
-        let (earlier, later) = (NOW.minus(Duration::from_secs(1)), NOW.plus(Duration::from_secs(1)));
+        let earlier = NOW.minus(Duration::from_secs(1));
+        let later = NOW.plus(Duration::from_secs(1));
         let found = Revocation { before: NOW, by: String::new() };
         assert_eq!(standing(&set, NOW, true).unwrap(), Set::Enough(found.clone()));
         assert_eq!(standing(&set, later, true).unwrap(), Set::Less(Some(NOW)));
         let refused = standing(&set, earlier, true).unwrap_err().to_string();
-        assert!(refused.contains("back to life"), "{refused}");
+        assert!(refused.contains("valid again"), "{refused}");
         assert_eq!(standing(&set, earlier, false).unwrap(), Set::Enough(found), "somebody was quicker");
         assert_eq!(standing(&mk_addon(&[]), NOW, true).unwrap(), Set::Less(None));
         assert_eq!(standing(&mk_addon(&[(ANNOTATION_REVOKE_BEFORE, "soon")]), NOW, true).unwrap(), Set::Less(None));

@@ -8,7 +8,7 @@ use crate::output::{Format, print, print_json};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
-/// What `certs show` is told.
+/// Arguments of `certs show`.
 #[derive(Debug, Clone, Args)]
 pub struct ShowArgs {
     /// A serial number, or the name or the UID of a CertificateSigningRequest.
@@ -16,7 +16,7 @@ pub struct ShowArgs {
     name: String,
     #[command(flatten)]
     source: SourceArgs,
-    /// How to print it.
+    /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -50,7 +50,8 @@ fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
         "" => "the gateway".to_owned(),
         cluster => format!("cluster {cluster}, addon {}, agent {}", certificate.addon, certificate.agent),
     };
-    let (signer, generation) = (&certificate.signer, &details.generation);
+    let signer = &certificate.signer;
+    let generation = &details.generation;
     let mut facts = vec![
         ("serial", certificate.serial.clone()),
         ("state", state(details, now)),

@@ -9,9 +9,9 @@ use x509_parser::prelude::FromDer;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Lines with two blanks before them.
+/// The fields of a certificate, one on each line, indented by two blanks.
 pub(super) fn certificate(pem: &str) -> String {
-    // What cannot be read is said to be that below; its PEM is printed as it is.
+    // The errors may be lost: the text below says that the certificate cannot be read, and its PEM is printed anyway.
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok();
     let parsed = der.as_ref().and_then(|der| X509Certificate::from_der(der).ok()).map(|(_, certificate)| certificate);
     let (Some(der), Some(certificate)) = (&der, &parsed) else {

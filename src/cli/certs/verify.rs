@@ -11,17 +11,17 @@ use crate::ledger::verify::{Check, CheckpointReport, VerifyReport, verify};
 use crate::output::print;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 
-/// What `certs verify` is told.
+/// Arguments of `certs verify`.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
     /// The ledger's URL.
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
     ledger: Location,
-    /// A published checkpoint, `head.json` of the ConfigMap addon-signer-ledger: shows also whether the end was cut off, or
-    /// everything was made anew.
+    /// A published checkpoint, `head.json` of the ConfigMap addon-signer-ledger: it also shows whether the end was cut
+    /// off or everything was made anew.
     #[arg(long = "head", value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// A file that `certs archive` made; several oldest first.
+    /// A file that `certs archive` made; may be repeated, the oldest first.
     #[arg(long, value_name = "FILE")]
     archive: Vec<PathBuf>,
 }

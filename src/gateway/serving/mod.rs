@@ -1,8 +1,8 @@
-//! The gateway's own serving certificate: a key made in this process, a CertificateSigningRequest for
-//! `addon-signer.io/gateway-serving`, signed by the serving CA. So the process that faces agents never holds a CA key.
+//! The gateway's own serving certificate. The gateway makes a key and a CertificateSigningRequest for
+//! `addon-signer.io/gateway-serving`, and the serving CA signs it. So the gateway never handles a CA key.
 //!
-//! The pair in use stays until a new one is complete: fetched, its key ours, its names ours, vouched for by the anchors
-//! that agents have.
+//! The gateway keeps its pair until a new one is complete: the certificate is there, it has the new key and all names
+//! of the gateway, and the anchors that agents have accept it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -34,14 +34,15 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 
-/// How long one request is waited for. A new one is made then: the old may have been deleted, or never be approved.
+/// How long the gateway waits for one request. Then it makes a new one, because the old one may have been deleted, or
+/// may never be approved.
 const PATIENCE: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How often the time of day is looked at: certificates end by that, not by how long this process has run.
+/// How often the time of day is checked. Certificates expire by the time of day, not by how long this process has run.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The names that agents call the gateway by. At least one.
+/// The names by which agents call the gateway; at least one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingNames {
     /// DNS names.
@@ -53,14 +54,14 @@ pub struct ServingNames {
 /// Why there is no new serving certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// No key.
+    /// The key could not be made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// No request.
+    /// The request could not be made.
     #[error(transparent)]
     Request(#[from] BuildError),
-    /// The API server does not take or show the request.
-    #[error("the API server refused: {0}")]
+    /// The API server did not create the request.
+    #[error("the request could not be created at the API server: {0}")]
     Api(#[from] kube::Error),
     /// `Denied` or `Failed`, with the condition's reason and message.
     #[error("the request {name} was refused: {reason}: {message}")]
@@ -81,34 +82,34 @@ pub enum ServingError {
     /// Not exactly one certificate in PEM.
     #[error("the certificate of the request {0} cannot be read")]
     Unreadable(String),
-    /// The certificate is of another key.
-    #[error("the certificate of the request {0} is not of the key that asked")]
+    /// The certificate has another key.
+    #[error("the certificate of the request {0} does not have the key of the request")]
     AnotherKey(String),
     /// One of the names is missing.
-    #[error("the certificate does not hold the name {0}")]
+    #[error("the certificate lacks the name {0}")]
     NameMissing(String),
-    /// The serving anchors do not vouch for it.
+    /// The serving anchors do not accept the certificate.
     #[error("agents would not accept the certificate: {0}")]
     NotAccepted(#[from] BundleError),
     /// There are no anchors any more.
-    #[error("the serving CA is gone")]
+    #[error("there is no serving CA any more")]
     NoAnchors,
-    /// rustls does not take the key.
-    #[error("the key cannot serve: {0}")]
+    /// rustls does not accept the key.
+    #[error("rustls does not accept the key: {0}")]
     Rustls(#[from] rustls::Error),
 }
 
-/// A complete pair.
+/// A complete pair of certificate and key.
 struct ServingCertificate {
     pair: Arc<CertifiedKey>,
     issuer: String,
     renew_at: Timestamp,
 }
 
-/// Keeps a serving certificate in `out` until `stop`, or until nobody tells whom to trust any more.
+/// Keeps a serving certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
 ///
-/// It is renewed at 2/3 of its life, and at once when another authority of the serving line has become the active one.
-/// A refusal is logged with its reason and asked again after a pause that doubles up to a minute.
+/// The certificate is renewed at 2/3 of its life, and at once when another authority of the serving line has become
+/// active. A failure is logged with its reason, and tried again after a pause that doubles up to a minute.
 pub async fn keep_serving_certificate(
     client: Client,
     names: ServingNames,
@@ -119,23 +120,24 @@ pub async fn keep_serving_certificate(
 ) {
     let requests = Api::all(client);
     let keeping = async {
-        let (mut held, mut pause) = (None, FIRST_PAUSE);
+        let mut held = None;
+        let mut pause = FIRST_PAUSE;
         loop {
             if !until_due(held.as_ref(), &clock, &mut trust).await {
                 return;
             }
             match obtain(&requests, &names, &clock, &trust).await {
                 Ok(new) => {
-                    tracing::info!(issuer = %new.issuer, renew_at = %new.renew_at, "Has a serving certificate");
+                    tracing::info!(issuer = %new.issuer, renew_at = %new.renew_at, "Got a new serving certificate");
                     out.send_replace(Some(Arc::clone(&new.pair)));
-                    // A hub that signs by an authority that is not the active one is not asked in a spin.
+                    // If the hub signed by an authority that is not active, the pause stays long: no tight loop.
                     if trust.borrow().serving_active.as_ref() == Some(&new.issuer) {
                         pause = FIRST_PAUSE;
                     }
                     held = Some(new);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, retry_in = ?pause, "Has no new serving certificate");
+                    tracing::warn!(%error, retry_in = ?pause, "Could not get a new serving certificate");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -145,7 +147,7 @@ pub async fn keep_serving_certificate(
     stop.run_until_cancelled(keeping).await;
 }
 
-/// Waits until a certificate is needed and there is a serving CA; `false` when nobody tells whom to trust any more.
+/// Waits until a certificate is needed and there is a serving CA; `false` when the sender of `trust` is gone.
 async fn until_due(held: Option<&ServingCertificate>, clock: &Clock, trust: &mut watch::Receiver<Arc<Trust>>) -> bool {
     loop {
         let active = trust.borrow_and_update().serving_active.clone();
@@ -203,7 +205,7 @@ async fn create(requests: &Api<CertificateSigningRequest>, request: Vec<u8>) -> 
     Ok(created.metadata.name.unwrap_or_default())
 }
 
-/// The certificate in PEM, once it is there. While the API server is away it is asked again, with a growing pause.
+/// Waits for the certificate, in PEM. While the API server is away, the watch is retried with a growing pause.
 async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, ServingError> {
     let mut seen = pin!(watch_object(requests.clone(), name).default_backoff());
     loop {
@@ -215,12 +217,12 @@ async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<V
             }
             Ok(Some(None)) => return Err(ServingError::Deleted(name.to_owned())),
             Ok(None) => return Err(ServingError::Unanswered(name.to_owned())),
-            Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; tries again"),
+            Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; trying again"),
         }
     }
 }
 
-/// What a request has come to; `None` while it is open.
+/// The result of a request; `None` while it is open.
 fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<u8>, ServingError>> {
     let status = request.status.as_ref()?;
     let conditions = status.conditions.as_deref().unwrap_or_default();
@@ -235,7 +237,7 @@ fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<
     status.certificate.as_ref().filter(|pem| !pem.0.is_empty()).map(|pem| Ok(pem.0.clone()))
 }
 
-/// Which authority signed it and when to renew it, if agents will accept it for all the names.
+/// Checks that agents will accept the certificate for all names. Returns the id of its authority and when to renew it.
 fn check(
     leaf: &CertificateDer<'_>,
     name: &str,

@@ -60,14 +60,18 @@ fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> Certifica
 
 #[test]
 fn a_good_certificate_is_renewed_at_two_thirds() {
-    let (issuer, key, names) = (mk_issuer(), mk_key(), mk_names("gateway.example"));
+    let issuer = mk_issuer();
+    let key = mk_key();
+    let names = mk_names("gateway.example");
     let checked = check(&mk_leaf(&issuer, &key, &names), "r", &key, &names, &mk_trust(&issuer), NOW).unwrap();
     assert_eq!(checked, (issuer.authority().id().to_owned(), NOW.plus(2 * HOUR)));
 }
 
 #[test]
 fn certificates_that_agents_would_not_accept_are_not_used() {
-    let (issuer, key, names) = (mk_issuer(), mk_key(), mk_names("gateway.example"));
+    let issuer = mk_issuer();
+    let key = mk_key();
+    let names = mk_names("gateway.example");
     let leaf = mk_leaf(&issuer, &key, &names);
     let trust = mk_trust(&issuer);
     let verdict = |key: &PrivateKey, names: &ServingNames, trust: &Trust, now| {

@@ -1,4 +1,4 @@
-//! What all lines and signers look like together: from it follows what the gateway trusts.
+//! The state of all lines and signers together, from which the hub computes what the gateway trusts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::hub::authorities::state::LineState;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
-/// Shared by the supervisor and all keepers.
+/// The state that the supervisor and all keepers share.
 #[derive(Debug, Clone)]
 pub struct Board {
     entries: Arc<Mutex<Entries>>,
@@ -36,7 +36,7 @@ impl Board {
         self.change(|entries| entries.signers.insert(name.to_owned(), (config, line)));
     }
 
-    /// Removes a signer: from now on its certificates are nobody's identity.
+    /// Removes a signer: the gateway no longer accepts its certificates.
     pub fn remove_signer(&self, name: &str) {
         self.change(|entries| entries.signers.remove(name));
     }
@@ -46,15 +46,15 @@ impl Board {
         self.change(|entries| entries.serving.replace(line));
     }
 
-    /// From now on the signers of the board are all there are.
+    /// Notes that the board has all signers that there are.
     pub fn set_listed(&self) {
         self.change(|entries| entries.listed = true);
     }
 
-    /// When the last certificate that any client line has given away ends.
+    /// When the last certificate of all client lines expires.
     ///
     /// # Errors
-    /// What is not known yet: before all lines were read, no certificate can be said to be the last.
+    /// What the hub still has to read: before all lines were read, it cannot know the last certificate.
     pub fn last_leaf(&self) -> Result<Option<Timestamp>, String> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if !entries.listed {
@@ -69,7 +69,7 @@ impl Board {
         Ok(last)
     }
 
-    /// Publishes what follows, if it differs from what was published.
+    /// Publishes what the gateway is to trust, if it differs from what was published.
     pub fn publish(&self) {
         self.change(|_| ());
     }

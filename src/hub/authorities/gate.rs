@@ -1,4 +1,4 @@
-//! When a Next authority may sign: the evidence that its anchor is trusted wherever it must be (invariant I5).
+//! Decides when a Next authority may sign: on evidence that its anchor is trusted wherever it must be (invariant I5).
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ pub enum Gate {
         /// What the gateway has in effect.
         applied: watch::Receiver<Arc<Trust>>,
     },
-    /// Serving line: every certificate that was given out with an older bundle has ended.
+    /// Serving line: every certificate that was published with an older trust bundle has expired.
     Leaves(Board),
 }
 
 impl Gate {
-    /// Whether the Next authority may sign, or what is waited for.
+    /// Whether the Next authority may sign; if not, what it waits for.
     pub(super) fn opens(&self, line: &Line, now: Timestamp) -> Result<(), String> {
         let Some(next) = line.next() else { return Ok(()) };
         match self {
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Waits until the answer may have changed; `false` when it never will again.
+    /// Waits until the answer of [`Self::opens`] may have changed; returns `false` if it never will again.
     pub(super) async fn changed(&mut self) -> bool {
         match self {
             Self::Gateway { applied, .. } => applied.changed().await.is_ok(),

@@ -1,8 +1,8 @@
-//! Lines of authorities: what is stored, the step that the evidence allows, and what all lines look like together.
+//! Lines of authorities: what is stored, the step that the evidence allows, and the state of all lines together.
 //!
-//! `keeper` takes the steps of one line, `gate` has the evidence for the next, `store` reads and writes the Secret
-//! (`stored`) and the ConfigMap, `state` is what is known of a line, `board` what the gateway is to trust, `report`
-//! what people see.
+//! `keeper` takes the steps of one line, `gate` has the evidence for the next step, `store` reads and writes the Secret
+//! (`stored`) and the ConfigMap, `state` has what is known of a line, `board` computes what the gateway is to trust,
+//! and `report` makes what people see.
 
 pub mod board;
 pub mod gate;
@@ -17,7 +17,8 @@ use std::time::Duration;
 use crate::api::rules::AuthorityPlan;
 use addon_signer_core::keys::public::KeyKind;
 
-/// The gateway's serving CA lives this long and is replaced this long before its end.
+/// How authorities of the gateway's serving line are made, how long they are valid, and how long before their end they
+/// are replaced.
 pub(super) const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
     key: KeyKind::EcdsaP256,
     duration: Duration::from_secs(365 * 86_400),

@@ -1,5 +1,5 @@
-//! What people see of a line: its authorities and its rotation, in the status of an AddOnSigner. The gateway's serving
-//! line has no AddOnSigner: its report is in the ConfigMap of its anchors.
+//! The report of a line for people: its authorities and its rotation, in the status of an AddOnSigner. The gateway's
+//! serving line has no AddOnSigner: its report is in the ConfigMap of its anchors.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -19,7 +19,7 @@ pub fn time(at: Timestamp) -> Time {
     Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
 }
 
-/// The authorities of a line as status shows them.
+/// The authorities of a line as the status shows them.
 pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
     line.members()
         .iter()
@@ -37,7 +37,7 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
         .collect()
 }
 
-/// The rotation under way: with a Next it waits to activate, with an Old only to finish.
+/// The rotation under way: with a Next it waits to activate it, and with only an Old it waits to finish.
 pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> {
     if let Some(next) = line.next() {
         return Some(RotationStatus { phase: RotationPhase::Activate, since: time(next.since), waiting_for: waiting });
@@ -58,7 +58,7 @@ pub struct ServingReport {
     /// Why the line does not sign, where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The last request for a rotation that was begun.
+    /// The last request for a rotation that the hub has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handled_request: Option<String>,
 }
@@ -66,7 +66,7 @@ pub struct ServingReport {
 /// The serving line's report as JSON.
 ///
 /// # Errors
-/// serde's, which does not happen for these types.
+/// The error of serde, which does not occur for these types.
 pub fn render(line: &Line, waiting: Option<String>) -> Result<String, serde_json::Error> {
     serde_json::to_string(&ServingReport {
         authorities: authorities(line),
@@ -76,10 +76,10 @@ pub fn render(line: &Line, waiting: Option<String>) -> Result<String, serde_json
     })
 }
 
-/// Adds to the report why the line does not sign; everything else in it stays as it was last known.
+/// Adds to the report why the line does not sign. The rest of the report stays as it was last written.
 ///
 /// # Errors
-/// The API server's.
+/// The error of the API server.
 pub async fn write_problem(leads: &Leads, maps: &Api<ConfigMap>, problem: &str) -> Result<(), kube::Error> {
     let Some(mut map) = maps.get_opt(SERVING_CONFIG_MAP).await? else { return Ok(()) };
     let data = map.data.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! What is known of one line of authorities now.
+//! What is known now of one line of authorities.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use addon_signer_core::ca::line::Line;
 /// A line that can be used.
 #[derive(Debug)]
 pub struct ReadyLine {
-    /// What was persisted, with the key that signs.
+    /// The line as it is persisted, with the key that signs.
     pub stored: StoredLine,
     /// Its anchors.
     pub bundle: Bundle,
@@ -24,20 +24,20 @@ impl ReadyLine {
     }
 }
 
-/// What is known of a line now.
+/// What is known now of a line.
 #[derive(Debug, Clone)]
 pub enum LineState {
     /// Nothing was read yet.
     Starting,
-    /// It signs.
+    /// The line can sign.
     Ready(Arc<ReadyLine>),
-    /// It must not sign. What was trusted stays trusted.
+    /// The line must not sign. What was trusted stays trusted.
     Broken {
-        /// CamelCase.
+        /// The reason for conditions, in CamelCase.
         reason: &'static str,
-        /// One sentence.
+        /// The message for conditions, one sentence.
         message: String,
-        /// What was read before.
+        /// The line as it was read before.
         last: Option<Arc<ReadyLine>>,
     },
 }

@@ -1,7 +1,7 @@
-//! A line of authorities in one Secret: read, checked, and written with `resourceVersion`, so that a step is either
-//! persisted whole or not at all (invariant I7).
+//! Stores a line of authorities in one Secret: it is read, checked, and written with `resourceVersion`, so that a step
+//! is either persisted whole or not at all (invariant I7).
 //!
-//! The anchors are published beside it in a ConfigMap, which also remembers that a line existed when its Secret is gone.
+//! The anchors are published in a ConfigMap, which also shows that a line existed if its Secret is gone.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub const BUNDLE_KEY: &str = "ca.crt";
 /// Key of the serving line's report in its ConfigMap.
 pub const STATUS_KEY: &str = "status.json";
 
-/// Where one line lives.
+/// The names of the objects that have one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineNames {
     /// The Secret.
@@ -76,12 +76,13 @@ fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {
 /// Why a line cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The Secret was there and is gone, while certificates of its authorities may live.
+    /// The Secret existed and is gone, and certificates of its authorities may not have expired yet.
     #[error(
-        "the Secret {0} is gone while certificates of its authorities may still be in use; restore it from a backup, or see docs/runbooks/lost-ca.md"
+        "the Secret {0} is gone while certificates of its authorities may still be in use; \
+         restore it from a backup, or see docs/runbooks/lost-ca.md"
     )]
     Missing(String),
-    /// The Secret is there, and is not a line.
+    /// The Secret exists and has no line that can be read.
     #[error("the Secret {secret} cannot be read: {cause}; restore it from a backup, or see docs/runbooks/lost-ca.md")]
     Unreadable {
         /// Its name.
@@ -89,14 +90,14 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
-    /// Nothing was written.
+    /// This hub does not lead for certain, so nothing was written.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
-    /// Somebody else wrote in between: read again.
-    #[error("{0} was changed by somebody else")]
+    /// Somebody else wrote the object in between: read it again.
+    #[error("somebody else changed {0} after it was read")]
     Conflict(String),
-    /// The API server did not do it.
-    #[error("the API server did not answer as needed: {}", addon_signer_platform::errors::explain(.0))]
+    /// The API server refused the request or did not answer.
+    #[error("the API server refused the request or did not answer: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[from] kube::Error),
     /// The report of a line could not be written as JSON.
     #[error("the line could not be written as JSON: {0}")]
@@ -129,10 +130,11 @@ impl AuthorityStore {
         self.config_maps.clone()
     }
 
-    /// Reads a line; `None` when it never existed. `remembered` is further evidence that it did.
+    /// Reads a line; `None` if it never existed. `remembered` is further evidence that it existed.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] when a published anchor that is still valid, or `remembered`, says that it did exist.
+    /// [`StoreError::Missing`] if the Secret is gone, and a published anchor that is still valid, or `remembered`,
+    /// shows that the line existed.
     pub async fn load(
         &self,
         names: &LineNames,
@@ -151,16 +153,16 @@ impl AuthorityStore {
     async fn published_anchor_lives(&self, names: &LineNames, now: Timestamp) -> Result<bool, StoreError> {
         let Some(map) = self.config_maps.get_opt(&names.config_map).await? else { return Ok(false) };
         let Some(text) = map.data.as_ref().and_then(|data| data.get(BUNDLE_KEY)) else { return Ok(false) };
-        // An unreadable bundle is evidence too: somebody published something.
+        // A trust bundle that cannot be read is evidence too: somebody published something.
         Ok(Bundle::from_pem(text.as_bytes()).map_or(!text.trim().is_empty(), |bundle| {
             bundle.authorities().iter().any(|authority| authority.not_after() > now)
         }))
     }
 
-    /// Creates the Secret of a line that begins.
+    /// Creates the Secret of a new line.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when somebody else began it meanwhile.
+    /// [`StoreError::Conflict`] if somebody else has created it in between.
     pub async fn create(
         &self,
         leads: &Leads,
@@ -184,10 +186,10 @@ impl AuthorityStore {
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
-    /// Replaces a line by what a step made of it; keys of authorities that are gone go with it.
+    /// Replaces a line by the line after a step. Keys of authorities that the line no longer has are deleted.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the Secret is not the one that was read: nothing was written.
+    /// [`StoreError::Conflict`] if the Secret has changed since it was read; then nothing was written.
     pub async fn replace(
         &self,
         leads: &Leads,
@@ -213,7 +215,8 @@ impl AuthorityStore {
     /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when somebody else wrote it meanwhile, [`StoreError::Api`]; the next round tries again.
+    /// [`StoreError::Conflict`] if somebody else wrote it in between, or [`StoreError::Api`]; the next round tries
+    /// again.
     pub async fn publish(
         &self,
         leads: &Leads,
@@ -243,7 +246,7 @@ impl AuthorityStore {
         Ok(())
     }
 
-    /// The rotation that is asked for on the line's ConfigMap.
+    /// The rotation that an annotation of the line's ConfigMap asks for.
     ///
     /// # Errors
     /// [`StoreError::Api`].

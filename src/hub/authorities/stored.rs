@@ -1,5 +1,5 @@
-//! A line of authorities as one Secret has it: `line.json` says what each authority is doing, `<id>.crt` and `<id>.key` hold its
-//! certificate and its PKCS#8 key.
+//! A line of authorities in the data of one Secret: `line.json` has the state of each authority, `<id>.crt` and
+//! `<id>.key` have its certificate and its PKCS#8 key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ const LINE_KEY: &str = "line.json";
 
 /// A line with the keys of its authorities.
 pub struct StoredLine {
-    /// States.
+    /// The authorities and their states.
     pub line: Line,
     /// The authority that signs, with its key.
     pub issuer: Issuer,
@@ -92,7 +92,7 @@ fn stored_member(member: &Member) -> StoredMember {
     }
 }
 
-/// Reads and checks everything: one authority that cannot be read makes the whole line unreadable.
+/// Reads and checks a line: one authority that cannot be read makes the whole line unreadable.
 pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
     let empty = BTreeMap::new();
     let data = secret.0.data.as_ref().unwrap_or(&empty);
@@ -111,8 +111,8 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
         let key = read_key(field(&name)?).map_err(|cause| named(&cause))?;
         Issuer::new(member.authority.clone(), key).map_err(|error| named(&error))
     };
-    let active = issuer(line.active().ok_or_else(|| format!("{LINE_KEY}: it names no authority"))?)?;
-    // The key that is to sign next is checked while the other one still does, not when it is too late.
+    let active = issuer(line.active().ok_or_else(|| format!("{LINE_KEY}: it names no active authority"))?)?;
+    // Check the key of Next while Active still signs: later it would be too late.
     line.next().map(issuer).transpose()?;
     Ok(StoredLine { line, issuer: active, secret })
 }
@@ -120,7 +120,7 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
 fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
     let authority = match addon_signer_core::encoding::pem::certificates(pem).as_deref() {
         Some([certificate]) => Authority::from_der(certificate).map_err(|error| error.to_string())?,
-        _ => return Err("it is not one certificate".to_owned()),
+        _ => return Err("it is not exactly one certificate".to_owned()),
     };
     if authority.id() != stored.id {
         return Err(format!("it belongs to the authority {}", authority.id()));
@@ -137,12 +137,13 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
 fn read_key(pem: &[u8]) -> Result<PrivateKey, String> {
     use rustls_pki_types::PrivatePkcs8KeyDer;
     use rustls_pki_types::pem::PemObject;
-    let der = PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(|_| "it is not a PEM block PRIVATE KEY".to_owned())?;
+    let der = PrivatePkcs8KeyDer::from_pem_slice(pem)
+        .map_err(|_| "it is not a PEM block of the type PRIVATE KEY".to_owned())?;
     let der = Zeroizing::new(der);
     PrivateKey::from_pkcs8(der.secret_pkcs8_der(), &SystemRandom::new()).map_err(|error| error.to_string())
 }
 
-/// A Secret in hand: the keys in it are overwritten when it is dropped.
+/// A Secret whose keys are overwritten in memory when it is dropped.
 pub(super) struct WipedSecret(pub(super) Secret);
 
 impl Drop for WipedSecret {

@@ -19,9 +19,9 @@ use addon_signer_core::lease::{LEASE_NAME, LeaseAction, LeaseRecord, Ours, SeenL
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
-/// How soon what somebody else changed in between is read again.
+/// How soon the hub reads the Lease again after somebody else has changed it.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long a hub that ends tries to give the Lease back. Without that, the next one waits for the duration.
+/// How long a hub that ends tries to give the Lease back. If that fails, the next hub waits for the whole duration.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How the Lease is held.
@@ -29,15 +29,15 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub struct LeaseSettings {
     /// Where the Lease is.
     pub namespace: String,
-    /// Of this start of the process alone; see [`identity`].
+    /// The holder's name, which belongs to this start of the process alone; see [`identity`].
     pub identity: String,
-    /// How long it counts without being renewed. Kubernetes counts in whole seconds, at least one.
+    /// How long the Lease is valid without a renewal. Kubernetes counts in whole seconds, at least one.
     pub duration: Duration,
-    /// What remembers epochs as well: the next one is larger than all that it has seen, even if the Lease was deleted.
+    /// The ledger, which has epochs too: the next epoch is larger than all of them, even if the Lease was deleted.
     pub ledger: Location,
 }
 
-/// The name of this start of the process: a restart is another holder, and has another epoch.
+/// Makes a name for this start of the process: a restarted process is another holder and has another epoch.
 ///
 /// # Errors
 /// [`KeyError::Random`] when the system has no random numbers.
@@ -55,32 +55,41 @@ pub struct Holder {
     announcer: Announcer,
     started: Instant,
     seen: Option<SeenLease>,
-    /// As the API server showed it last.
+    /// The Lease as the API server returned it last.
     current: Option<Lease>,
     epoch: Option<u32>,
-    /// The largest epoch that the ledger is known to have seen.
+    /// The largest epoch that the ledger is known to have.
     floor: u32,
-    /// Until when nobody else leads.
+    /// Until when this hub is sure that nobody else leads.
     until: Instant,
 }
 
 impl Holder {
-    /// Holds nothing before [`Self::run`].
+    /// Makes a holder that does nothing before [`Self::run`].
     pub fn new(client: Client, clock: Clock, settings: LeaseSettings) -> (Self, Leading) {
         let (announcer, leading) = channel();
         let api = Api::namespaced(client, &settings.namespace);
         let now = Instant::now();
-        let (started, until, floor) = (now, now, 0);
-        let (seen, current, epoch) = (None, None, None);
-        let holder = Self { api, settings, clock, announcer, started, seen, current, epoch, floor, until };
+        let holder = Self {
+            api,
+            settings,
+            clock,
+            announcer,
+            started: now,
+            seen: None,
+            current: None,
+            epoch: None,
+            floor: 0,
+            until: now,
+        };
         (holder, leading)
     }
 
-    /// Takes the Lease when that is possible and keeps it, until it is lost, or until `stop`, upon which it is given
-    /// back.
+    /// Takes the Lease when that is possible and keeps it until it is lost, or until `stop` is cancelled; then the hub
+    /// gives it back.
     pub async fn run(mut self, stop: CancellationToken) {
         let until_lost = async {
-            // A ledger that takes longer to answer than a turn may wait was asked before.
+            // This waits for a slow ledger; `raise_floor` later asks only for a limited time.
             self.floor = u32::try_from(self.settings.ledger.last_epoch().await).unwrap_or(u32::MAX);
             while let Some(pause) = self.round().await {
                 sleep(pause).await;
@@ -96,12 +105,13 @@ impl Holder {
         self.settings.duration / 3
     }
 
-    /// How often others look, and how soon a request that failed is tried again: once a second by default.
+    /// How often the other hubs look at the Lease, and how soon a failed request is tried again: once a second by
+    /// default.
     fn look(&self) -> Duration {
         self.settings.duration / 15
     }
 
-    /// One exchange with the API server; returns when the next is due, or `None` when the Lease is lost.
+    /// Makes one exchange with the API server; returns the pause before the next one, or `None` if the Lease is lost.
     async fn round(&mut self) -> Option<Duration> {
         let sent = Instant::now();
         match timeout(self.renewal(), self.exchange(sent)).await {
@@ -121,7 +131,7 @@ impl Holder {
     }
 
     async fn exchange(&mut self, sent: Instant) -> Result<Option<Duration>, kube::Error> {
-        // A leader knows what it wrote last; if that is no longer so, the API server refuses the write.
+        // A leader need not read what it wrote last. If somebody else has changed it, the API server refuses the write.
         if self.epoch.is_none() || self.current.is_none() {
             self.current = self.api.get_opt(LEASE_NAME).await?;
         }
@@ -141,7 +151,7 @@ impl Holder {
             LeaseAction::Wait { holder } => {
                 let waiting = Leadership::Waiting(format!("held by {holder}"));
                 if self.announcer.leadership() != waiting {
-                    info!(holder, "Waits for the Lease");
+                    info!(holder, "Another hub holds the Lease; this hub waits");
                 }
                 self.announcer.step_back(waiting);
                 return Ok(Some(self.look()));
@@ -159,49 +169,52 @@ impl Holder {
         Ours { identity: &self.settings.identity, epoch: self.epoch, floor: self.floor }
     }
 
-    /// Asked at each turn, and not only at the start: others led while this hub waited. A ledger that does not answer
-    /// must keep nobody from leading; if it has seen more, it refuses this hub when it is back.
+    /// Asks the ledger for its last epoch before each attempt to take the Lease, because other hubs may have led while
+    /// this one waited. A ledger that does not answer must prevent nobody from leading; if it has a larger epoch, it
+    /// refuses this hub when it is back.
     async fn raise_floor(&mut self) {
         match timeout(self.renewal() / 2, self.settings.ledger.last_epoch()).await {
             Ok(last) => self.floor = self.floor.max(u32::try_from(last).unwrap_or(u32::MAX)),
-            Err(_) => debug!("The ledger does not say in time which epochs it has seen"),
+            Err(_) => debug!("The ledger did not return its last epoch in time"),
         }
     }
 
-    /// The Lease is ours. Others count from when they saw the write, which is after it was sent; a third of the
-    /// duration is left for steps that are under way.
+    /// Announces that this hub leads. Other hubs count the duration from when they saw the write, which is after
+    /// `sent`. This hub leads for two thirds of it; the last third is for steps that are under way.
     fn lead(&mut self, epoch: u32, written: Lease, sent: Instant) {
         let before = self.epoch.replace(epoch);
         self.current = Some(written);
         self.until = sent + self.renewal() * 2;
         if before.is_none() {
-            info!(epoch, identity = self.settings.identity, "Holds the Lease");
+            info!(epoch, identity = self.settings.identity, "This hub holds the Lease");
         } else if !matches!(self.announcer.leadership(), Leadership::Leader { .. }) {
-            info!(epoch, "Holds the Lease for certain again");
+            info!(epoch, "This hub holds the Lease for certain again");
         }
         self.announcer.lead(epoch, self.until);
     }
 
-    /// Says what follows from a request that failed; whether it had an effect is not known.
+    /// Handles a failed request, which may have had an effect or not; returns the pause before the next one.
     fn fail(&mut self, error: &str) -> Duration {
-        debug!(error, "Asking for the Lease; trying again");
+        debug!(error, "A request for the Lease failed; the hub retries");
         match self.epoch {
             Some(epoch) if Instant::now() >= self.until => {
                 if self.announcer.leadership() != (Leadership::Unsure { epoch }) {
                     warn!(
                         error,
-                        epoch, "Cannot renew the Lease: nothing is signed or changed until it can; the gateway goes on"
+                        epoch,
+                        "Cannot renew the Lease: the hub signs and writes nothing until it can; the gateway goes on"
                     );
                 }
                 self.announcer.step_back(Leadership::Unsure { epoch });
             }
             Some(_) => {}
             None => {
-                // A holder that could not reach the API server either has the whole duration once it is back.
+                // Perhaps the holder could not reach the API server either. It gets the whole duration again after
+                // that.
                 self.seen = None;
                 let waiting = Leadership::Waiting(format!("which cannot be taken: {error}"));
                 if self.announcer.leadership() != waiting {
-                    warn!(error, "Cannot take the Lease; trying again");
+                    warn!(error, "Cannot take the Lease; the hub retries");
                 }
                 self.announcer.step_back(waiting);
             }
@@ -220,7 +233,7 @@ impl Holder {
         }
     }
 
-    /// The Lease as we hold it; what others put beside it stays.
+    /// The Lease with this hub as its holder; fields that others added stay.
     fn ours(&self, epoch: u32) -> Lease {
         let metadata = ObjectMeta { name: Some(LEASE_NAME.to_owned()), ..ObjectMeta::default() };
         let mut lease = self.current.clone().unwrap_or(Lease { metadata, spec: None });
@@ -236,7 +249,7 @@ impl Holder {
         lease
     }
 
-    /// For people; nobody decides by it.
+    /// The time of day, for people who read the Lease; no hub decides by it.
     fn time(&self) -> MicroTime {
         MicroTime(jiff::Timestamp::from_second(self.clock.now().unix()).unwrap_or(jiff::Timestamp::MAX))
     }
@@ -248,15 +261,15 @@ impl Holder {
     async fn release(&self) {
         self.announcer.step_back(Leadership::Released);
         match timeout(FAREWELL, self.give_back()).await {
-            Ok(Ok(())) => info!("Gave the Lease back"),
+            Ok(Ok(())) => info!("This hub gave the Lease back"),
             Ok(Err(error)) => {
-                warn!(error = explain(&error), "Giving the Lease back; the next hub waits until it has expired")
+                warn!(error = explain(&error), "Could not give the Lease back; the next hub waits until it has expired")
             }
-            Err(_) => warn!("The API server does not answer; the next hub waits until the Lease has expired"),
+            Err(_) => warn!("Could not give the Lease back in time; the next hub waits until it has expired"),
         }
     }
 
-    /// Reads it first: a write that was under way when we were stopped may have changed it.
+    /// Reads the Lease first: a write that was under way when this hub was stopped may have changed it.
     async fn give_back(&self) -> Result<(), kube::Error> {
         loop {
             let Some(mut lease) = self.api.get_opt(LEASE_NAME).await? else { return Ok(()) };

@@ -1,9 +1,9 @@
 //! The Lease `addon-signer` in the hub's namespace: one hub leads, the others wait (coordination.k8s.io/v1).
 //!
-//! Each change of holder has a larger **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was
-//! frozen may wake up after another has taken over. So whoever writes is given a [`Leads`] and asks it right before
-//! each write: it looks at a deadline on our own monotonic clock as well. And every write carries the `resourceVersion`
-//! of what was read.
+//! Each change of holder increases the **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was
+//! frozen may wake up after another hub has taken over. So code that writes needs a [`Leads`] and calls
+//! [`Leads::still`] right before each write, which also checks a deadline on this process's monotonic clock. And every
+//! write carries the `resourceVersion` of what was read.
 
 mod holder;
 
@@ -15,28 +15,29 @@ use tokio::time::Instant;
 use addon_signer_core::lease::Loss;
 pub use holder::{Holder, LeaseSettings, identity};
 
-/// How long a Lease counts that is not renewed (client-go's default). Others wait that long after a leader that did not
-/// end cleanly.
+/// How long a Lease is valid without a renewal (client-go's default). If a leader did not end cleanly, the other hubs
+/// wait that long.
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(15);
 
-/// What this hub is to the Lease.
+/// Whether this hub leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// Another hub leads, or the Lease cannot be taken; the text says which, as in "held by pod-1".
     Waiting(String),
     /// This hub leads.
     Leader {
-        /// Larger than that of every leader before.
+        /// Larger than the epoch of every earlier leader.
         epoch: u32,
     },
-    /// It led, and cannot tell whether it still does, because the API server does not answer: it takes no step.
+    /// This hub led and cannot tell whether it still leads, because the API server does not answer. It signs and writes
+    /// nothing.
     Unsure {
-        /// Goes on with the same one if nobody else led meanwhile.
+        /// The epoch in which it led, and in which it continues if nobody else has led since.
         epoch: u32,
     },
-    /// It led and never will again.
+    /// This hub has lost the Lease and will never lead again.
     Lost(Loss),
-    /// It gave the Lease back, because it ends.
+    /// This hub gave the Lease back, because it ends.
     Released,
 }
 
@@ -47,17 +48,17 @@ struct LeaseState {
     until: Instant,
 }
 
-/// Tells what this hub is to the Lease.
+/// Announces whether this hub leads.
 #[derive(Debug)]
 pub struct Announcer(watch::Sender<LeaseState>);
 
-/// Knows what this hub is to the Lease.
+/// Reads whether this hub leads.
 #[derive(Debug, Clone)]
 pub struct Leading(watch::Receiver<LeaseState>);
 
-/// That this hub leads: whoever writes what must be one hub's alone is given it. Only [`Leading::leads`] makes one.
+/// Evidence that this hub leads, for code that writes what only the leader may write. Only [`Leading::leads`] makes it.
 ///
-/// Time passes between a decision and its write, so the writer asks [`Self::still`] right before each write.
+/// Time passes between a decision and its write, so the writer calls [`Self::still`] right before each write.
 #[derive(Debug, Clone)]
 pub struct Leads {
     leading: Leading,
@@ -69,19 +70,19 @@ pub struct Leads {
 #[error("this hub does not lead, or cannot tell whether it does")]
 pub struct NotLeading;
 
-/// Why something that must be one hub's alone was not written.
+/// Why something that only the leader may write was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
     /// Another hub may lead.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
-    /// The API server.
+    /// The API server refused the write or did not answer.
     #[error(transparent)]
     Api(#[from] kube::Error),
 }
 
 impl Leads {
-    /// Whether this hub leads for certain at this moment, and has led since.
+    /// Checks that this hub leads for certain at this moment, in the epoch of this evidence.
     ///
     /// # Errors
     /// [`NotLeading`], also in a hub that was frozen and has not noticed yet.
@@ -90,31 +91,31 @@ impl Leads {
     }
 }
 
-/// A pair of both, which begins as waiting.
+/// Makes an announcer and its reader; the hub waits at first.
 pub fn channel() -> (Announcer, Leading) {
-    let held = LeaseState { leadership: Leadership::Waiting("not read yet".to_owned()), until: Instant::now() };
+    let held =
+        LeaseState { leadership: Leadership::Waiting("which is not read yet".to_owned()), until: Instant::now() };
     let (sender, receiver) = watch::channel(held);
     (Announcer(sender), Leading(receiver))
 }
 
 impl Announcer {
-    /// A leader until that moment, if nothing is said before.
+    /// Announces that this hub leads until that moment, unless something else is announced earlier.
     pub fn lead(&self, epoch: u32, until: Instant) {
         self.announce(Leadership::Leader { epoch }, until);
     }
 
-    /// What was said last.
     fn leadership(&self) -> Leadership {
         self.0.borrow().leadership.clone()
     }
 
-    /// Anything but a leader.
+    /// Announces that this hub does not lead.
     fn step_back(&self, leadership: Leadership) {
         self.announce(leadership, Instant::now());
     }
 
     fn announce(&self, leadership: Leadership, until: Instant) {
-        // A renewal moves the deadline, which wakes nobody.
+        // A renewal only moves the deadline, so it wakes nobody.
         self.0.send_if_modified(|held| {
             let differs = held.leadership != leadership;
             *held = LeaseState { leadership, until };
@@ -124,7 +125,7 @@ impl Announcer {
 }
 
 impl Leading {
-    /// The evidence that whoever writes needs, if this hub leads for certain at this moment.
+    /// The evidence that this hub leads, if it leads for certain at this moment.
     ///
     /// # Errors
     /// [`NotLeading`].
@@ -135,7 +136,7 @@ impl Leading {
 
     /// The epoch, if this hub leads for certain at this moment.
     ///
-    /// A hub that was frozen gets `None` before it has even noticed.
+    /// A hub that was frozen gets `None` even before it has noticed that.
     pub fn epoch(&self) -> Option<u32> {
         let held = self.0.borrow();
         match held.leadership {
@@ -144,7 +145,7 @@ impl Leading {
         }
     }
 
-    /// What this hub is, as it was announced last.
+    /// The leadership that was announced last.
     pub fn leadership(&self) -> Leadership {
         self.0.borrow().leadership.clone()
     }
@@ -152,14 +153,14 @@ impl Leading {
     /// Waits for the next change of [`Self::leadership`].
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await // there will be none
+            std::future::pending().await // the announcer is gone: there will be no change
         }
     }
 
     /// Waits until this hub leads; returns its epoch.
     ///
     /// # Errors
-    /// [`Loss`] when it never will.
+    /// [`Loss`] if this hub never will lead.
     pub async fn acquired(&mut self) -> Result<u32, Loss> {
         let led = |held: &LeaseState| matches!(held.leadership, Leadership::Leader { .. } | Leadership::Lost(_));
         match self.0.wait_for(led).await.map(|held| held.leadership.clone()) {
@@ -169,7 +170,7 @@ impl Leading {
         }
     }
 
-    /// Waits until this hub has lost the Lease. It never does after it has given it back.
+    /// Waits until this hub has lost the Lease. It waits for ever after the hub has given the Lease back.
     pub async fn lost(&mut self) -> Loss {
         let lost = |held: &LeaseState| matches!(held.leadership, Leadership::Lost(_));
         match self.0.wait_for(lost).await.map(|held| held.leadership.clone()) {
@@ -178,7 +179,7 @@ impl Leading {
         }
     }
 
-    /// The other end is gone: as it should be after the Lease was given back, a fault otherwise.
+    /// The announcer is gone: that is normal after the Lease was given back, and a fault otherwise.
     async fn abandoned(&self) -> Loss {
         if self.leadership() == Leadership::Released {
             std::future::pending().await
@@ -201,7 +202,7 @@ mod tests {
         let leads = leading.leads().unwrap();
         assert_eq!(leads.still(), Ok(()));
         announcer.lead(7, Instant::now());
-        assert_eq!(leading.leadership(), Leadership::Leader { epoch: 7 }, "nobody has said otherwise yet");
+        assert_eq!(leading.leadership(), Leadership::Leader { epoch: 7 }, "nothing else was announced yet");
         assert_eq!((leading.epoch(), leads.still()), (None, Err(NotLeading)));
     }
 

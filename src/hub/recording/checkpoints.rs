@@ -1,8 +1,7 @@
-//! Signed checkpoints of the ledger: every thousand entries and every few minutes the last one is vouched for, where an
-//! auditor and the next hub find it.
+//! Publishes signed checkpoints of the ledger where an auditor and the next hub find them: after a thousand entries, or
+//! a minute after an entry that no checkpoint covers.
 //!
-//! The key is the ledger's own, in a Secret: a CA's key signs certificates and nothing else, and it is replaced
-//! (decision 0006).
+//! The ledger has a key of its own in a Secret: a CA's key signs only certificates, and it is replaced (decision 0006).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,26 +26,26 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
-/// Secret and ConfigMap of the ledger.
+/// The name of the ledger's Secret and of its ConfigMap.
 pub(crate) const LEDGER_OBJECT: &str = "addon-signer-ledger";
 /// The key of the newest checkpoint in the ConfigMap.
 pub(crate) const CHECKPOINT: &str = "head.json";
-/// The key of a checkpoint that the ledger does not bear out, kept for whoever looks into it.
+/// The key of a checkpoint that contradicts the ledger, kept as evidence.
 pub(crate) const CONTRADICTED: &str = "contradicted-head.json";
 /// The type of the Secret.
 const SECRET_TYPE: &str = "addon-signer.io/ledger-key";
 const KEY: &str = "ed25519.key";
-/// A checkpoint is signed after this many entries,
+/// A checkpoint is due after this many entries.
 const ENTRIES: u64 = 1000;
-/// and this long after an entry that no checkpoint vouches for.
+/// A checkpoint is due this long after an entry that no checkpoint covers.
 const AGE: Duration = Duration::from_secs(60);
-/// How soon it is tried again.
+/// How soon the hub tries again to publish a checkpoint.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Why no checkpoint was published; it is tried again.
+/// Why no checkpoint was published; the hub tries again.
 #[derive(Debug, thiserror::Error)]
 enum CheckpointsError {
-    #[error("the API server did not answer as needed: {}", explain(.0))]
+    #[error("the API server refused the request or did not answer: {}", explain(.0))]
     Api(#[from] kube::Error),
     #[error("the Secret {LEDGER_OBJECT} has no usable key; restore it, or delete it to begin with another key")]
     Secret,
@@ -94,12 +93,12 @@ impl Checkpoints {
                 Ok(seq) => published = seq,
                 Err(CheckpointsError::Ledger(LedgerError::Stopped)) => return,
                 Err(CheckpointsError::Ledger(error)) => {
-                    // Its writer has said so.
-                    debug!(%error, "Publishing the checkpoint of the ledger waits for the ledger");
+                    // The ledger's writer has logged the error.
+                    debug!(%error, "A checkpoint of the ledger waits for the ledger");
                     sleep(RETRY).await;
                 }
                 Err(error) => {
-                    warn!(%error, "Publishing the checkpoint of the ledger; trying again");
+                    warn!(%error, "Could not publish a checkpoint of the ledger; the hub retries");
                     sleep(RETRY).await;
                 }
             }
@@ -109,7 +108,7 @@ impl Checkpoints {
     async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<u64, CheckpointsError> {
         let key = self.key().await?;
         self.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await?;
-        // With the entry that names the key.
+        // The checkpoint also covers the entry that names the key.
         let tip = of(&self.ledger.health().borrow(), tip.seq).map_or(tip, |(_, tip)| tip);
         let checkpoint = Checkpoint::sign(id, tip, self.clock.now(), &key, &SystemRandom::new())?;
         let found = self.config_maps.get_opt(LEDGER_OBJECT).await?;
@@ -135,25 +134,25 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The checkpoint that was published last must be borne out by the ledger that was opened. If it is not, it is kept as
-    /// evidence.
+    /// Compares the checkpoint that was published last with the ledger that was opened. If they contradict each other,
+    /// the checkpoint is kept as evidence.
     async fn compare(&self, last: &str, id: &str, data: &mut BTreeMap<String, String>) -> Result<(), CheckpointsError> {
         let contradiction = match Checkpoint::read(last) {
-            Ok(checkpoint) if checkpoint.ledger != id => Some("it is of another ledger".to_owned()),
+            Ok(checkpoint) if checkpoint.ledger != id => Some("it belongs to another ledger".to_owned()),
             Ok(checkpoint) => self.location.contradicts(&checkpoint).await?,
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = contradiction {
             error!(
                 why,
-                "The ledger does not bear out the checkpoint that was published last: it was replaced, restored or cut"
+                "The ledger contradicts the checkpoint that was published last: it was replaced, restored or cut"
             );
             data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());
         }
         Ok(())
     }
 
-    /// The ledger's key, made on first need. One that cannot be read is never replaced.
+    /// Reads the ledger's key, or makes it if there is none. A key that cannot be read is never replaced.
     async fn key(&self) -> Result<PrivateKey, CheckpointsError> {
         let rng = SystemRandom::new();
         if let Some(mut secret) = self.secrets.get_opt(LEDGER_OBJECT).await? {
@@ -175,25 +174,26 @@ impl Checkpoints {
         };
         leads.still()?;
         self.secrets.create(&PostParams::default(), &secret).await?;
-        info!(secret = LEDGER_OBJECT, "Made a key that vouches for the ledger");
+        info!(secret = LEDGER_OBJECT, "The hub made the key that signs checkpoints of the ledger");
         Ok(())
     }
 }
 
-/// Waits until a checkpoint is due; `None` when the writer has ended, `Some(None)` when the ledger is down at that moment.
+/// Waits until a checkpoint is due; `None` when the writer has ended, `Some(None)` when the ledger is down at that
+/// moment.
 async fn next(health: &mut watch::Receiver<Health>, published: u64) -> Option<Option<(String, Tip)>> {
     health.wait_for(|health| of(health, published + 1).is_some()).await.ok()?;
-    // The first of a process at once: whoever looks sees that the ledger is vouched for.
+    // The first checkpoint of a process is due soon: people who look can then see that it works.
     let deadline = Instant::now() + if published == 0 { Duration::from_secs(1) } else { AGE };
     let many = async { health.wait_for(|health| of(health, published + ENTRIES).is_some()).await.is_ok() };
-    // Either it is many, or it is time.
+    // Either there are many entries, or the time has come.
     match timeout_at(deadline, many).await {
         Ok(false) => None,
         Ok(true) | Err(_) => Some(of(&health.borrow(), 0)),
     }
 }
 
-/// The ledger and its tip, if that is at least `seq`.
+/// The ledger and its tip, if the tip's number is at least `least`.
 fn of(health: &Health, least: u64) -> Option<(String, Tip)> {
     match health {
         Health::Up { ledger, tip } if tip.seq >= least => Some((ledger.clone(), *tip)),

@@ -1,8 +1,7 @@
-//! Trust decisions on their way into the ledger.
+//! Records the steps of lines of authorities in the ledger.
 //!
-//! A step of a line is recorded after it is persisted and before it has an effect. What a hub did not come to record
-//! before it ended, the next one finds by comparing, and records then. Changes that others make (configurations,
-//! standings) are recorded as they are seen; while the ledger cannot be written to, the last state of each is kept.
+//! A step is recorded after it is persisted and before it has an effect. If a hub ends in between, the next one
+//! compares the line with the ledger and records what is missing.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +18,17 @@ pub(crate) struct LineRecord {
 }
 
 impl LineRecord {
-    /// Nothing is known yet of the line called `line`.
+    /// For the line called `line`, of which nothing is known yet.
     pub(crate) fn new(ledger: Ledger, line: &str) -> Self {
         Self { ledger, line: line.to_owned(), known: None }
     }
 
-    /// Whether the ledger knows all of this already.
+    /// Whether the ledger has all steps of the line.
     pub(crate) fn is_known(&self, line: &Line) -> bool {
         self.known.as_ref() == Some(&steps(line))
     }
 
-    /// Records what has changed in the line; `actor` is who asked.
+    /// Records what has changed in the line; `actor` is who asked for it.
     ///
     /// # Errors
     /// [`LedgerError`]; what was not recorded is recorded the next time.
@@ -51,7 +50,8 @@ impl LineRecord {
             self.ledger.change(record, actor).await?;
         }
         for id in known.keys().filter(|id| !now.contains_key(*id)) {
-            let (line, id) = (self.line.clone(), id.clone());
+            let line = self.line.clone();
+            let id = id.clone();
             let record = Record::Authority { line, id, step: AuthorityStep::Removed, certificate: Vec::new() };
             self.ledger.change(record, actor).await?;
         }
@@ -59,7 +59,7 @@ impl LineRecord {
         Ok(())
     }
 
-    /// Records that the anchors of the line are where those who trust them find them.
+    /// Records that the anchors of the line are published in a ConfigMap.
     ///
     /// # Errors
     /// [`LedgerError`].

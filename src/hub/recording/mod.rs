@@ -1,5 +1,5 @@
-//! What the hub does, on its way into the ledger: steps of authorities, configurations, standings, uses; and signed
-//! checkpoints.
+//! Records in the ledger what the hub does and sees: steps of authorities, configurations, standings, revocations and
+//! uses. Publishes signed checkpoints of the ledger.
 
 pub(super) mod checkpoints;
 pub(super) mod chronicle;

@@ -1,4 +1,5 @@
-//! Changes that others made, until they are recorded: the last of each.
+//! Keeps changes that others made (configurations, standings, revocations) until the ledger has recorded them. While
+//! the ledger cannot be written to, the last state of each is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,31 +17,31 @@ use addon_signer_core::registry::{Change, Registry, Revocation, SharedRegistry, 
 use addon_signer_core::sighting::Seen;
 use addon_signer_platform::clock::Clock;
 
-/// How soon what could not be recorded is tried again.
+/// How soon the hub tries again what could not be recorded.
 const RETRY: Duration = Duration::from_secs(2);
-/// How often the registry is asked whether it is complete, before what was missed is looked for.
+/// How often the hub asks the registry whether it is complete, before it looks for changes that it missed.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often the certificates in use are written down; each of them at most once a minute.
+/// How often the certificates in use are recorded; each of them at most once a minute.
 const USES: Duration = Duration::from_secs(10);
 
 type Waiting = BTreeMap<(&'static str, String), (Record, String)>;
 
-/// Shared by all who see changes.
+/// The changes that wait, shared by all tasks that see changes.
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<NotesState>);
 
 #[derive(Default)]
 struct NotesState {
     waiting: Mutex<Waiting>,
-    /// The addons that have a signer; the standing of others is not of interest.
+    /// The addons that have a signer; the standing of others is not recorded.
     addons: Mutex<BTreeSet<AddOnName>>,
-    /// The AddOnSigners of the first complete list.
+    /// The AddOnSigners of the last complete list, until they are compared with the ledger.
     signers: Mutex<Option<BTreeSet<String>>>,
     more: Notify,
 }
 
 impl Notes {
-    /// A change, and who made it where that is known. Kinds without a topic are not for notes.
+    /// Notes a change, and who made it if that is known. Records without a topic are dropped.
     fn note(&self, record: Record, actor: &str) {
         if let Some((topic, name, _)) = record.topic() {
             lock(&self.0.waiting).insert((topic, name), (record, actor.to_owned()));
@@ -48,8 +49,8 @@ impl Notes {
         }
     }
 
-    /// The standing of an addon on a cluster changed. `annotator` is the program that wrote the annotation which
-    /// suspends it.
+    /// Notes that the standing of an addon on a cluster changed. `annotator` is the program that wrote the annotation
+    /// that suspends the addon.
     pub(crate) fn standing(&self, change: &StandingChange, annotator: &str) {
         let StandingChange { cluster, addon, change, cause: _ } = change;
         let Change::Standing(change) = *change else {
@@ -61,8 +62,8 @@ impl Notes {
         }
     }
 
-    /// What is revoked of an addon as it is now; recorded if the ledger knows something else. Also of an addon without
-    /// a signer: the annotation is ours, and who set it meant it.
+    /// Notes the current revocation of an addon; the ledger records it if it is new. This includes addons without a
+    /// signer: the annotation is ours, so whoever set it meant it.
     pub(crate) fn revocation(&self, registry: &SharedRegistry, cluster: &ClusterName, addon: &AddOnName) {
         registry.read(|registry| {
             if let Some(known) = registry.revocation(cluster, addon) {
@@ -77,34 +78,34 @@ impl Notes {
         self.note(record, now.map_or("", |revocation| &revocation.by));
     }
 
-    /// The configuration of an AddOnSigner as it is now; recorded if it is not known.
+    /// Notes the current configuration of an AddOnSigner; the ledger records it if it is new.
     pub(crate) fn configured(&self, object: &AddOnSigner) {
         let name = object.metadata.name.clone().unwrap_or_default();
         let generation = object.metadata.generation.unwrap_or_default();
-        let Ok(after) = serde_json::to_string(&object.spec) else { return }; // a spec that was read can be written
+        let Ok(after) = serde_json::to_string(&object.spec) else { return }; // a spec that could be read can be written
         self.note(
             Record::Signer { signer: name, generation, before: String::new(), after },
             last_manager(&object.metadata),
         );
     }
 
-    /// An AddOnSigner was deleted.
+    /// Notes that an AddOnSigner was deleted.
     pub(crate) fn deleted(&self, signer: &str) {
         self.note(gone(signer), "");
     }
 
-    /// All AddOnSigners there are: others that the ledger knows were deleted while nobody looked.
+    /// Notes all AddOnSigners that there are. If the ledger knows others, they were deleted while no hub watched.
     pub(crate) fn listed(&self, signers: BTreeSet<String>) {
         lock(&self.0.signers).replace(signers);
         self.0.more.notify_one();
     }
 
-    /// The addons whose standing is of interest from now on.
+    /// Sets the addons whose standing is recorded from now on.
     pub(crate) fn serve(&self, addons: BTreeSet<AddOnName>) {
         *lock(&self.0.addons) = addons;
     }
 
-    /// Records what is noted, for as long as the ledger is there.
+    /// Records what is noted until the ledger's writer ends.
     pub(crate) async fn keep(self, ledger: Ledger, registry: SharedRegistry) {
         if let Err(LedgerError::Stopped) = self.find_missed(&ledger, &registry).await {
             return;
@@ -114,7 +115,7 @@ impl Notes {
             if let Some(signers) = listed
                 && let Err(error) = self.find_deleted(&ledger, &signers).await
             {
-                debug!(%error, "Deleted AddOnSigners wait to be recorded");
+                debug!(%error, "Could not record which AddOnSigners were deleted; the hub retries");
                 lock(&self.0.signers).get_or_insert(signers);
                 tokio::time::sleep(RETRY).await;
                 continue;
@@ -128,7 +129,7 @@ impl Notes {
                 Ok(()) => {}
                 Err(LedgerError::Stopped) => return,
                 Err(error) => {
-                    debug!(%error, "A change waits to be recorded");
+                    debug!(%error, "Could not record a change; the hub retries");
                     lock(&self.0.waiting).entry(key).or_insert((record, actor));
                     tokio::time::sleep(RETRY).await;
                 }
@@ -136,7 +137,7 @@ impl Notes {
         }
     }
 
-    /// Standings that were lost or suspended, and certificates that were revoked, while no hub ran.
+    /// Notes standings that were lost or suspended, and revocations that changed, while no hub ran.
     async fn find_missed(&self, ledger: &Ledger, registry: &SharedRegistry) -> Result<(), LedgerError> {
         while !registry.read(Registry::is_ready) {
             tokio::time::sleep(LOOK).await;
@@ -169,24 +170,24 @@ impl Notes {
     }
 }
 
-/// The last state of everything of this topic, as soon as the ledger can say it.
+/// The last state of everything of this topic. Waits until the ledger answers.
 async fn known(ledger: &Ledger, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
     loop {
         match ledger.latest(topic).await {
             Ok(known) => return Ok(known),
             Err(LedgerError::Stopped) => return Err(LedgerError::Stopped),
-            Err(_) => tokio::time::sleep(RETRY).await, // the writer has said why
+            Err(_) => tokio::time::sleep(RETRY).await, // the ledger's writer has logged why
         }
     }
 }
 
-/// The cluster and the addon of a standing's name.
+/// The cluster and the addon in the name of a standing or of a revocation.
 fn pair(name: &str) -> Option<(ClusterName, AddOnName)> {
     let (cluster, addon) = name.split_once('/')?;
     Some((cluster.parse().ok()?, addon.parse().ok()?))
 }
 
-/// Writes down which certificates are in use; a minute of it may be lost.
+/// Records which certificates are in use. A hub that is killed loses the uses of the last minute.
 pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
     loop {
         tokio::time::sleep(USES).await;

@@ -6,7 +6,7 @@ use kube::api::{ApiResource, GroupVersionKind};
 /// The first of `versions` in which the API server serves `plural`; `None` when it serves none of them.
 ///
 /// # Errors
-/// The API server's.
+/// The error of the API server.
 pub(super) async fn served_version(
     client: &Client,
     group: &str,
@@ -28,7 +28,7 @@ pub(super) async fn served_version(
     Ok(None)
 }
 
-/// A resource of which only the place in the URL matters.
+/// A resource that is used only for its URL.
 #[must_use]
 pub(super) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)

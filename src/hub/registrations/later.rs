@@ -1,4 +1,4 @@
-//! What waits to be looked at again: one entry per addon, the earliest.
+//! Addons that wait to be looked at again: each once, at the earliest time that was asked for.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// The addon is due after `pause`, or earlier if it is that already.
+    /// Makes an addon due after `pause`, unless it is due earlier already.
     pub(super) fn put(&mut self, key: &AddOnKey, pause: Duration) {
         let due = Instant::now() + pause;
         match self.timers.get(key) {
@@ -36,14 +36,14 @@ impl Later {
         self.timers.contains_key(key)
     }
 
-    /// The addon waits for nothing.
+    /// Removes an addon: it waits no longer.
     pub(super) fn drop(&mut self, key: &AddOnKey) {
         if let Some(timer) = self.timers.remove(key) {
             self.queue.remove(&timer);
         }
     }
 
-    /// The next that is due; `None` while nothing waits.
+    /// Waits for the next addon that is due; `None` if no addon waits.
     pub(super) async fn next(&mut self) -> Option<AddOnKey> {
         let key = self.queue.next().await?.into_inner();
         self.timers.remove(&key);

@@ -1,9 +1,10 @@
-//! Who is registered ([`registry`]), and what `registration: Managed` means: names our signers in
-//! `status.registrations` of every addon that they serve, so that OCM's agent asks for a certificate, and leaves
+//! Keeps the registry of who is registered ([`registry`]). For `registration: Managed` it also names our signers in
+//! `status.registrations` of every addon that they serve, so that OCM's agent requests a certificate. It leaves
 //! everything else in that status alone.
 //!
-//! It is written where nobody else writes it. An addon with AddOnTemplates is the addon-manager's ([`templates`]);
-//! where another program turns out to write the list, ours is put back a few times and then left ([`addon_signer_core::disputes`]).
+//! The hub writes only where nobody else writes. OCM's addon-manager registers addons with AddOnTemplates
+//! ([`templates`]). If another program removes the hub's entry, the hub puts it back a few times and then leaves it
+//! ([`addon_signer_core::disputes`]).
 
 mod discovery;
 mod later;

@@ -1,7 +1,7 @@
 //! Feeds the registry from watches of ManagedCluster and ManagedClusterAddOn, in whichever version the API server
 //! serves.
 //!
-//! The same watch of addons also keeps `status.registrations`: see [`crate::hub::registrations`].
+//! The watch of addons also feeds the writer of `status.registrations`: see [`crate::hub::registrations`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use addon_signer_core::registry::{
     AddOn, AddOnFacts, Change, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
 };
 
-/// The registry, and where changes of standing are told.
+/// The registry, and what records its changes of standing.
 #[derive(Clone)]
 pub(in crate::hub) struct Recorded {
     /// Who has standing.
     pub registry: SharedRegistry,
-    /// Where decisions are told.
+    /// The log of decisions.
     pub audit: Audit,
-    /// Where they are recorded.
+    /// What waits for the ledger.
     pub notes: Notes,
 }
 
@@ -45,14 +45,14 @@ impl Recorded {
         self.write_by("", change);
     }
 
-    /// What follows from an addon whose [`ANNOTATION_SUSPENDED`] that program wrote.
+    /// Changes the registry after a change of an addon whose [`ANNOTATION_SUSPENDED`] the program `annotator` wrote.
     fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
-        // Told after the lock is given back: requests wait for it.
+        // The lock is released before anything is recorded, because requests wait for the lock.
         for change in self.registry.write(change) {
             self.audit.standing(&change);
             self.notes.standing(&change, annotator);
             if change.change == Change::Standing(Standing::Registered) {
-                // It may have come back without what was revoked before it went.
+                // The addon may have come back without the revocation that it had before it was deleted.
                 self.notes.revocation(&self.registry, &change.cluster, &change.addon);
             }
         }
@@ -64,7 +64,8 @@ impl Recorded {
 pub enum RegistryError {
     /// Neither version of ManagedClusterAddOn is served.
     #[error(
-        "the API server serves no {ADDON_GROUP} ManagedClusterAddOn in v1beta1 or v1alpha1: is Open Cluster Management installed?"
+        "the API server serves no {ADDON_GROUP} ManagedClusterAddOn in v1beta1 or v1alpha1: \
+         is Open Cluster Management installed?"
     )]
     NoAddOnApi,
     /// Discovery failed.
@@ -75,7 +76,7 @@ pub enum RegistryError {
     Ended(&'static str),
 }
 
-/// Which version of ManagedClusterAddOn to use: the newest that is served, because both carry the same facts.
+/// Which version of ManagedClusterAddOn to use: the newest that is served, because both have the same facts.
 ///
 /// # Errors
 /// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
@@ -85,7 +86,7 @@ pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
     let plural = AddOnApi::V1Beta1.resource().plural;
     let served = served_version(client, ADDON_GROUP, &plural, &versions).await.map_err(RegistryError::Discovery)?;
     let found = apis.into_iter().find(|api| served == Some(api.version())).ok_or(RegistryError::NoAddOnApi)?;
-    info!(version = found.version(), "Using this version of ManagedClusterAddOn");
+    info!(version = found.version(), "The hub uses this version of ManagedClusterAddOn");
     Ok(found)
 }
 
@@ -99,7 +100,7 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &api.resource())
 }
 
-/// Keeps the clusters of the registry until its watch ends.
+/// Keeps the clusters of the registry up to date until the watch ends.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
@@ -113,7 +114,7 @@ pub(in crate::hub) async fn watch_clusters(client: Client, registry: Recorded) -
             Ok(Event::InitApply(object)) => listed.extend(cluster_entry(&object)),
             Ok(Event::InitDone) => {
                 let clusters = std::mem::take(&mut listed);
-                info!(clusters = clusters.len(), "Read the managed clusters");
+                info!(clusters = clusters.len(), "The hub has read the managed clusters");
                 registry.write(|registry| registry.replace_clusters(clusters));
             }
             Ok(Event::Apply(object)) => record_cluster(&registry, &object),
@@ -122,14 +123,14 @@ pub(in crate::hub) async fn watch_clusters(client: Client, registry: Recorded) -
                     registry.write(|registry| registry.set_cluster(name, None));
                 }
             }
-            Err(error) => warn!(%error, "Watching managed clusters; trying again"),
+            Err(error) => warn!(%error, "The watch of managed clusters failed; the hub retries"),
         }
     }
     Err(RegistryError::Ended("ManagedClusters"))
 }
 
-/// Keeps the addons of the registry until its watch ends, and passes each object on to `seen`, or says `all_again` when
-/// that is full.
+/// Keeps the addons of the registry up to date until the watch ends. Passes each object on to `seen`, or notifies
+/// `all_again` if `seen` is full.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
@@ -157,9 +158,10 @@ pub(in crate::hub) async fn watch_addons(
             }
             Ok(Event::InitDone) => {
                 let addons = std::mem::take(&mut listed);
-                info!(clusters = addons.len(), "Read the addons of the managed clusters");
+                info!(clusters = addons.len(), "The hub has read the addons of the managed clusters");
                 registry.write(|registry| registry.put_addons(addons));
-                // What went while the watch was broken is not among them, and is told to nobody else.
+                // The writer must learn of addons that were deleted while the watch was broken: the list does not show
+                // them.
                 all_again.notify_one();
                 continue;
             }
@@ -174,13 +176,14 @@ pub(in crate::hub) async fn watch_addons(
                 SeenAddOn::Gone(key)
             }
             Err(error) => {
-                warn!(%error, "Watching addons; trying again");
+                warn!(%error, "The watch of addons failed; the hub retries");
                 continue;
             }
         };
         match seen.try_send(news) {
             Ok(()) => {}
-            // Writing is slower than reading, and who is detached must not stay in because of it.
+            // Writing is slower than reading. The watch must not wait for it: a detached cluster has to lose its
+            // access.
             Err(TrySendError::Full(_)) => all_again.notify_one(),
             Err(TrySendError::Closed(_)) => return Err(RegistryError::Ended("registrations")),
         }
@@ -193,11 +196,11 @@ fn there(mut object: DynamicObject) -> SeenAddOn {
     SeenAddOn::There(Box::new(object))
 }
 
-/// Asks the API server itself for one addon: a refusal is final for the requester, so it is not given on a view that
-/// may be late. The result knows this cluster and addon, and no other.
+/// Asks the API server itself for one addon: a refusal is final, so the hub does not base it on a watch that may be
+/// late. The result has this cluster and addon only.
 ///
 /// # Errors
-/// The API server's.
+/// The error of the API server.
 pub async fn look_up(
     client: &Client,
     api: AddOnApi,

@@ -1,4 +1,4 @@
-//! What an AddOnSigner says of the registrations of its addons.
+//! The condition of an AddOnSigner about the registrations of its addons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::rules::SignerConfig;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 
-/// How many names a sentence has, and how many sentences; there may be thousands.
+/// How many names a sentence has at most, and how many sentences a message has; there may be thousands.
 const EXAMPLES: usize = 3;
 
 /// What is known of the registrations of all addons.
@@ -20,11 +20,11 @@ pub struct RegistrationReport {
     pub overrides: BTreeMap<AddOnName, BTreeSet<String>>,
     /// Addons whose registrations are left to a program that keeps changing them.
     pub left: Arc<BTreeSet<AddOnKey>>,
-    /// How many addons cannot be written, and the last error.
+    /// How many addons cannot be written, and the last error of one of them.
     pub failing: Option<(usize, String)>,
 }
 
-/// Whether a condition holds, its reason and its sentences.
+/// Whether a condition is true, its reason and its message.
 pub type Told = (bool, &'static str, String);
 
 impl RegistrationReport {
@@ -33,8 +33,8 @@ impl RegistrationReport {
         self.left.iter().filter(|key| config.registers && config.rules.addons.contains(&key.addon))
     }
 
-    /// The condition `Registered` of an AddOnSigner; `None` where its addons are registered by others and nothing is
-    /// known of them.
+    /// The condition `Registered` of an AddOnSigner; `None` if nothing is known yet, or if the hub neither writes the
+    /// registrations of its addons nor finds templates for them.
     #[must_use]
     pub fn condition(&self, config: &SignerConfig) -> Option<Told> {
         let templated = match &self.templates {
@@ -74,8 +74,8 @@ impl RegistrationReport {
         let left: Vec<&AddOnKey> = self.left_of(config).collect();
         (!left.is_empty()).then(|| {
             format!(
-                "Another program keeps taking this signer out of status.registrations of {} ManagedClusterAddOns ({}): name {} \
-                 where that program names registrations. The hub looks again now and then.",
+                "Another program keeps removing this signer from status.registrations of {} ManagedClusterAddOns ({}): \
+                 name {} where that program names registrations. The hub tries again from time to time.",
                 left.len(),
                 few(&left),
                 config.rules.signer_name,
@@ -96,7 +96,8 @@ fn templates_of(
     overrides: &BTreeMap<AddOnName, BTreeSet<String>>,
 ) -> (Vec<String>, Vec<String>) {
     let signer_name = &config.rules.signer_name;
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
     let none = BTreeSet::new();
     for addon in &config.rules.addons {
         let overrides = overrides.get(addon).unwrap_or(&none);
@@ -107,16 +108,19 @@ fn templates_of(
                 good.push(format!("{manager} and names this signer (AddOnTemplate {}).", few(&names)));
             }
             Naming::Missing(names) => bad.push(format!(
-                "{manager}, and AddOnTemplate {} does not name this signer: add {{type: CustomSigner, customSigner: {{signerName: \
-                 {signer_name}, signingCA: {{name: not-used}}}}}} to its spec.registration.",
+                "{manager}, and AddOnTemplate {} does not name this signer: add {{type: CustomSigner, \
+                 customSigner: {{signerName: {signer_name}, signingCA: {{name: not-used}}}}}} to its \
+                 spec.registration.",
                 few(&names)
             )),
             Naming::OwnUser(names) => bad.push(format!(
-                "{manager}, and AddOnTemplate {} names this signer with a subject.user, which is the same on every cluster, so that \
-                 requests are refused: take `subject` out of its customSigner.",
+                "{manager}, and AddOnTemplate {} names this signer with a subject.user, which is the same on every \
+                 cluster, so that requests are refused: take `subject` out of its customSigner.",
                 few(&names)
             )),
-            Naming::NotThere(names) => bad.push(format!("{manager}, and AddOnTemplate {} does not exist.", few(&names))),
+            Naming::NotThere(names) => {
+                bad.push(format!("{manager}, and AddOnTemplate {} does not exist.", few(&names)));
+            }
             Naming::NoTemplate => bad.push(format!(
                 "{manager}, and its ClusterManagementAddOn names no AddOnTemplate: name one that has this signer in \
                  spec.registration."
@@ -126,17 +130,17 @@ fn templates_of(
     (at_most(good), at_most(bad))
 }
 
-/// A few sentences, and how many there are besides.
+/// The first few sentences, and how many more there are.
 fn at_most(mut sentences: Vec<String>) -> Vec<String> {
     let more = sentences.len().saturating_sub(EXAMPLES);
     sentences.truncate(EXAMPLES);
     if more > 0 {
-        sentences.push(format!("{more} more addons are like that."));
+        sentences.push(format!("The same is true of {more} more addons."));
     }
     sentences
 }
 
-/// The first names of many.
+/// The first few names.
 fn few<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
     let mut names: Vec<String> = names.into_iter().take(EXAMPLES + 1).map(|name| name.to_string()).collect();
     if names.len() > EXAMPLES {
@@ -165,7 +169,7 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// The addon `telemetry` is run from these templates, of which `with` names the signer.
+    /// The addon `telemetry` uses these templates, of which `with` names the signer.
     fn mk_report(in_use: &[&str]) -> RegistrationReport {
         let templated = TemplatedAddOns {
             addons: BTreeMap::from([("telemetry".parse().unwrap(), names(in_use))]),
@@ -188,8 +192,9 @@ mod tests {
         let (_, _, sentence) = mk_report(&["without"]).condition(&mk_config("Managed", &["telemetry"])).unwrap();
         assert_eq!(
             sentence,
-            "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without does not name this signer: add \
-             {type: CustomSigner, customSigner: {signerName: example.com/a, signingCA: {name: not-used}}} to its spec.registration."
+            "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without does not name this signer: \
+             add {type: CustomSigner, customSigner: {signerName: example.com/a, signingCA: {name: not-used}}} to its \
+             spec.registration."
         );
     }
 
@@ -265,6 +270,6 @@ mod tests {
         let report =
             RegistrationReport { templates: Templates::Read(Arc::new(templated)), ..RegistrationReport::default() };
         let (_, _, sentences) = report.condition(&mk_config("Managed", &names)).unwrap();
-        assert!(sentences.ends_with("61 more addons are like that.") && sentences.len() < 2_000, "{sentences}");
+        assert!(sentences.ends_with("The same is true of 61 more addons.") && sentences.len() < 2_000, "{sentences}");
     }
 }

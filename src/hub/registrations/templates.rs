@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use addon_signer_core::identity::AddOnName;
 
-/// What is known of them.
+/// What is known of AddOnTemplates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Templates {
-    /// Nothing yet: nothing may be written, because it may be the addon-manager's to write.
+    /// Nothing yet: the hub must write nothing, because OCM's addon-manager may be the one that writes.
     #[default]
     Starting,
-    /// Nothing, and why.
+    /// Nothing, for this reason.
     Unread(String),
-    /// All of it.
+    /// All of them.
     Read(Arc<TemplatedAddOns>),
 }
 
@@ -29,7 +29,7 @@ pub struct TemplatedAddOns {
     pub owners: BTreeSet<String>,
 }
 
-/// Of one addon and one signer.
+/// Whether the templates of one addon name one signer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Naming {
     /// Every template in use names the signer.
@@ -45,13 +45,13 @@ pub enum Naming {
 }
 
 impl TemplatedAddOns {
-    /// Whether the addon's registrations are the addon-manager's.
+    /// Whether OCM's addon-manager registers the addon.
     #[must_use]
     pub fn has(&self, addon: &AddOnName) -> bool {
         self.addons.contains_key(addon)
     }
 
-    /// Which templates name the signer for an addon, those in `overrides` included; `None` for an addon without
+    /// Whether the templates of an addon, and those in `overrides`, name the signer; `None` for an addon without
     /// templates.
     #[must_use]
     pub fn naming(&self, addon: &AddOnName, signer_name: &str, overrides: &BTreeSet<String>) -> Option<Naming> {
@@ -59,7 +59,9 @@ impl TemplatedAddOns {
         if in_use.is_empty() {
             return Some(Naming::NoTemplate);
         }
-        let (mut missing, mut own_user, mut not_there) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut missing = BTreeSet::new();
+        let mut own_user = BTreeSet::new();
+        let mut not_there = BTreeSet::new();
         for name in &in_use {
             let lacking = match self.templates.get(name).map(|signers| signers.get(signer_name)) {
                 None => &mut not_there,

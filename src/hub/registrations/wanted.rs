@@ -1,4 +1,5 @@
-//! What an addon's registrations should be: our signers' entries in `status.registrations`, everything else as it is.
+//! Computes what `status.registrations` of an addon should be: it has our signers' entries, and all others stay as they
+//! are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,18 +16,18 @@ use addon_signer_core::identity::{AddOnKey, AgentName, Convention, PeerIdentity}
 use addon_signer_core::policy::AUTHENTICATED;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Whose registrations are kept, and whose are taken away.
+/// The signers whose registrations the hub keeps, and those whose registrations it removes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Signers {
     /// The signers that are served, by the name of their AddOnSigner.
     pub served: Arc<BTreeMap<String, Arc<SignerConfig>>>,
-    /// The signer names of AddOnSigners that were deleted: OCM's agents are no longer to ask for their certificates.
-    /// One that is only bad is not here: its agents keep what they have, because OCM's agent deletes the Secret
-    /// with the registration.
+    /// The signer names of AddOnSigners that were deleted: OCM's agents must no longer request their certificates. An
+    /// AddOnSigner that is only invalid is not here: its agents keep their certificates, because OCM's agent deletes
+    /// the Secret together with the registration.
     pub deleted: Arc<BTreeSet<String>>,
 }
 
-/// What of an addon is looked at, and nothing else: a cluster may make its status as large as it likes.
+/// Drops all fields of an addon that the hub does not read: a cluster may make its status as large as it likes.
 pub fn trim(object: &mut DynamicObject) {
     let kept = |part: &str, fields: &[&str]| {
         let part = object.data.get(part)?;
@@ -39,8 +40,8 @@ pub fn trim(object: &mut DynamicObject) {
     object.metadata.labels = None;
 }
 
-/// The status patch that makes `object` carry exactly what the signers want; `None` when it does, and for an addon that
-/// is the addon-manager's to register.
+/// The status patch that gives `object` exactly the entries that the signers want; `None` if it has them already, and
+/// for an addon that OCM's addon-manager registers.
 pub(super) fn wanted_status(
     object: &DynamicObject,
     api: AddOnApi,
@@ -49,7 +50,7 @@ pub(super) fn wanted_status(
     now: Timestamp,
 ) -> Option<Value> {
     let key = ocm::addon_key(object)?;
-    // Without its owner an addon is about to go: Kubernetes collects it.
+    // An addon without its owner will soon be deleted by the garbage collector of Kubernetes.
     let is_orphan = owner_of_addon(object).is_some_and(|owner| !templated.owners.contains(owner));
     if ocm::is_being_deleted(object) || is_orphan || templated.has(&key.addon) {
         return None;
@@ -88,21 +89,21 @@ fn registration(config: &SignerConfig, key: &AddOnKey) -> Registration {
     }
 }
 
-/// The agent that OCM's from v1.3 on is: it is named after the addon.
+/// The identity that OCM's agent has from v1.3 on: the agent is named after the addon.
 fn identity(key: &AddOnKey) -> PeerIdentity {
     let agent = AgentName::of_addon(&key.addon);
     PeerIdentity { cluster: key.cluster.clone(), addon: key.addon.clone(), agent }
 }
 
-/// Whether an entry names another agent than we do, or the group that addon-framework up to v1.2 adds: then somebody
-/// else wrote it, whoever changed the list last.
+/// Whether an entry names another agent than the hub does, or the group that addon-framework up to v1.2 adds. Then
+/// another program wrote it, whoever changed the list last.
 fn is_never_ours(found: &Registration, key: &AddOnKey) -> bool {
     let agent = found.user.rsplit(':').next().unwrap_or_default();
     agent != key.addon.as_str() || found.groups.iter().any(|group| group == AUTHENTICATED)
 }
 
-/// Whether policy would accept a request for this subject: then who wrote it may keep it. OCM's agent deletes its
-/// Secret when the subject changes, and takes OCM's convention where no user is named.
+/// Whether policy would accept a request for this subject; then the entry may stay, because OCM's agent deletes its
+/// Secret when the subject changes. If no user is named, OCM's agent uses OCM's convention.
 fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool {
     let convention = &config.rules.convention;
     let user = if found.user.is_empty() { Convention::default().user(&identity(key)) } else { found.user.clone() };
@@ -112,7 +113,7 @@ fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool 
         && found.organizational_units.iter().all(|unit| config.rules.organizational_units.contains(unit))
 }
 
-/// Lays the top-level fields of `change` over `target`.
+/// Replaces the top-level fields of `target` by those of `change`.
 fn merge(target: &mut Value, change: &Value) {
     if !target.is_object() {
         *target = json!({});
@@ -154,7 +155,7 @@ mod tests {
         wanted_status(object, AddOnApi::V1Alpha1, signers, &TemplatedAddOns::default(), NOW)
     }
 
-    /// As somebody else wrote it.
+    /// The addon, with another program as the last one that wrote its registrations.
     fn by_another(mut object: DynamicObject) -> DynamicObject {
         let entry = json!([{
             "manager": "framework", "operation": "Update", "subresource": "status",
@@ -223,7 +224,7 @@ mod tests {
         let group = "system:open-cluster-management:addon:telemetry";
         let none = json!([]);
         let signers = mk_signers_of(json!({"organizationalUnits": ["edge"]}));
-        // Whether it stays as another's, and whether it stays although nobody knows whose it is.
+        // Whether the entry stays if another program wrote it, and whether it stays if the writer is unknown.
         for (status, anothers, anybodys) in [
             (mk_status(&user("c1", "x"), json!([group, "system:authenticated"]), none.clone()), true, true),
             (mk_status(&user("c1", "x"), none.clone(), json!(["edge"])), true, true),

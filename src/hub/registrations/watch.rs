@@ -22,21 +22,21 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::registrations::discovery::{resource, served_version};
 use addon_signer_platform::errors::explain;
 
-/// Both carry the same facts.
+/// The versions that the hub can read, in the order of preference. Both have the same facts.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
-/// How soon the API server is asked again what it serves, while it does not serve all of it.
+/// How soon the hub asks the API server again what it serves, while it does not serve both resources.
 const DISCOVER: Duration = Duration::from_secs(60);
-/// How soon when it did not answer.
+/// How soon the hub asks again if the API server did not answer.
 const RETRY: Duration = Duration::from_secs(3);
 
 type Objects = BoxStream<'static, Result<Event<DynamicObject>, watcher::Error>>;
 
-/// Keeps `known` until nobody looks at it any more.
+/// Keeps `known` up to date until nobody reads it any more.
 pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<Templates>) {
     loop {
         match served(&client).await {
             Ok([None, _]) => {
-                // OCM without its addon API for fleets: nobody but us registers from there.
+                // Without ClusterManagementAddOns the addon-manager registers nothing from templates.
                 set(&known, Templates::Read(Arc::default()));
                 sleep(DISCOVER).await;
             }
@@ -46,7 +46,7 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
             }
             Ok([Some(addons), None]) => {
                 let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
-                // Whether it ended or was cut short: what is served is asked again, until templates are, too.
+                // Whether it ended or timed out, ask again what is served, until AddOnTemplates are served too.
                 let _ = tokio::time::timeout(DISCOVER, following).await;
             }
             Err(error) => {
@@ -73,7 +73,7 @@ fn objects(client: &Client, resource: &ApiResource) -> Objects {
     watcher(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
 }
 
-/// What one watch has shown: facts by name, and those of a list that is not complete yet.
+/// What one watch has shown: facts by name, and the facts of a list that is not complete yet.
 struct Shown<T> {
     complete: Option<BTreeMap<String, T>>,
     listed: BTreeMap<String, T>,
@@ -97,7 +97,7 @@ impl<T> Shown<T> {
     }
 }
 
-/// Until both watches end, which none does by itself.
+/// Follows both watches until both end, which neither does by itself.
 async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
     let mut of_addons = Shown { complete: None, listed: BTreeMap::new() };
     let mut of_templates = Shown { complete: (!has_templates).then(BTreeMap::new), listed: BTreeMap::new() };
@@ -111,7 +111,7 @@ async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool
             (Ok(()), Some(addons), Some(templates)) => publish(addons, templates, known),
             (Ok(()), ..) => {}
             (Err(error), ..) => {
-                debug!(%error, "Watching ClusterManagementAddOns and AddOnTemplates; trying again");
+                debug!(%error, "The watch of ClusterManagementAddOns or AddOnTemplates failed; the hub retries");
                 unread(known, &error.to_string());
             }
         }
@@ -123,7 +123,7 @@ fn publish(
     templates: &BTreeMap<String, BTreeMap<String, bool>>,
     known: &watch::Sender<Templates>,
 ) {
-    // Names that OCM does not allow for addons are no addons'.
+    // Skip names that OCM does not allow for addons.
     let templated = addons.iter().filter_map(|(name, found)| Some((name.parse().ok()?, found.clone()?)));
     let read = TemplatedAddOns {
         addons: templated.collect(),
@@ -131,23 +131,27 @@ fn publish(
         owners: addons.keys().cloned().collect(),
     };
     if set(known, Templates::Read(Arc::new(read))) {
-        info!(addons = addons.len(), templates = templates.len(), "Read which addons OCM's addon-manager registers");
+        info!(
+            addons = addons.len(),
+            templates = templates.len(),
+            "The hub has read which addons OCM's addon-manager registers"
+        );
     }
 }
 
-/// Says why nothing is known, once: two watches that fail have two causes, and one is enough. What is known stays, and
-/// is as late as the watch is.
+/// Says once why nothing is known: if both watches fail, the first cause is enough. Facts that are known already stay,
+/// although they may be out of date.
 fn unread(known: &watch::Sender<Templates>, cause: &str) {
     if *known.borrow() == Templates::Starting {
         warn!(
             cause,
-            "Nobody knows yet which addons OCM's addon-manager registers; no registration is written until then"
+            "Cannot read which addons OCM's addon-manager registers; the hub writes no registration until it can"
         );
         set(known, Templates::Unread(cause.to_owned()));
     }
 }
 
-/// Returns whether that is news.
+/// Returns whether this changes what was known.
 fn set(known: &watch::Sender<Templates>, now: Templates) -> bool {
     known.send_if_modified(|known| {
         let differs = *known != now;

@@ -16,33 +16,33 @@ use crate::hub::lease::Leads;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
-/// How many objects one page of the list has when every addon is looked at again.
+/// How many objects one page of a list of all addons has.
 const PAGE: u32 = 500;
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// How soon a list that failed is begun anew.
+/// How soon a list that failed starts again.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
 
 /// An addon as a watch or a list shows it.
 #[derive(Debug)]
 pub enum SeenAddOn {
-    /// As it is now, trimmed.
+    /// It exists; this is its trimmed object.
     There(Box<DynamicObject>),
-    /// It is gone.
+    /// It was deleted.
     Gone(AddOnKey),
-    /// A list is complete: what it did not show is not there.
+    /// A list is complete: an addon that it did not show does not exist.
     Listed,
 }
 
-/// Where addons are.
+/// How to reach the addons.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) client: Client,
     pub(super) api: AddOnApi,
 }
 
-/// What is written.
+/// What a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patch {
     Registrations,
@@ -50,12 +50,12 @@ pub(super) enum Patch {
     TakeBack,
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The addon is not there any more.
+    /// The addon no longer exists.
     Gone,
-    /// Somebody else has changed it since it was read, as happens every day.
+    /// Somebody else has changed the addon since it was read, which is normal.
     Conflict,
     /// Another hub may lead.
     NotLeading,
@@ -81,7 +81,7 @@ pub(super) async fn read(target: Target, key: AddOnKey) -> Done {
     Done::Read(key, read)
 }
 
-/// With resourceVersion: lists are replaced whole, so a write on an old view must fail.
+/// Writes with `resourceVersion`: the patch replaces whole lists, so it must fail if the addon has changed since.
 pub(super) async fn write(
     leads: Leads,
     target: Target,
@@ -100,10 +100,10 @@ pub(super) async fn write(
     Done::Wrote(key, patch, written.map(drop))
 }
 
-/// Shows every addon to the writer, and then that these were all. Tries until it has come to the end.
+/// Shows every addon to the writer, then [`SeenAddOn::Listed`]. Starts again until one list is complete.
 pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done {
     while let Err(error) = list_pages(&target, &seen).await {
-        warn!(error, "Listing addons to write their registrations; trying again");
+        warn!(error, "Could not list the addons to write their registrations; the hub retries");
         sleep(LIST_AGAIN).await;
     }
     show(&seen, SeenAddOn::Listed).await;
@@ -130,7 +130,7 @@ async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(
 }
 
 async fn show(seen: &mpsc::Sender<SeenAddOn>, what: SeenAddOn) {
-    // The writer has the other end, and ends its tasks when it goes.
+    // Sending fails only if the writer has ended, and then this task ends too.
     let _ = seen.send(what).await;
 }
 

@@ -1,4 +1,4 @@
-//! The writes on a CertificateSigningRequest. `update` on `/approval` and `/status` is all that they need.
+//! The writes on a CertificateSigningRequest: answers need the right to `update` `/approval` and `/status`.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::hub::requests::plan::WAITS;
 use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 
-/// How a request ends badly.
+/// How a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
     /// Nobody had approved it.
     Denied,
-    /// Somebody else had approved it; Kubernetes does not take an approval back.
+    /// Somebody else had approved it, and Kubernetes does not let anybody take an approval back.
     Failed,
 }
 
@@ -29,15 +29,15 @@ pub struct Answers<'l> {
 }
 
 impl<'l> Answers<'l> {
-    /// Requests are cluster-scoped.
+    /// Makes the writer of answers for all requests: they are cluster-scoped.
     pub fn new(client: Client, leads: &'l Leads) -> Self {
         Self { api: Api::all(client), leads }
     }
 
-    /// Approves; returns the object that the certificate is then written on.
+    /// Approves the request; returns the object that the certificate is then written on.
     ///
     /// # Errors
-    /// A conflict when the object changed since it was decided on.
+    /// A conflict if the object has changed since the decision.
     pub async fn approve(
         &self,
         csr: &CertificateSigningRequest,
@@ -47,10 +47,10 @@ impl<'l> Answers<'l> {
         self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
     }
 
-    /// Denies or fails, with a reason.
+    /// Denies or fails the request, with a reason.
     ///
     /// # Errors
-    /// A conflict when the object changed since it was decided on.
+    /// A conflict if the object has changed since the decision.
     pub async fn refuse(
         &self,
         csr: &CertificateSigningRequest,
@@ -68,7 +68,7 @@ impl<'l> Answers<'l> {
     /// Adds a condition of our own.
     ///
     /// # Errors
-    /// A conflict when the object changed since it was decided on.
+    /// A conflict if the object has changed since the decision.
     pub async fn add_condition(
         &self,
         csr: &CertificateSigningRequest,
@@ -82,7 +82,7 @@ impl<'l> Answers<'l> {
     /// Writes the certificate, and beside it the anchors that the agent needs to trust the gateway.
     ///
     /// # Errors
-    /// A conflict when the object changed since it was decided on.
+    /// A conflict if the object has changed since the decision.
     pub async fn publish(
         &self,
         csr: &CertificateSigningRequest,
@@ -100,10 +100,10 @@ impl<'l> Answers<'l> {
         self.write(csr, "status").await.map(|_| ())
     }
 
-    /// Deletes exactly this object; one that is gone or changed already is left to the watch.
+    /// Deletes exactly this object. It is no error if the object is already gone.
     ///
     /// # Errors
-    /// The API server's.
+    /// The error of the API server, also if the object has changed; the watch then shows it again.
     pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), NotWritten> {
         let preconditions =
             Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
@@ -116,10 +116,10 @@ impl<'l> Answers<'l> {
         }
     }
 
-    /// Says why on an Event.
+    /// Writes an Event that says why.
     ///
     /// # Errors
-    /// The API server's.
+    /// The error of the API server.
     pub async fn event(
         &self,
         csr: &CertificateSigningRequest,

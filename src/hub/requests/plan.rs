@@ -14,9 +14,9 @@ pub const RATE_LIMITED: &str = "RateLimited";
 /// The condition that says that a request waits because its identity's certificates are revoked until a time that has
 /// not come.
 pub const REVOKED: &str = "Revoked";
-/// The condition that says that a request waits because what the ledger has of it cannot be used.
+/// The condition that says that a request waits because the ledger's row of it cannot be used.
 pub const RECORD_UNUSABLE: &str = "RecordUnusable";
-/// What is said only as long as it is true: no longer once the certificate is there.
+/// The conditions that say that a request waits; they are removed when it gets its certificate.
 pub const WAITS: [&str; 3] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE];
 
 /// The one thing to do now.
@@ -32,9 +32,9 @@ pub enum Action {
     Fail(Refusal),
     /// Valid, but somebody else approves.
     AwaitApproval,
-    /// Nobody can say yet.
+    /// The hub does not know enough yet to decide.
     Wait,
-    /// Sign, after approving it where that is ours to do.
+    /// Sign it, after approving it if that is the hub's task.
     Issue {
         /// Policy's evidence.
         approved: Approved,
@@ -43,7 +43,7 @@ pub enum Action {
     },
 }
 
-/// What the hub is set to do.
+/// How the hub is set to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode {
     /// `approval: Automatic`.
@@ -52,7 +52,7 @@ pub struct Mode {
     pub retention: Duration,
 }
 
-/// What is to be done whatever policy says; `None` when policy is to be asked.
+/// The action for a request that is decided already; `None` if policy must be asked.
 pub fn settled(csr: &CertificateSigningRequest, mode: Mode, now: Timestamp) -> Option<Action> {
     if is_issued(csr) {
         return Some(Action::Rest);
@@ -60,7 +60,7 @@ pub fn settled(csr: &CertificateSigningRequest, mode: Mode, now: Timestamp) -> O
     refused_since(csr).map(|since| Action::DeleteAfter(now.until(since.plus(mode.retention))))
 }
 
-/// What follows from policy's verdict on a request that is not settled.
+/// The action that follows from policy's verdict on a request that is not settled.
 pub fn answer(csr: &CertificateSigningRequest, mode: Mode, verdict: Result<Approved, Refusal>) -> Action {
     let already = has_condition(csr, "Approved");
     match verdict {
@@ -72,13 +72,13 @@ pub fn answer(csr: &CertificateSigningRequest, mode: Mode, verdict: Result<Appro
     }
 }
 
-/// Whether the certificate is there.
+/// Whether the request has its certificate.
 pub fn is_issued(csr: &CertificateSigningRequest) -> bool {
     csr.status.as_ref().and_then(|status| status.certificate.as_ref()).is_some_and(|bytes| !bytes.0.is_empty())
 }
 
-/// Whether a condition of this type is there. `Approved`, `Denied` and `Failed` are always `True` (Kubernetes validates
-/// it).
+/// Whether the request has a condition of this type. `Approved`, `Denied` and `Failed` are always `True` (Kubernetes
+/// validates it).
 pub fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
     conditions(csr).any(|condition| condition.type_ == kind && condition.status == "True")
 }
@@ -96,9 +96,9 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
 }
 
-/// Drops what is never read again, before the watch's copy is kept: who wrote which field, and of a request that has
-/// its certificate everything but that it has one. Nothing of it is lost on a write: the API server keeps its own
-/// `managedFields` where an update brings none, and a request with a certificate is not written.
+/// Drops what is never read again before the watch keeps its copy: `managedFields`, and of a request that has its
+/// certificate everything except that it has one. No write loses anything by this: the API server keeps its own
+/// `managedFields` if an update has none, and the hub does not write a request with a certificate.
 pub fn trim(csr: &mut CertificateSigningRequest) {
     csr.metadata.managed_fields = None;
     if !is_issued(csr) {
@@ -115,7 +115,7 @@ pub fn trim(csr: &mut CertificateSigningRequest) {
     }
 }
 
-/// What policy looks at.
+/// The part of a request that policy looks at.
 pub fn submission(csr: &CertificateSigningRequest) -> Submission {
     Submission {
         username: csr.spec.username.clone().unwrap_or_default(),
@@ -171,7 +171,8 @@ mod tests {
         assert!(issued.spec.request.0.is_empty());
         assert_eq!(settled(&issued, MODE, NOW), Some(Action::Rest));
         for conditions in [&[][..], &["Approved"], &["Denied"], &["Failed"]] {
-            let (mut trimmed, whole) = (mk_csr(conditions, false), mk_csr(conditions, false));
+            let mut trimmed = mk_csr(conditions, false);
+            let whole = mk_csr(conditions, false);
             trimmed.metadata.managed_fields = Some(vec![]);
             trim(&mut trimmed);
             assert_eq!(trimmed, whole);

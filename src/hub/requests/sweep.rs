@@ -1,6 +1,6 @@
-//! Rows of the ledger that have not come to an end: a hub that was killed left them, or their requests are gone.
+//! Closes rows of the ledger that are unfinished: a hub that was killed left them, or their requests are gone.
 //!
-//! A request that still waits for its certificate is the signer's. Of all others the row is closed by what the API
+//! The signer works on a request that still waits for its certificate. All other rows are closed, by what the API
 //! server says of the request.
 
 use std::time::Duration;
@@ -21,30 +21,31 @@ use addon_signer_platform::errors::explain;
 
 /// How often the open rows are looked at.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Younger ones are being worked on.
+/// How old a row is at least before it is looked at: younger ones are being worked on.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Why a look at the open rows was broken off; the next one begins anew.
+/// Why a sweep stopped early; the next one starts from the beginning.
 #[derive(Debug, thiserror::Error)]
 enum SweepError {
-    #[error("the API server did not answer as needed: {}", explain(.0))]
+    #[error("the API server refused the request or did not answer: {}", explain(.0))]
     Api(#[from] kube::Error),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
 }
 
-/// What a row has come to.
+/// What to do with a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RowVerdict {
-    /// The signer takes it further.
+    /// Nothing: the signer works on it.
     Leave,
-    /// Its certificate was handed over, and the note of that was lost.
+    /// Note that its certificate was published: the first note was lost.
     Published,
-    /// It comes to nothing, for this reason.
+    /// End it without a publication, for this reason.
     End(&'static str),
-    /// The request has a certificate that is not the row's: its serial number, if it can be read.
+    /// End it: the request has another certificate, with this serial number if it can be read.
     Other(Option<Serial>),
-    /// The request has the certificate, and the ledger does not: it was altered, or restored from a backup.
+    /// Report it: the request has the certificate and the ledger does not, so the ledger was altered, or restored from
+    /// a backup.
     Unrecorded,
 }
 
@@ -61,23 +62,24 @@ impl Sweep {
         Self { requests: Api::all(client.clone()), clock, ledger, leading }
     }
 
-    /// Looks at the open rows, again and again, until the ledger's writer ends.
+    /// Looks at the open rows again and again until the ledger's writer ends.
     pub(in crate::hub) async fn keep(self) {
         let mut health = self.ledger.health();
         while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
             match self.look().await {
                 Ok(()) => {}
-                // Its writer has said so.
-                Err(SweepError::Ledger(error)) => debug!(%error, "Looking at the open rows waits for the ledger"),
-                Err(error) => warn!(%error, "Looking at the open rows of the ledger; trying again"),
+                // The ledger's writer has logged the error.
+                Err(SweepError::Ledger(error)) => debug!(%error, "The sweep of open rows waits for the ledger"),
+                Err(error) => warn!(%error, "The sweep of the ledger's open rows failed; the hub retries"),
             }
             sleep(PERIOD).await;
         }
     }
 
-    /// One look at all of them, while this hub leads.
+    /// Looks once at all open rows, while this hub leads.
     async fn look(&self) -> Result<(), SweepError> {
-        let (mut after, before) = (0, self.clock.now().minus(AGE));
+        let mut after = 0;
+        let before = self.clock.now().minus(AGE);
         loop {
             let rows = self.ledger.open_rows(after, before).await?;
             let Some(last) = rows.last() else { return Ok(()) };
@@ -90,7 +92,8 @@ impl Sweep {
     }
 
     async fn settle(&self, leads: &Leads, row: &OpenRow) -> Result<(), SweepError> {
-        // From here on the signer does not touch it, and what it wrote before comes before what is written here.
+        // From here on the signer does not touch the request, and what the signer wrote is earlier than what is written
+        // here.
         let Some(_claim) = self.ledger.claim(&row.uid) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
         if leads.still().is_err() {
@@ -100,18 +103,21 @@ impl Sweep {
             RowVerdict::Leave => {}
             RowVerdict::Published => self.ledger.published(row.serial, self.clock.now()).await,
             RowVerdict::End(reason) => {
-                info!(csr = row.request, uid = row.uid, serial = %row.serial, reason, "Closed a row of the ledger");
+                info!(csr = row.request, uid = row.uid, serial = %row.serial, reason, "The sweep closed a row of the ledger");
                 self.ledger.settle(end(row, reason)).await?;
             }
             RowVerdict::Other(found) => {
-                let (csr, uid, recorded) = (&row.request, &row.uid, row.serial);
                 let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
-                error!(csr, uid, %recorded, found, "A request has a certificate that is not the recorded one");
+                error!(csr = row.request, uid = row.uid, recorded = %row.serial, found, "A request has a certificate that is not the recorded one");
                 self.ledger.settle(end(row, "The request has another certificate.")).await?;
             }
             RowVerdict::Unrecorded => {
-                let (csr, uid, serial) = (&row.request, &row.uid, row.serial);
-                error!(csr, uid, %serial, "A request has a certificate that the ledger does not have; was it restored?");
+                error!(
+                    csr = row.request,
+                    uid = row.uid,
+                    serial = %row.serial,
+                    "A request has a certificate that the ledger does not have; the ledger was altered or restored"
+                );
             }
         }
         Ok(())
@@ -135,14 +141,16 @@ fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> RowVerdi
     RowVerdict::Leave
 }
 
-/// The serial number of the certificate that the request has, as rows have it.
+/// The serial number of the request's certificate.
 fn serial(request: &CertificateSigningRequest) -> Option<Serial> {
     let pem = request.status.as_ref()?.certificate.as_ref()?;
     Serial::of(pem::certificates(&pem.0)?.first()?)
 }
 
 fn end(row: &OpenRow, reason: &str) -> Record {
-    let (uid, serial, reason) = (row.uid.clone(), row.serial, reason.to_owned());
+    let uid = row.uid.clone();
+    let serial = row.serial;
+    let reason = reason.to_owned();
     match row.state {
         OpenState::Intent => Record::Abandoned { uid, serial, reason },
         OpenState::Signed => Record::Unpublished { uid, serial, reason },

@@ -1,7 +1,6 @@
-//! Certificates that were signed and that the watch has not shown yet.
+//! Keeps certificates that were signed and that the watch has not shown yet.
 //!
-//! A request never gets a second certificate because the answer to the first write was lost, or because the watch is
-//! behind.
+//! So a request never gets a second certificate because the answer to the first write was lost or the watch is late.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,11 +20,11 @@ pub(super) const WATCH_BEHIND: Duration = Duration::from_secs(30);
 struct UnconfirmedCertificate {
     issued: Issued,
     since: Timestamp,
-    /// The API server said that it has it.
+    /// Whether the API server has confirmed the write.
     published: bool,
 }
 
-/// By the UID of the request.
+/// The unconfirmed certificates, by the UID of the request.
 #[derive(Debug, Default)]
 pub struct Unconfirmed(Mutex<HashMap<String, UnconfirmedCertificate>>);
 
@@ -59,7 +58,7 @@ impl Unconfirmed {
         }
     }
 
-    /// Whether our own write is newer than what the watch can have shown.
+    /// Whether the certificate was published so recently that the watch may not show it yet.
     pub(super) fn was_published(&self, csr: &CertificateSigningRequest, now: Timestamp) -> bool {
         self.known().get(uid(csr)).is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
     }

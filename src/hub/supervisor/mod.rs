@@ -42,12 +42,12 @@ use status::Validity;
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
 
-/// The reason of a signer about whose rights nothing is known yet.
+/// The condition reason of a signer for which the hub does not know yet whether it may sign.
 const NOT_ASKED: &str = "Starting";
-/// How often the hub asks whether it may sign: rights can be given and taken at any time.
+/// How often the hub asks whether it may sign: an administrator can grant or revoke the right at any time.
 const PERMISSIONS: Duration = Duration::from_secs(15);
 
-/// An AddOnSigner that is, or was, served.
+/// An AddOnSigner that the hub serves, or served until it became invalid.
 struct Served {
     object: AddOnSigner,
     line: watch::Sender<LineState>,
@@ -55,7 +55,7 @@ struct Served {
     config: watch::Sender<Arc<SignerConfig>>,
     reserve: mpsc::Sender<crate::hub::authorities::keeper::Reserve>,
     validity: Validity,
-    /// Whether the account may sign for it, as the API server said last.
+    /// Whether the hub's account may sign for it, by the API server's last answer.
     permission: Validity,
     keeping: CancellationToken,
     signing: CancellationToken,
@@ -70,15 +70,15 @@ pub(super) struct Supervisor {
     api: Api<AddOnSigner>,
     serving: watch::Sender<LineState>,
     objects: BTreeMap<String, AddOnSigner>,
-    /// Objects that could not be read, and why: what their status was told.
+    /// Objects that could not be decoded, each with its error.
     undecodable: BTreeMap<String, String>,
-    /// Those of them whose status does not say so yet.
+    /// The names in `undecodable` whose status does not have the error yet.
     unsaid: BTreeSet<String>,
     served: BTreeMap<String, Served>,
     signers: watch::Sender<Option<Signers>>,
-    /// What is known of the registrations of all addons.
+    /// The latest report about the registrations of all addons; `None` before the first one.
     registrations: watch::Receiver<Option<RegistrationReport>>,
-    /// Addons of which it was told that they are left to another program.
+    /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
     /// Signer names whose AddOnSigner was deleted while this hub ran.
     deleted: BTreeSet<String>,
@@ -145,13 +145,13 @@ impl Supervisor {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(event)) => self.observe(event, &mut listed).await,
-                    Some(Err(error)) => warn!(%error, "Watching AddOnSigners; trying again"),
+                    Some(Err(error)) => warn!(%error, "The watch of AddOnSigners failed; the hub retries"),
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
                 Some(name) = self.changed.1.recv() => self.report(&name).await,
                 _ = permissions.tick() => {
                     self.check_permissions().await;
-                    self.report_all().await; // writes what could not be written before, and nothing else
+                    self.report_all().await; // writes each status that could not be written before
                 }
                 changed = serving.changed() => {
                     if changed.is_err() {
@@ -177,9 +177,10 @@ impl Supervisor {
         }
     }
 
-    /// Brings what runs in line with the objects.
+    /// Starts, changes and stops tasks so that they match the objects.
     async fn settle(&mut self) {
-        // One of the same name that was created anew is another signer, perhaps of another signer name.
+        // An AddOnSigner that was deleted and created again with the same name is another signer, perhaps with another
+        // signer name.
         let is_there = |(name, served): &(&String, &Served)| {
             self.objects.get(*name).is_some_and(|object| object.metadata.uid == served.object.metadata.uid)
         };
@@ -187,7 +188,7 @@ impl Supervisor {
             self.served.iter().filter(|entry| !is_there(entry)).map(|(name, _)| name.clone()).collect();
         for name in gone {
             if let Some(served) = self.served.remove(&name) {
-                info!(signer = name, "An AddOnSigner is gone; its certificates are no longer anybody's identity");
+                info!(signer = name, "An AddOnSigner is gone; the gateway no longer accepts its certificates");
                 served.keeping.cancel();
                 served.signing.cancel();
                 self.board.remove_signer(&name);
@@ -217,7 +218,8 @@ impl Supervisor {
         });
     }
 
-    /// The configuration of an object, or why it is not served. Of two with one signer name the older is.
+    /// The configuration of an object, or why the hub does not serve it. If two objects have the same signer name, the
+    /// hub serves the older one.
     fn read(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
         let age = |object: &AddOnSigner| (object.metadata.creation_timestamp.clone(), object.name_any());
         let rivals = self.objects.values().filter(|other| other.spec.signer_name == object.spec.signer_name);
@@ -257,7 +259,7 @@ impl Supervisor {
                     self.start_signing(name);
                 }
             }
-            // What was trusted before the object went bad stays trusted; nothing new is signed.
+            // An object has become invalid: what was trusted stays trusted, and the hub signs nothing new.
             (Some(served), Err(refusal)) => {
                 served.object = object;
                 served.validity = Err(refusal);
@@ -276,15 +278,19 @@ impl Supervisor {
         }
     }
 
-    /// Without its own ClusterRole a signer would look healthy while the API server refuses every answer. Returns
-    /// whether what is known has changed.
+    /// Asks whether the hub may sign for a signer. Otherwise a signer without its ClusterRole would look healthy while
+    /// the API server refuses every answer. Returns whether the answer differs from the last one.
     async fn check_permission(&mut self, name: &str) -> bool {
         let Some(served) = self.served.get_mut(name) else { return false };
         let config = served.config.borrow().clone();
         match permission::check(&self.links.client, &config.rules.signer_name, config.approves).await {
             Ok(permission) => std::mem::replace(&mut served.permission, permission.clone()) != permission,
             Err(error) => {
-                warn!(signer = name, error = explain(&error), "Asking for the hub's own rights");
+                warn!(
+                    signer = name,
+                    error = explain(&error),
+                    "Could not ask the API server whether the hub may sign; the hub retries"
+                );
                 false
             }
         }
@@ -298,7 +304,7 @@ impl Supervisor {
     }
 
     async fn report(&mut self, name: &str) {
-        let Ok(leads) = self.links.leading.leads() else { return }; // written when this hub leads again
+        let Ok(leads) = self.links.leading.leads() else { return }; // the status is written when this hub leads again
         let Some(object) = self.objects.get(name) else { return };
         let (validity, line) = match self.served.get(name) {
             Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),
@@ -309,8 +315,8 @@ impl Supervisor {
         let status = status::wanted(object, &validity, &line, &serving, registered, self.links.clock.now());
         let unregistered = status::unregistered(object.status.as_ref(), &status).cloned();
         if let Err(error) = status::write(&leads, &self.api, object, &status).await {
-            // The next change or the watch's next list writes it.
-            warn!(signer = name, %error, "Writing the status of an AddOnSigner");
+            // The next change or the next check of permissions tries again.
+            warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
             return;
         }
         if let Some(object) = self.objects.get_mut(name) {

@@ -1,4 +1,4 @@
-//! The AddOnSigners as the watch shows them.
+//! Handles the events of the watch of AddOnSigners.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::hub::supervisor::status;
 use addon_signer_platform::errors::explain;
 
 impl Supervisor {
-    /// Takes in what the watch of AddOnSigners shows, and brings what runs in line with it.
+    /// Handles one event, then starts and stops tasks to match.
     pub(super) async fn observe(
         &mut self,
         event: Event<DeserializeGuard<AddOnSigner>>,
@@ -21,7 +21,7 @@ impl Supervisor {
     ) {
         match event {
             Event::Init => {
-                // Nothing follows from a list that has only begun: others would take it for one without AddOnSigners.
+                // Do nothing while a list is incomplete: the hub would act as if there were no AddOnSigners.
                 *listed = Some(BTreeMap::new());
                 return;
             }
@@ -69,11 +69,11 @@ impl Supervisor {
                 object.metadata.deletion_timestamp.is_none().then_some(object)
             }
             Err(error) => {
-                // Its status cannot be read either, to see whether it says so already.
+                // The object's status cannot be read either, so compare with the last error that was reported.
                 if self.undecodable.insert(name.clone(), error.error.clone()).as_ref() == Some(&error.error) {
                     return None;
                 }
-                warn!(signer = name, %error, "An AddOnSigner cannot be read; it signs nothing");
+                warn!(signer = name, %error, "An AddOnSigner cannot be read; the hub signs nothing for it");
                 self.unsaid.insert(name);
                 self.say_undecodable().await;
                 None
@@ -81,14 +81,18 @@ impl Supervisor {
         }
     }
 
-    /// Writes into the status of objects that cannot be read why; what fails is tried again in the next round.
+    /// Writes the error into the status of objects that cannot be decoded. The next round retries a write that fails.
     pub(super) async fn say_undecodable(&mut self) {
         let Ok(leads) = self.links.leading.leads() else { return };
         let now = self.links.clock.now();
         for name in std::mem::take(&mut self.unsaid) {
             let Some(error) = self.undecodable.get(&name) else { continue };
             if let Err(error) = status::write_undecodable(&leads, &self.api, &name, error, now).await {
-                warn!(signer = name, error = explain(&error), "Writing the status of an AddOnSigner");
+                warn!(
+                    signer = name,
+                    error = explain(&error),
+                    "Could not write the status of an AddOnSigner; the hub retries"
+                );
                 self.unsaid.insert(name);
             }
         }

@@ -1,4 +1,4 @@
-//! Whether the hub's account may answer the requests of a signer: Kubernetes narrows that by signer name.
+//! Checks whether the hub's account may answer the requests of a signer. Kubernetes grants that right by signer name.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::api::PostParams;
@@ -6,17 +6,17 @@ use kube::{Api, Client};
 
 use crate::hub::supervisor::status::Validity;
 
-/// Asks the API server about the verbs `sign`, and `approve` where approving is the hub's to do, on exactly this signer
-/// name (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).
+/// Asks the API server about the verb `sign`, and about `approve` if approving is the hub's task, on exactly this
+/// signer name (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).
 ///
 /// # Errors
-/// The API server's: then nothing is known.
+/// The error of the API server; the answer is then unknown.
 pub async fn check(client: &Client, signer_name: &str, approves: bool) -> Result<Validity, kube::Error> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let verbs = if approves { &["sign", "approve"][..] } else { &["sign"] };
     let domain = signer_name.split('/').next().unwrap_or_default();
     for verb in verbs {
-        // The API server takes a right to a whole domain too.
+        // The API server also accepts a right to all signer names of a domain.
         if !is_allowed(&reviews, verb, signer_name).await?
             && !is_allowed(&reviews, verb, &format!("{domain}/*")).await?
         {

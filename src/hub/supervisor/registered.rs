@@ -1,4 +1,4 @@
-//! What AddOnSigners and events say of the registrations of addons.
+//! Reports the registrations of addons in the status of AddOnSigners and in events.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::hub::supervisor::status::Registered;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
-/// How many addons get an event of their own at once; the condition counts all.
+/// How many addons of one report get an event at most; the condition counts all of them.
 const EVENTS: usize = 10;
 /// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
 const NOTE_MAX: usize = 1024;
 
 impl Supervisor {
-    /// The condition of an AddOnSigner that is served; what it said before, as long as nothing is known.
+    /// The condition `Registered` of an AddOnSigner; it stays as it was until the first report.
     pub(super) fn registered(&self, name: &str) -> Registered {
         let Some(served) = self.served.get(name).filter(|served| served.validity.is_ok()) else {
             return Registered::No;
@@ -30,7 +30,7 @@ impl Supervisor {
         }
     }
 
-    /// An event for each addon that is newly left to another program.
+    /// Writes an event for each addon that the hub newly leaves to another program.
     pub(super) async fn tell_left(&mut self) {
         let Some(report) = self.registrations.borrow().clone() else { return };
         let before = std::mem::replace(&mut self.left, Arc::clone(&report.left));
@@ -43,8 +43,8 @@ impl Supervisor {
         }
         for (name, key) in news.into_iter().take(EVENTS) {
             let note = format!(
-                "Another program keeps taking this signer out of status.registrations of the ManagedClusterAddOn {key}; the hub \
-                 leaves it to that program, and looks again later."
+                "Another program keeps removing this signer from status.registrations of the ManagedClusterAddOn \
+                 {key}; the hub leaves it to that program and tries again later."
             );
             let addon = ObjectReference {
                 api_version: Some(self.shared.addon_api.resource().api_version),
@@ -57,7 +57,7 @@ impl Supervisor {
         }
     }
 
-    /// An event about an AddOnSigner.
+    /// Writes an event about an AddOnSigner.
     pub(super) async fn publish(&self, name: &str, reason: &str, mut note: String, secondary: Option<ObjectReference>) {
         let Some(object) = self.objects.get(name) else { return };
         note.truncate(note.floor_char_boundary(NOTE_MAX));
@@ -69,8 +69,8 @@ impl Supervisor {
             secondary,
         };
         if let Err(error) = self.shared.recorder.publish(&event, &object.object_ref(&())).await {
-            // The condition says the same; an event is a convenience.
-            warn!(signer = name, error = explain(&error), "Writing an event about an AddOnSigner");
+            // The event is not written again: the condition says the same.
+            warn!(signer = name, error = explain(&error), "Could not write an event about an AddOnSigner");
         }
     }
 }

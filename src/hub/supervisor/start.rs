@@ -1,4 +1,5 @@
-//! What runs for the gateway and for each AddOnSigner: the keeper of its line, its signer, and who tells its status.
+//! Starts the tasks of the gateway and of each AddOnSigner: the keeper of its line, its signer, and the one that
+//! reports changes of the line.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +23,7 @@ use addon_signer_core::policy::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::rate::RateLimiter;
 
 impl Supervisor {
-    /// The gateway's serving line and its signer, which every process has.
+    /// Starts the keeper and the signer of the gateway's serving line, which every hub has.
     pub(super) fn start_serving(&mut self) {
         let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false };
         let (reserve, reservations) = mpsc::channel(64);
@@ -44,7 +45,7 @@ impl Supervisor {
         };
         self.tasks.spawn(async move {
             keeper.run().await;
-            drop(plan_sender); // the plan of the serving line never changes
+            drop(plan_sender); // kept until now, because a keeper ends when its plan has no sender
             ("authorities of the gateway".to_owned(), false)
         });
         let kind = Kind::Serving(self.settings.serving.clone());
@@ -107,20 +108,23 @@ impl Supervisor {
         served.signing = CancellationToken::new();
         let stop = served.signing.clone();
         let kind = Kind::Client { name: name.to_owned(), config: served.config.subscribe() };
-        let (line, reserve) = (served.line.subscribe(), served.reserve.clone());
+        let line = served.line.subscribe();
+        let reserve = served.reserve.clone();
         let signer_name = served.object.spec.signer_name.clone();
         let signer = self.signer(kind, line, reserve);
-        info!(signer = name, signer_name, "Serving an AddOnSigner");
+        info!(signer = name, signer_name, "The hub serves this AddOnSigner");
         self.spawn_until(stop, format!("signer {name}"), signer::run(signer, signer_name));
     }
 
     /// Tells the supervisor about every change of the line, so that the status follows it.
     fn announce(&self, name: &str, served: &Served) -> impl Future<Output = ()> + Send + 'static {
-        let (mut line, changed, name) = (served.line.subscribe(), self.changed.0.clone(), name.to_owned());
+        let mut line = served.line.subscribe();
+        let changed = self.changed.0.clone();
+        let name = name.to_owned();
         async move { while line.changed().await.is_ok() && changed.send(name.clone()).await.is_ok() {} }
     }
 
-    /// The task reports whether it was stopped; one that ends by itself ends the hub.
+    /// Runs a task until `stop` is cancelled. A task that ends by itself ends the hub.
     fn spawn_until(&mut self, stop: CancellationToken, name: String, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(until_stopped(stop, name, task));
     }

@@ -1,4 +1,4 @@
-//! What people see of a signer: conditions, authorities and the rotation, computed from the line and written when they
+//! The status of an AddOnSigner: conditions, authorities and the rotation, computed from the line and written when they
 //! differ.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,16 +17,16 @@ use crate::hub::lease::{Leads, NotWritten};
 use crate::hub::registrations::report::Told;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Whether the object can be served, or its reason and sentence.
+/// Whether the hub can serve the object; if not, the reason and the message of the condition.
 pub type Validity = Result<(), (&'static str, String)>;
 
 /// The condition about the registrations of a signer's addons.
 pub enum Registered {
-    /// There is nothing to say.
+    /// There is nothing to report, so there is no condition.
     No,
-    /// Nothing is known yet: it stays as it is.
+    /// Nothing is known yet: the condition stays as it is.
     AsBefore,
-    /// This.
+    /// The condition is this one.
     Told(Told),
 }
 
@@ -41,8 +41,8 @@ impl Registered {
 
 /// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
 ///
-/// `serving` is the gateway's line: without its anchors, which go out with each certificate, nothing is signed.
-/// `registered` is what is known of the addons' registrations.
+/// `serving` is the gateway's line: its anchors are published with each certificate, so nothing is signed without them.
+/// `registered` is the condition about the addons' registrations.
 pub fn wanted(
     signer: &AddOnSigner,
     validity: &Validity,
@@ -127,8 +127,8 @@ fn condition(
     }
 }
 
-/// The condition `Registered`, if it has turned false or has another reason: that an addon's agents get no certificate
-/// is worth an event.
+/// The condition `Registered`, if it has become false or is false for another reason than before. Then agents of an
+/// addon get no certificate, which is worth an event.
 pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSignerStatus) -> Option<&'s Condition> {
     let is_false = |condition: &&Condition| condition.type_ == CONDITION_REGISTERED && condition.status == "False";
     let now = after.conditions.iter().find(is_false)?;
@@ -139,7 +139,7 @@ pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSign
 /// Writes the status if it differs from what the object has.
 ///
 /// # Errors
-/// [`NotWritten`]; the next change or round tries again.
+/// [`NotWritten`]; the next change or the next round tries again.
 pub async fn write(
     leads: &Leads,
     api: &Api<AddOnSigner>,
@@ -150,7 +150,7 @@ pub async fn write(
         return Ok(());
     }
     let name = signer.metadata.name.as_deref().unwrap_or_default();
-    // A merge patch: a field that is absent must be said to be null, or the old one stays.
+    // In a merge patch an absent field keeps its old value, so a rotation that has ended must be null.
     let mut body = json!({ "status": status });
     if let (None, Some(fields)) = (&status.rotation, body.pointer_mut("/status").and_then(|s| s.as_object_mut())) {
         fields.insert("rotation".to_owned(), serde_json::Value::Null);
@@ -160,14 +160,14 @@ pub async fn write(
     Ok(())
 }
 
-/// Whether the status of an object remembers an authority whose certificates may still live.
+/// Whether the status of an object names an authority whose certificates may not have expired yet.
 pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
     let authorities = signer.status.iter().flat_map(|status| &status.authorities);
     let ends = authorities.filter_map(|authority| authority.last_leaf_expires.as_ref());
     ends.into_iter().any(|end| end.0.as_second() > now.unix())
 }
 
-/// Says that an object that cannot even be decoded is bad.
+/// Writes into the status of an object that it cannot be decoded.
 ///
 /// # Errors
 /// [`NotWritten`].
@@ -182,14 +182,14 @@ pub async fn write_undecodable(
     let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
     let body = json!({ "status": { "conditions": [ready] } });
     leads.still()?;
-    // The answer would fail to decode as the object did: only the write matters.
+    // The answer cannot be decoded either. That is no error: the object was written.
     match api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await {
         Ok(_) | Err(kube::Error::SerdeError(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Names of two objects, for the sentence about one signer name in both.
+/// The reason and the message for an object whose signer name belongs to the older AddOnSigner `first`.
 pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) {
     let sentence =
         format!("spec.signerName {} is already served by the AddOnSigner {first}, which is older.", spec.signer_name);

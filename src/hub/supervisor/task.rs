@@ -2,14 +2,14 @@
 
 use tokio_util::sync::CancellationToken;
 
-/// Runs a task until it is told to stop; says its name and whether it was told. One that is told and ends by itself at
-/// that very moment, because what it listens to goes away with the AddOnSigner, was told.
+/// Runs a task until `stop` is cancelled; returns its name and whether `stop` was cancelled. A task may also end by
+/// itself at that moment, because its channels close together with the AddOnSigner; that counts as stopped.
 pub(super) async fn until_stopped(
     stop: CancellationToken,
     name: String,
     task: impl Future<Output = ()>,
 ) -> (String, bool) {
-    // Which of the two came first does not matter: what was asked for does.
+    // Whether the task or the cancellation ended first does not matter: only `stop` counts.
     let _ = stop.run_until_cancelled(task).await;
     (name, stop.is_cancelled())
 }

@@ -1,7 +1,7 @@
-//! What is served: the documents of discovery, and below them the resources, behind one guard.
+//! The routes: the documents of discovery and, behind one guard, the resources.
 //!
-//! Kubernetes' authorizer decided on verb, resource and name as it reads them from the request (`RequestInfo`). So what
-//! could make it decide on something narrower than what is answered is refused: selectors, and `watch`.
+//! Kubernetes' authorizer decided on the verb, resource and name that it read from the request (`RequestInfo`). So the
+//! guard refuses what could make it authorize less than what is answered: selectors, and `watch`.
 
 use std::time::Duration;
 
@@ -16,12 +16,13 @@ use serde_json::{Value, json};
 use super::{BASE, GROUP, InventoryProblem, VERSION};
 use crate::audit::Audit;
 
-/// Under the minute after which kube-apiserver gives up (`--request-timeout`), so that our sentence arrives.
+/// Longest time for an answer. It is less than the minute after which kube-apiserver gives up (`--request-timeout`), so
+/// that our error arrives.
 const ANSWER: Duration = Duration::from_secs(50);
-/// Set by the front proxy, and by nobody else: it drops what its own clients send (`SetAuthProxyHeaders`).
+/// Only the front proxy sets this header. It drops the header of its own clients (`SetAuthProxyHeaders`).
 const REMOTE_USER: &str = "x-remote-user";
 
-/// Everything; `resources` is what answers below [`BASE`].
+/// The router of all paths; `resources` answers below [`BASE`].
 pub(super) fn router(resources: Router, audit: Audit) -> Router {
     let resources = resources.fallback(unknown).layer(middleware::from_fn_with_state(audit, guard));
     Router::new()
@@ -51,7 +52,8 @@ fn version() -> Value {
     })
 }
 
-/// Lets through what Kubernetes authorized as it will be answered, bounds it in time, and records who asked for what.
+/// Lets a request through if Kubernetes authorized all that will be answered, bounds its time, and records who asked
+/// for what.
 async fn guard(State(audit): State<Audit>, request: Request, next: Next) -> Response {
     let user = user(request.headers());
     let question = request.uri().to_string();
@@ -78,7 +80,7 @@ fn check(request: &Request, user: Option<&str>) -> Result<(), InventoryProblem> 
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return Err(InventoryProblem::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("{GROUP} is read-only: get and list"),
+            format!("{GROUP} is read-only; use get or list"),
         ));
     }
     let bad = |message: String| InventoryProblem::new(StatusCode::BAD_REQUEST, message);
@@ -86,7 +88,7 @@ fn check(request: &Request, user: Option<&str>) -> Result<(), InventoryProblem> 
         .map_err(|error| bad(format!("the query cannot be read: {error}")))?;
     for (name, value) in &parameters {
         match name.as_str() {
-            "fieldSelector" | "labelSelector" => return Err(bad(format!("{GROUP} knows no {name}"))),
+            "fieldSelector" | "labelSelector" => return Err(bad(format!("{GROUP} does not support {name}"))),
             "watch" if !["false", "0"].contains(&value.as_str()) => {
                 return Err(InventoryProblem::new(
                     StatusCode::METHOD_NOT_ALLOWED,

@@ -1,8 +1,8 @@
 //! Moves the oldest entries, whose certificates have expired, from the ledger into a file, while its hub runs.
 //!
-//! The file is complete, on disk and read back before the first row is deleted. The deleting is done in steps, each one
-//! transaction that leaves the ledger whole: the index of certificates never has half of one, and the last row always
-//! stays, because the chain goes on from it. After a crash the same command goes on where it broke off.
+//! The file is complete, on disk and read back before the first row is deleted. Rows are deleted in steps. Each step is
+//! one transaction that leaves the ledger whole: no certificate keeps only a part of its rows, and the last row always
+//! stays, because the chain continues from it. After a crash the same command continues where it stopped.
 
 mod plan;
 
@@ -29,9 +29,9 @@ pub struct Archive {
     pub location: Location,
     /// Only what was written and has expired before this time.
     pub before: Timestamp,
-    /// The file; made, and never written over.
+    /// The file, which is created and never overwritten.
     pub to: PathBuf,
-    /// The time, which goes into the ledger.
+    /// The present time, which is recorded in the ledger.
     pub now: Timestamp,
 }
 
@@ -40,48 +40,48 @@ pub struct Archive {
 pub struct Archived {
     /// The first row in the file, and the last; `None` when there was nothing to move, and no file was made.
     pub rows: Option<(u64, u64)>,
-    /// Whether the file was there already, complete, and only the rest of its rows was still to be deleted.
+    /// Whether the file was complete already, and only the rest of its rows had to be deleted.
     pub resumed: bool,
-    /// Why what comes after it stays.
+    /// Why the rows after it stay.
     pub stays: String,
 }
 
 /// Why nothing, or not everything, was moved.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// Certificates that are valid now would have to go.
+    /// With a time in the future, certificates that are valid now could go.
     #[error("{0} is in the future; name a time in the past")]
     Future(Timestamp),
-    /// The file is an archive, and the ledger knows.
-    #[error("{} was archived completely before: rows {first} to {last}; name another file for what came after", file.display())]
+    /// The file is a finished archive that the ledger knows.
+    #[error("{} is a complete archive of the rows {first} to {last}; name another file for later rows", file.display())]
     Done {
-        /// Which.
+        /// The file.
         file: PathBuf,
         /// Its first row.
         first: u64,
         /// Its last row.
         last: u64,
     },
-    /// The file is something else.
+    /// The file is not an archive of the next rows.
     #[error("{} exists, and is no archive of the next rows of this ledger ({cause}); name another file", file.display())]
     Other {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What is in it.
+        /// What is in it instead.
         cause: String,
     },
-    /// The file was not finished, and nothing depends on it.
+    /// The file is not complete, and no row depends on it.
     #[error("{} was not finished: {cause}. Nothing of it was taken out of the ledger: delete it, or name another file", file.display())]
     Unfinished {
-        /// Which.
+        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         cause: FileError,
     },
-    /// Rows are in the file alone, and it is damaged.
+    /// The file is damaged, and some rows are only in it.
     #[error("{} is damaged: {cause}. Rows up to {through} are nowhere else: restore it from a backup", file.display())]
     Damaged {
-        /// Which.
+        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         cause: FileError,
@@ -91,15 +91,15 @@ pub enum ArchiveError {
     /// The file cannot be written.
     #[error("{} cannot be written: {cause}; nothing was taken out of the ledger", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// In the system's words.
+        /// What the system says.
         cause: String,
     },
     /// What was written is not what is read.
     #[error("{} is not what was written to it: {cause}; nothing was taken out of the ledger", file.display())]
     ReadBack {
-        /// Which.
+        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         cause: FileError,
@@ -107,21 +107,21 @@ pub enum ArchiveError {
     /// The ledger is not good.
     #[error("the ledger is not good, and nothing was taken out of it: {0}")]
     Fault(#[from] Fault),
-    /// Another archive was made meanwhile.
-    #[error("rows were archived by somebody else meanwhile; nothing was lost, look at both files")]
+    /// Another process archived rows meanwhile.
+    #[error("another process archived rows meanwhile; nothing was lost, look at both files")]
     Overtaken,
-    /// The store.
+    /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The store, before its ledger is named.
+    /// The store failed. [`archive`] converts this into [`ArchiveError::Ledger`], which names the ledger.
     #[error("the store failed: {0}")]
     Store(#[from] sqlx::Error),
 }
 
-/// Moves rows; `progress` gets how many of how many are done.
+/// Moves rows; `progress` gets the number of rows that are done, and of all.
 ///
 /// # Errors
-/// [`ArchiveError`]; each says what is where.
+/// [`ArchiveError`], which says where the rows are.
 pub async fn archive(archive: Archive, progress: impl Fn(u64, u64)) -> Result<Archived, ArchiveError> {
     if archive.before > archive.now {
         return Err(ArchiveError::Future(archive.before));
@@ -166,7 +166,7 @@ impl Archive {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.to).map_err(failed)?;
         let written = self.write_to(file, connection, from, end, progress).await;
         if written.is_err() && std::fs::remove_file(&self.to).is_err() {
-            tracing::warn!(file = %self.to.display(), "The archive is not complete, and could not be removed");
+            tracing::warn!(file = %self.to.display(), "An incomplete archive could not be removed");
         }
         written
     }
@@ -217,7 +217,8 @@ impl Archive {
         steps: &[u64],
         progress: &impl Fn(u64, u64),
     ) -> Result<(), ArchiveError> {
-        let (mut before, end) = (through, steps.last().copied().unwrap_or(through));
+        let mut before = through;
+        let end = steps.last().copied().unwrap_or(through);
         for step in steps.iter().copied() {
             connection.begin_to_archive().await?;
             self.delete_step(connection, before, step).await?;
@@ -239,7 +240,7 @@ impl Archive {
         if connection.execute(sql.to_owned(), values).await? != 1 {
             return Err(ArchiveError::Overtaken);
         }
-        // One row per file: how far it was taken out.
+        // The table has one row per file: up to which row its entries were deleted.
         let sql = "DELETE FROM archives WHERE file = $2 AND through < $1";
         connection.execute(sql.to_owned(), vec![step.into(), file.into()]).await?;
         for table in ["certificates", "entries"] {
@@ -248,7 +249,8 @@ impl Archive {
         Ok(())
     }
 
-    /// The file is there: a complete one is finished, anything else is explained.
+    /// Handles a file that exists: if it is complete, the rest of its rows is deleted; otherwise the error says what it
+    /// is.
     async fn resume(
         &self,
         connection: &mut Connection,
@@ -259,7 +261,8 @@ impl Archive {
         let through = floor.tip().seq;
         let begin = |row| floor.before(row).map(|tip| Chain::after(tip, None));
         let (first, chain) = file::follow(&self.to, begin, |_| ()).map_err(|cause| self.explain(floor, cause))?;
-        let (end, file) = (chain.tip().seq, self.to.clone());
+        let end = chain.tip().seq;
+        let file = self.to.clone();
         if end <= through {
             return Err(ArchiveError::Done { file, first, last: end });
         }
@@ -268,7 +271,7 @@ impl Archive {
         let same = rows.first().is_some_and(|row| row.bytes(0) == chain.tip().hash.as_bytes());
         let plan = plan::plan(connection, through, end, None).await?;
         if !same || end >= last || plan.steps.last() != Some(&end) {
-            let cause = format!("row {end} of the ledger is another one, or not over");
+            let cause = format!("row {end} of the ledger is another one, or cannot be archived yet");
             return Err(ArchiveError::Other { file, cause });
         }
         self.delete(connection, through, &plan.steps, &progress).await?;
@@ -277,7 +280,8 @@ impl Archive {
     }
 
     fn explain(&self, floor: &Floor, cause: FileError) -> ArchiveError {
-        let (file, through) = (self.to.clone(), floor.tip().seq);
+        let file = self.to.clone();
+        let through = floor.tip().seq;
         if floor.files.contains(&self.name()) {
             return ArchiveError::Damaged { file, cause, through };
         }
@@ -287,7 +291,7 @@ impl Archive {
         }
     }
 
-    /// The file's name for the ledger.
+    /// The file's name, as the ledger records it.
     fn name(&self) -> String {
         std::path::absolute(&self.to).unwrap_or_else(|_| self.to.clone()).display().to_string()
     }

@@ -1,17 +1,17 @@
-//! Which entries can be archived: the longest run from the first one on whose certificates have all expired, cut so
-//! that each step leaves a ledger that can be checked.
+//! Which entries can be archived: the longest run from the first one on whose certificates have all expired. The run is
+//! cut into steps, each of which leaves a ledger that can be checked.
 
 use crate::ledger::connection::{Cells, Connection};
 use crate::ledger::view::CertificateState;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Rows of one transaction, about: the hub waits for it.
+/// Approximate number of rows in one transaction. The hub waits for that transaction.
 const STEP: u64 = 5000;
-/// Rows of the index that are looked at together.
+/// Rows of the index that are read together.
 const ROWS: u64 = 5000;
 
-/// What can go, and why what comes after it stays.
+/// Which rows can go, and why the rows after them stay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The last row of each step.
@@ -20,15 +20,16 @@ pub(super) struct Plan {
     pub(super) stays: String,
 }
 
-/// Plans to move rows after `through`, as far as row `to` at most. With `before`, only what was written before it and
-/// has expired before it.
+/// Plans to move rows after `through`, up to row `to` at most. With `before`, only rows that were written, and whose
+/// certificates expired, before that time.
 pub(super) async fn plan(
     connection: &mut Connection,
     through: u64,
     to: u64,
     before: Option<Timestamp>,
 ) -> Result<Plan, sqlx::Error> {
-    let (mut to, mut stays) = (to, format!("row {} is the last", to + 1));
+    let mut stays = format!("row {} is the last", to + 1);
+    let mut to = to;
     if let Some(before) = before {
         let older = written_before(connection, through, to, before).await?;
         if older < to {
@@ -59,8 +60,9 @@ pub(super) async fn plan(
 
 /// Why a certificate stays, if it does.
 fn keeps(row: &Cells, before: Option<Timestamp>) -> Option<String> {
-    let (seq, not_after) = (row.count(0), Timestamp::from_unix(row.int(2).unwrap_or(i64::MAX)));
-    let state: Option<CertificateState> = row.str(1).parse().ok(); // no state: it stays, and `certs verify` says more
+    let seq = row.count(0);
+    let not_after = Timestamp::from_unix(row.int(2).unwrap_or(i64::MAX));
+    let state: Option<CertificateState> = row.str(1).parse().ok(); // unknown: it stays, and `certs verify` reports it
     match state {
         None | Some(CertificateState::Intent | CertificateState::Signed) => {
             Some(format!("row {seq} is about the request {}, which is still open; a running hub closes it", row.str(6)))
@@ -74,7 +76,7 @@ fn keeps(row: &Cells, before: Option<Timestamp>) -> Option<String> {
     }
 }
 
-/// Rows after which nothing speaks of a certificate that was decided on before them.
+/// Finds rows at which the ledger can be cut: no later entry is about a certificate that was decided on before them.
 struct Cuts {
     /// The last entry about the certificates so far.
     last_entry: u64,
@@ -84,7 +86,7 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// All certificates up to row `at` were looked at.
+    /// Offers to cut after row `at`, when all certificates up to it were read.
     fn offer(&mut self, at: u64) {
         if at <= self.best || self.last_entry > at {
             return;
@@ -104,19 +106,22 @@ impl Cuts {
     }
 }
 
-/// The last row of `after + 1 ..= to` that was written before a time; `after` if none was. Times do not go back.
+/// The last row of `after + 1 ..= to` that was written before a time; `after` if none was. The times of entries never
+/// go back.
 async fn written_before(
     connection: &mut Connection,
     after: u64,
     to: u64,
     before: Timestamp,
 ) -> Result<u64, sqlx::Error> {
-    let (mut older, mut newer) = (after, to + 1);
+    let mut older = after;
+    let mut newer = to + 1;
     while newer - older > 1 {
         let middle = older + (newer - older) / 2;
         let sql = "SELECT entry FROM entries WHERE seq = $1".to_owned();
         let rows = connection.rows(sql, vec![middle.into()]).await?;
-        let entry = rows.first().and_then(|row| Entry::parse(row.str(0)).ok()); // following the chain will say what is wrong
+        // An entry that cannot be read is reported later, when the chain is followed.
+        let entry = rows.first().and_then(|row| Entry::parse(row.str(0)).ok());
         let time = entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time));
         if time.is_some_and(|time| time < before) { older = middle } else { newer = middle }
     }

@@ -1,5 +1,5 @@
-//! The index of certificates beside the entries: each row says what its entries say, and no row is there that none
-//! speaks of.
+//! Compares the index of certificates with the entries: each row must say what its entries say, and no row may be
+//! without an entry.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,11 +10,11 @@ use addon_signer_core::journal::chain::{Fault, Problem};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 
-/// What is read of a row.
+/// The columns that are read of a row.
 pub(super) const COLUMNS: &str = "certificates.seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
                                   not_before, not_after, state, signed_seq, ended_seq, released, requested, \
                                   unfinished.seq";
-/// Columns of texts, and where they are.
+/// Columns of texts, with their positions.
 const TEXTS: [(usize, &str); 8] = [
     (1, "uid"),
     (2, "request"),
@@ -26,13 +26,13 @@ const TEXTS: [(usize, &str); 8] = [
     (8, "serial"),
 ];
 
-/// A row says that a later entry ends, or signs, its certificate.
+/// The claim of a row that a later entry signs or ends its certificate.
 struct NamedEntry {
     /// The row.
     seq: u64,
     uid: String,
     serial: String,
-    /// The kind of that entry.
+    /// The kind of the later entry.
     kind: &'static str,
 }
 
@@ -47,10 +47,10 @@ impl NamedEntry {
     }
 }
 
-/// The rows of the index, as far as they were read, and what they say of entries that are still to come.
+/// The rows of the index that were read so far, and their claims about later entries.
 pub(super) struct Index {
     rows: VecDeque<Cells>,
-    /// By the entry that a row names. Most are a few entries ahead.
+    /// Claims by the number of the entry that they name. Most of these entries come soon.
     claims: HashMap<u64, Vec<NamedEntry>>,
     /// The last entry of the ledger.
     last: u64,
@@ -63,16 +63,16 @@ impl Index {
         Self { rows: VecDeque::new(), claims: HashMap::new(), last, certificates: 0 }
     }
 
-    /// More rows, in their order.
+    /// Adds rows, in their order.
     pub(super) fn add(&mut self, rows: Vec<Cells>) {
         self.rows.extend(rows);
     }
 
-    /// Compares an entry, which the chain was followed to.
+    /// Compares the next entry of the chain with the index. Returns `false` if the entry signs or ends a certificate
+    /// and no row says so.
     ///
     /// # Errors
-    /// The first row that says something else. `Ok(false)` for an entry that ends, or signs, a certificate of which no
-    /// row says so.
+    /// The first row that says something else.
     pub(super) fn follow(&mut self, entry: &Entry) -> Result<bool, Fault> {
         let row = self.rows.pop_front_if(|row| row.count(0) <= entry.seq);
         if let Some(row) = row.as_ref().filter(|row| row.count(0) < entry.seq || entry.kind != "intent") {
@@ -93,7 +93,7 @@ impl Index {
         }
     }
 
-    /// After the last entry no row is left.
+    /// Checks that no row is left after the last entry.
     pub(super) fn end(&self) -> Result<(), Fault> {
         self.rows.front().map_or(Ok(()), |row| Err(no_intent(row)))
     }
@@ -115,7 +115,7 @@ impl Index {
     }
 }
 
-/// The state of a row, or what it says otherwise than its intent, or than itself.
+/// The state of a row, or how the row contradicts its intent or itself.
 fn compare(intent: &Entry, row: &Cells) -> Result<CertificateState, String> {
     let differs =
         |name: &str, index: &str, entry: &str| format!("{name} is {index:?} there and {entry:?} in the entry");
@@ -139,7 +139,9 @@ fn compare(intent: &Entry, row: &Cells) -> Result<CertificateState, String> {
         let is = if is_unfinished { "one of" } else { "none of" };
         return Err(format!("its state is {state:?}, and it is {is} the unfinished"));
     }
-    let (signed, ended, released) = (row.count(12), row.count(13), row.count(14));
+    let signed = row.count(12);
+    let ended = row.count(13);
+    let released = row.count(14);
     let agrees = match known {
         CertificateState::Intent => signed == 0 && ended == 0 && released == 0,
         CertificateState::Signed | CertificateState::Published => signed != 0 && ended == 0 && released == 0,
@@ -149,7 +151,7 @@ fn compare(intent: &Entry, row: &Cells) -> Result<CertificateState, String> {
     if agrees { Ok(known) } else { Err(contradiction()) }
 }
 
-/// What is wrong with an entry of which no row says what it says.
+/// Says what is wrong with an entry that signs or ends a certificate while no row says so.
 pub(super) async fn unclaimed(connection: &mut Connection, entry: &Entry) -> Result<Fault, VerifyError> {
     let sql = "SELECT state, signed_seq, ended_seq FROM certificates WHERE serial = $1";
     let serial = entry.detail("serial");
@@ -157,12 +159,13 @@ pub(super) async fn unclaimed(connection: &mut Connection, entry: &Entry) -> Res
     let Some(row) = rows.first() else {
         return Ok(fault(entry.seq, format!("it has no certificate {serial}")));
     };
-    let (state, kind) = (row.str(0), &entry.kind);
+    let state = row.str(0);
+    let kind = &entry.kind;
     let at = if kind == "signed" { row.count(1) } else { row.count(2) };
     Ok(fault(entry.seq, format!("the certificate {serial} is {state} by entry {at}, and here it is {kind}")))
 }
 
-/// No unfinished one is without its certificate.
+/// Checks that each unfinished row has its certificate.
 pub(super) async fn check_unfinished(connection: &mut Connection) -> Result<(), VerifyError> {
     let sql = "SELECT seq FROM unfinished WHERE NOT EXISTS \
                (SELECT 1 FROM certificates WHERE certificates.seq = unfinished.seq) ORDER BY seq LIMIT 1";
@@ -176,7 +179,7 @@ fn fault(row: u64, what: String) -> Fault {
     Fault { row, problem: Problem::Index(what) }
 }
 
-/// A row that nothing in the chain explains.
+/// The fault of a row that has no intent in the chain.
 fn no_intent(row: &Cells) -> Fault {
     fault(row.count(0), format!("it has the certificate {}, which no entry decided on", row.str(8)))
 }

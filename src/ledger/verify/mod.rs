@@ -1,7 +1,8 @@
-//! Checks a whole ledger without any hub: the chain, the published checkpoint, the archives, and the index of certificates.
+//! Checks a whole ledger without any hub: the chain, the published checkpoint, the archives, and the index of
+//! certificates.
 //!
-//! One transaction sees one moment of the ledger, while its hub may go on writing. Entries and rows of the index stream
-//! by in the order of their numbers; the first that is wrong is named.
+//! One transaction sees the ledger at one moment, while its hub may continue to write. Entries and rows of the index
+//! are read in the order of their numbers; the error names the first wrong one.
 
 mod index;
 mod rows;
@@ -28,7 +29,7 @@ pub struct Check {
     pub archives: Vec<PathBuf>,
 }
 
-/// How far it is.
+/// The progress of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyProgress {
     /// Rows that were checked.
@@ -37,10 +38,10 @@ pub struct VerifyProgress {
     pub total: u64,
 }
 
-/// What was found to be good.
+/// The result of a check that found no fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Which ledger; empty for one in which nothing was written yet.
+    /// The id of the ledger; empty if nothing was written to it yet.
     pub ledger: String,
     /// The first row that was checked, in a file or in the ledger.
     pub first: u64,
@@ -50,7 +51,7 @@ pub struct VerifyReport {
     pub certificates: u64,
     /// Rows up to this one are in files and were not checked; 0 for none.
     pub unchecked: u64,
-    /// The checkpoint, as far as it was looked at.
+    /// What the checkpoint proves, if one was given.
     pub checkpoint: Option<CheckpointReport>,
 }
 
@@ -61,46 +62,46 @@ pub struct CheckpointReport {
     pub checkpoint: Checkpoint,
     /// Whether the rows that it vouches for were checked: they may be in an archive that was not given.
     pub covers: bool,
-    /// Whether the ledger itself says that checkpoints are signed with this key; otherwise somebody has to compare it.
+    /// Whether the ledger itself says that checkpoints are signed with this key; otherwise a person must compare it.
     pub key_is_recorded: bool,
 }
 
 /// Why a ledger is not good, or could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// A row of the ledger.
+    /// A row of the ledger is wrong.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// A file.
+    /// An archive is wrong.
     #[error("the archive {}: {cause}", file.display())]
     File {
-        /// Which.
+        /// The archive.
         file: PathBuf,
         /// What is wrong with it.
         cause: FileError,
     },
-    /// The files are good, and not those of this ledger.
+    /// The archives are good, but they do not fit this ledger.
     #[error("{0}")]
     Archives(String),
-    /// The checkpoint is of something else.
+    /// The checkpoint does not belong to this ledger.
     #[error("the checkpoint proves nothing about this ledger: {0}")]
     Checkpoint(String),
-    /// The store.
+    /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The store, before its ledger is named.
+    /// The store failed. [`verify`] converts this into [`VerifyError::Ledger`], which names the ledger.
     #[error("the store failed: {0}")]
     Store(#[from] sqlx::Error),
-    /// The check did not come to its end.
+    /// The check did not finish.
     #[error("the ledger was not checked: {0}")]
     Unfinished(&'static str),
 }
 
-/// What entries say that the check itself needs.
+/// What the check itself needs from the entries.
 #[derive(Debug, Default)]
 struct RecordedKeys {
     ledger: Option<String>,
-    /// Keys of checkpoints, and from which entry on.
+    /// Keys that sign checkpoints, each with the entry from which on it does.
     keys: Vec<(u64, String)>,
 }
 
@@ -114,14 +115,14 @@ impl RecordedKeys {
     }
 }
 
-/// Checks everything; `progress` is told after each page.
+/// Checks everything; `progress` is called after each page.
 ///
 /// # Errors
 /// [`VerifyError`] names the first bad row.
 pub async fn verify(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
     let location = check.location.clone();
     let checked = run(check, progress).await;
-    // A store's error is explained where the ledger is known.
+    // The ledger is known here, so its name is added to an error of the store.
     checked.map_err(|error| match error {
         VerifyError::Store(error) => classify(&location, &error).into(),
         other => other,
@@ -133,7 +134,9 @@ async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyRe
     let snapshot = Snapshot::take(&location).await?;
     let mut notes = RecordedKeys::default();
     let (chain, first) = begin(&snapshot, checkpoint.as_ref(), &archives, &mut notes)?;
-    let (from, last, recorded) = (chain.tip().seq + 1, snapshot.last, snapshot.ledger.clone());
+    let from = chain.tip().seq + 1;
+    let last = snapshot.last;
+    let recorded = snapshot.ledger.clone();
     let mut walk = Walk { chain, notes, index: Index::new(last) };
     let mut pages = snapshot.read(from);
     let found = walk
@@ -156,7 +159,7 @@ async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyRe
     Ok(VerifyReport { ledger, first, tip, certificates: index.certificates, unchecked, checkpoint })
 }
 
-/// What is followed through the ledger.
+/// The state of a check on its way through the ledger.
 struct Walk {
     chain: Chain,
     notes: RecordedKeys,
@@ -164,7 +167,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Goes through all pages. Returns the entry of which no row of the index says what it says, if there is one.
+    /// Goes through all pages. Returns the first entry that signs or ends a certificate while no row of the index says
+    /// so, if there is one.
     async fn follow(&mut self, pages: &mut Pages, progress: impl Fn(u64)) -> Result<Option<Entry>, Fault> {
         while let Some(page) = pages.next().await {
             if let Some(entry) = self.follow_page(page)? {
@@ -188,7 +192,8 @@ impl Walk {
     }
 }
 
-/// The chain before the first row of the ledger, and the first row that is checked at all.
+/// Checks the archives. Returns the chain before the first row of the ledger, and the number of the first row that is
+/// checked.
 fn begin(
     snapshot: &Snapshot,
     checkpoint: Option<&Checkpoint>,
@@ -230,7 +235,7 @@ fn begin(
             "rows {next} to {through} are in a later archive; give that one too"
         )));
     }
-    // Without files the ledger's own word counts for where it begins.
+    // Without archives, the ledger itself says where it begins.
     match chain.or_else(|| start(through + 1)) {
         Some(chain) => Ok((chain, first)),
         None => Err(VerifyError::Archives("the ledger does not say where its archives end".to_owned())),

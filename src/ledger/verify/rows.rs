@@ -1,4 +1,4 @@
-//! One moment of the ledger: its rows in their order, read ahead while others are checked.
+//! A snapshot of the ledger: its rows in their order, read ahead while earlier rows are checked.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -10,19 +10,19 @@ use crate::ledger::{Location, schema};
 use addon_signer_core::journal::entry::{Hash, Tip};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Entries of a page.
+/// Entries on a page.
 const ENTRIES: u64 = 1024;
 /// Pages that are read ahead.
 const AHEAD: usize = 4;
 
-/// A connection whose transaction sees one moment, whatever its hub writes meanwhile.
+/// A connection whose transaction sees the ledger at one moment, whatever its hub writes meanwhile.
 pub(super) struct Snapshot {
     connection: Connection,
     /// The last entry.
     pub(super) last: u64,
     /// The last entry of each archive, with its hash.
     pub(super) archives: Vec<(u64, Hash)>,
-    /// Which ledger it is, by the table of latest values.
+    /// The id of the ledger, from the table of latest values.
     pub(super) ledger: String,
 }
 
@@ -52,7 +52,7 @@ impl Snapshot {
         self.archives.last().map_or(0, |archive| archive.0)
     }
 
-    /// What an entry must follow that an archive ends before.
+    /// The tip that the entry `seq` must follow, if it is the first entry of all or the first one after an archive.
     pub(super) fn tip_before(&self, seq: u64) -> Option<Tip> {
         if seq == 1 {
             return Some(Tip::EMPTY);
@@ -61,7 +61,7 @@ impl Snapshot {
         Some(Tip { seq: *through, hash: *hash, time: Timestamp::from_unix(0) })
     }
 
-    /// Reads everything from the entry `from` on.
+    /// Begins to read everything from the entry `from` on.
     pub(super) fn read(self, from: u64) -> Pages {
         let (sender, pages) = mpsc::channel(AHEAD);
         Pages { pages, reader: tokio::spawn(read(self.connection, from, self.last, sender)) }
@@ -88,10 +88,10 @@ impl Pages {
         self.pages.recv().await
     }
 
-    /// The connection, for single questions, or why reading has failed.
+    /// The connection, for single queries, or why reading has failed.
     pub(super) async fn end(self) -> Result<Connection, VerifyError> {
         drop(self.pages);
-        let read = self.reader.await.map_err(|_| VerifyError::Unfinished("its reader broke off"))?;
+        let read = self.reader.await.map_err(|_| VerifyError::Unfinished("the task that reads it failed"))?;
         Ok(read?)
     }
 }
@@ -103,9 +103,10 @@ async fn read(
     pages: mpsc::Sender<RowPage>,
 ) -> Result<Connection, sqlx::Error> {
     let columns = super::index::COLUMNS;
-    let (mut first, mut index_after) = (from, i64::MIN);
+    let mut first = from;
+    let mut index_after = i64::MIN;
     loop {
-        // By ranges, and not by a number of rows, so that no row is left out however often a number occurs.
+        // Reads by ranges, not by a number of rows, so that no row is left out, however often a number occurs.
         let end = first + ENTRIES - 1;
         let is_last = end >= last;
         let sql = "SELECT seq, entry, hash FROM entries WHERE seq BETWEEN $1 AND $2 ORDER BY seq".to_owned();
@@ -118,12 +119,12 @@ async fn read(
         let index = connection.rows(sql, vec![index_after.into(), upto.into()]).await?;
         (first, index_after) = (end + 1, upto);
         if entries.is_empty() && !is_last {
-            // A gap may be as long as somebody likes: the next entry shows that rows are missing.
+            // A gap may have any length, so reading continues at the next entry, which shows that rows are missing.
             let sql = "SELECT MIN(seq) FROM entries WHERE seq >= $1".to_owned();
             let rows = connection.rows(sql, vec![first.into()]).await?;
             first = rows.first().map_or(first, |row| row.count(0));
         }
-        // Nobody takes it after a fault was found.
+        // The receiver is gone after a fault was found.
         if pages.send(RowPage { entries, index }).await.is_err() || is_last {
             return Ok(connection);
         }

@@ -1,5 +1,5 @@
-//! SQLite's journal is folded into the file beside the writer, not by a commit: of a large ledger that writes pages all
-//! over the file and waits until they are on the disk, and requests would wait with it.
+//! Folds SQLite's journal into the file in a task beside the writer, not in a commit. In a large ledger that writes
+//! pages all over the file and waits until they are on disk, and requests would have to wait too.
 
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -8,12 +8,12 @@ use crate::ledger::connection::Connection;
 use crate::ledger::error::classify;
 use crate::ledger::{LedgerError, Location};
 
-/// Entries after which it is time: some 64 MiB of journal.
+/// Entries between two foldings: some 64 MiB of journal.
 const ENTRIES: u64 = 10_000;
-/// What commits add meanwhile is folded in next, and is less each time.
+/// Passes of one folding. Each pass folds what commits added during the one before, which is less each time.
 const PASSES: u32 = 3;
 
-/// When the journal was folded in, and who does it now.
+/// After which entry the journal was folded last, and the task that folds it now.
 pub(super) struct Folding {
     location: Location,
     since: u64,
@@ -21,13 +21,13 @@ pub(super) struct Folding {
 }
 
 impl Folding {
-    /// Of a ledger whose last entry is `tip`.
+    /// For a ledger whose last entry is `tip`.
     pub(super) fn new(location: &Location, tip: u64) -> Self {
         Self { location: location.clone(), since: tip, task: None }
     }
 
-    /// Begins it when it is time, and ends it on the writer's connection: only what is folded in without a rest is
-    /// written over from its beginning, so that the journal does not grow for ever.
+    /// Starts a folding when one is due, and folds the rest on the writer's connection. SQLite reuses the journal from
+    /// its beginning only when all of it is folded; otherwise the journal grows for ever.
     pub(super) async fn after_commit(&mut self, tip: u64, connection: &mut Connection) {
         if matches!(self.location, Location::Postgres(_)) {
             return;
@@ -42,18 +42,18 @@ impl Folding {
         }
     }
 
-    /// Waits until nobody folds.
+    /// Waits until the folding has ended.
     pub(super) async fn end(&mut self) {
         let Some(task) = self.task.take() else { return };
         match task.await {
             Ok(folded) => self.report(folded),
-            Err(error) => warn!(%error, "Folding the journal into the ledger's file broke off; it is tried again"),
+            Err(error) => warn!(%error, "The task that folds the journal into the file failed; it will be tried again"),
         }
     }
 
     fn report(&self, folded: Result<(), LedgerError>) {
         if let Err(error) = folded {
-            warn!(%error, "The journal was not folded into the ledger's file; nothing is lost, and it is tried again");
+            warn!(%error, "Could not fold the journal into the file; nothing is lost, and it will be tried again");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The one task that writes. What waits while a transaction is being made durable goes into the next one together; what
-//! comes alone is written at once.
+//! The one task that writes. Commands that arrive while a transaction is being made durable share the next one. A
+//! command that arrives alone is written at once.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -26,17 +26,17 @@ use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
-/// Commands in one transaction at most.
+/// Largest number of commands in one transaction.
 const BATCH: usize = 256;
-/// Commands that wait at most; more make their askers wait.
+/// Largest number of waiting commands. When there are more, the callers wait.
 const QUEUE: usize = 1024;
-/// How long a store may take over a transaction.
+/// How long a store may take for a transaction.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How soon a store that did not answer is asked again.
+/// How soon a store that failed is opened again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a note that nobody waits for waits for company.
+/// How long a note that nobody waits for is held back, so that it can share a transaction.
 const NOTES: Duration = Duration::from_millis(500);
-/// A clock that is this far behind the last entry is worth a warning.
+/// How far the clock may be behind the last entry without a warning.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
 /// Who writes, and where.
@@ -44,7 +44,7 @@ const CLOCK_STEP: Duration = Duration::from_secs(60);
 pub struct WriterOptions {
     /// The ledger.
     pub location: Location,
-    /// This process.
+    /// The name of this process.
     pub replica: String,
     /// The time.
     pub clock: Clock,
@@ -58,7 +58,7 @@ pub struct LedgerWriter {
     jobs: mpsc::Receiver<Job>,
     health: watch::Sender<Health>,
     store: Option<OpenLedger>,
-    /// Kept as long as the writer: the file is ours whether it answers or not.
+    /// Kept as long as the writer lives, even while the store does not answer.
     lock: Option<FileLock>,
     retry_at: Instant,
 }
@@ -69,7 +69,7 @@ struct OpenLedger {
     ledger: String,
     tip: Tip,
     folding: Folding,
-    /// Whether the clock was behind the last entry when it was looked at last: that is said once.
+    /// Whether the clock was behind the last entry at the last look, so that the warning is logged once.
     clock_behind: bool,
 }
 
@@ -87,10 +87,10 @@ impl LedgerWriter {
         self.options.location.clone()
     }
 
-    /// Writes as the leader of `epoch` until every handle is gone. A ledger that knows a later epoch refuses.
+    /// Writes as the leader of `epoch` until every handle is gone. A ledger with a later epoch refuses the writer.
     ///
     /// # Errors
-    /// What does not pass by itself: a file of another program, a later schema, another holder, a later epoch.
+    /// An error that does not pass by itself: a file of another program, a later schema, damage, a later epoch.
     pub async fn run(mut self, epoch: u64) -> Result<(), LedgerError> {
         self.epoch = epoch;
         let mut waiting: Vec<Job> = Vec::new();
@@ -109,8 +109,7 @@ impl LedgerWriter {
         Ok(())
     }
 
-    /// Waits for something to do: `None` when nobody can ask any more, `Some(false)` when it is time to open the store
-    /// again.
+    /// Waits for commands. `None` when every handle is gone; `Some(false)` when it is time to open the store again.
     async fn gather(&mut self, waiting: &mut Vec<Job>) -> Option<bool> {
         let mut deadline = Instant::now() + NOTES;
         while waiting.iter().all(|job| job.reply.is_none()) {
@@ -161,7 +160,7 @@ impl LedgerWriter {
         let down = Health::Down(error);
         self.health.send_if_modified(|health| {
             let news = *health != down;
-            // Once: stores that are away have one reason after the other, and `/readyz` shows the present one.
+            // Warns once: a store that is away fails for one reason after another, and `/readyz` shows the present one.
             match (&*health, &down) {
                 (Health::Starting | Health::Up { .. }, Health::Down(error)) => {
                     warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
@@ -186,7 +185,7 @@ impl LedgerWriter {
         Ok(OpenLedger { connection, ledger, tip, folding, clock_behind: false })
     }
 
-    /// Raises the fence, and says in the chain that this process writes from here on.
+    /// Raises the fence, and records in the chain that this process writes from here on.
     async fn take_over(&self, connection: &mut Connection) -> Result<(String, Tip), BatchError> {
         connection.begin().await?;
         let author = self.author();
@@ -214,7 +213,7 @@ impl LedgerWriter {
         Author { replica: self.options.replica.clone(), epoch: self.epoch, now: self.options.clock.now() }
     }
 
-    /// Writes one batch and answers those who wait, whatever it takes to know how it ended.
+    /// Writes one batch and answers its callers, after it is certain whether the batch is durable.
     async fn write(&mut self, jobs: Vec<Job>) -> Result<(), LedgerError> {
         let author = self.author();
         let Some(store) = &mut self.store else {
@@ -256,7 +255,8 @@ impl LedgerWriter {
         }
     }
 
-    /// The answer to COMMIT was lost: the ledger itself is asked until it says whether it happened.
+    /// Finds out whether a transaction was committed, when the answer to COMMIT was lost: tries to open the ledger
+    /// again until that succeeds.
     async fn was_committed(&mut self, before: Tip, would_be: Tip, cause: LedgerError) -> Result<bool, LedgerError> {
         self.fail(cause);
         while self.store.is_none() {
@@ -264,8 +264,13 @@ impl LedgerWriter {
             self.open().await?;
         }
         let found = self.store.as_ref().map_or(Tip::EMPTY, |store| store.tip);
-        info!(before = before.seq, would_be = would_be.seq, found = found.seq, "Found out how the transaction ended");
-        // Opening it again as the same leader adds no entry, so that the tip is one of two.
+        info!(
+            before = before.seq,
+            would_be = would_be.seq,
+            found = found.seq,
+            "Found out whether the transaction was committed"
+        );
+        // The same leader adds no entry when it opens the ledger again, so the tip must be one of these two.
         match found {
             found if found == would_be => Ok(true),
             found if found == before => Ok(false),
@@ -289,13 +294,14 @@ impl LedgerWriter {
         let Some(mut store) = self.store.take() else { return };
         store.folding.end().await;
         if let Err(error) = store.connection.close().await {
-            warn!(%error, "Closing the ledger; everything in it is durable");
+            warn!(%error, "Could not close the ledger; everything in it is durable");
         }
     }
 }
 
 impl OpenLedger {
-    /// Entries keep the time of the last one until the clock has passed it (`batch::apply`).
+    /// Warns if the clock is behind. New entries keep the time of the last one until the clock has passed it
+    /// (`batch::apply`).
     fn look_at_the_clock(&mut self, now: Timestamp) {
         let behind = now.until(self.tip.time) > CLOCK_STEP;
         if behind && !self.clock_behind {
@@ -305,8 +311,8 @@ impl OpenLedger {
     }
 }
 
-/// The next commands to write together. What depends on what was recorded of a request before does not share a
-/// transaction with that, because it must see it.
+/// The next commands to write together. A command that depends on an earlier record of its request must see that
+/// record, so the two do not share a transaction.
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
     let together = waiting.iter().take_while(|job| match &job.command {
@@ -324,14 +330,14 @@ fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
 
 fn answer_each(jobs: Vec<Job>, outcomes: Vec<LedgerOutcome>) {
     for (job, outcome) in jobs.into_iter().zip(outcomes) {
-        // Who asked may have gone; what was written stays.
+        // The caller may be gone; what was written stays.
         let _ = job.reply.map(|reply| reply.send(Ok(outcome)));
     }
 }
 
 fn answer_all(jobs: Vec<Job>, error: &LedgerError) {
     for job in jobs {
-        // Who asked may have gone.
+        // The caller may be gone.
         let _ = job.reply.map(|reply| reply.send(Err(error.clone())));
     }
 }

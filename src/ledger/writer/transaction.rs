@@ -52,7 +52,8 @@ pub(super) async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchEr
     let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq DESC LIMIT 1";
     let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
     let Some(row) = rows.first() else { return Ok(Tip::EMPTY) };
-    let (seq, text) = (row.count(0), row.text(1));
+    let seq = row.count(0);
+    let text = row.text(1);
     let hash = Hash::of(&text);
     let entry = Entry::parse(&text).ok().filter(|entry| entry.seq == seq && row.bytes(2) == hash.as_bytes());
     match entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)) {
@@ -61,7 +62,7 @@ pub(super) async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchEr
     }
 }
 
-/// The ledger's id, from the first entry, or from the topic that outlives it in an archive.
+/// The ledger's id, from the table of latest values, which keeps it when the first entry is archived.
 pub(super) async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
     let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
     let rows = connection.rows(sql.to_owned(), Vec::new()).await?;

@@ -1,4 +1,4 @@
-//! What the agent keeps is complete, current, and comes back.
+//! The agent keeps its certificate, key and anchors complete and current, and restores them.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ async fn data(world: &World) -> BTreeMap<String, ByteString> {
     secrets(world).get(NAME).await.unwrap().data.unwrap()
 }
 
-/// Waits for a whole pair other than `old`.
+/// Waits for a complete pair other than `old`.
 async fn new_data(world: &World, old: &BTreeMap<String, ByteString>) -> BTreeMap<String, ByteString> {
     wait_until(SOON, "a new pair", async || {
         let found = secrets(world).get_opt(NAME).await.unwrap()?.data?;
@@ -44,7 +44,7 @@ fn user(data: &BTreeMap<String, ByteString>) -> String {
     leaf.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
 }
 
-/// Ends the agent when dropped.
+/// A running agent, which ends when this is dropped.
 struct Running(AbortHandle);
 
 impl Drop for Running {
@@ -69,7 +69,7 @@ async fn enrols_into_a_secret_with_exactly_three_files() {
     assert_eq!(data.keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
     assert_eq!(data["ca.crt"].0, world.gateway.answers.lock().unwrap().bundle.pem().into_bytes());
     assert_eq!(user(&data), USER);
-    // A second look, also by an agent that has just started, finds it good.
+    // An agent that has just started finds the stored certificate valid.
     let mut restarted = world.agent(world.secret_store());
     assert!(matches!(restarted.once().await.unwrap(), Outcome::Valid { .. }));
     assert_eq!(world.requests().await.len(), 1);
@@ -134,7 +134,7 @@ async fn pair_of_another_identity_is_replaced() {
     let world = World::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     let first = data(&world).await;
-    // The same pair, seen by the agent of another addon whose Secret it was copied into.
+    // Copy the pair into the Secret of another addon, whose agent then finds it.
     let mut copy = secrets(&world).get(NAME).await.unwrap();
     copy.metadata = serde_json::from_value(json!({ "name": "logs-client-cert" })).unwrap();
     secrets(&world).create(&kube::api::PostParams::default(), &copy).await.unwrap();
@@ -175,7 +175,7 @@ async fn new_anchors_of_the_gateway_arrive_and_useless_ones_do_not() {
     world.gateway.answers.lock().unwrap().bundle = both.clone();
     let arrived = async || (data(&world).await["ca.crt"].0 == both.pem().into_bytes()).then_some(());
     wait_until(SOON, "both anchors", arrived).await;
-    // Without the anchor of the certificate that the gateway shows, the agent could never ask again.
+    // The agent must keep the anchor of the gateway's certificate: without it, it could never call the gateway again.
     world.gateway.answers.lock().unwrap().bundle = bundle(&next);
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(data(&world).await["ca.crt"].0, both.pem().into_bytes());
@@ -221,8 +221,8 @@ async fn key_is_in_no_log() {
     let writer = log.clone();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
-    // With one dispatcher alone, tracing lets the thread that first meets a log line decide for all whether it is
-    // wanted; other tests run on other threads.
+    // If there is only one dispatcher, the first thread that reaches a log line decides for all threads whether tracing
+    // writes it. Other tests run on other threads, so make a second dispatcher.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
     let world = World::start().await;

@@ -1,4 +1,4 @@
-//! The agent against a hub, with the signer and the gateway played by the test.
+//! Tests of the agent against a hub; the test simulates the signer and the gateway.
 
 mod keeping;
 mod parts;

@@ -1,4 +1,4 @@
-//! The hub's side of the agent's tests: a signer and a gateway, played with the crate's own CA.
+//! The hub's side in tests of the agent: a signer and a gateway, simulated with the crate's own CA.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ use crate::support::{TestHub, wait_until};
 pub(super) const SIGNER: &str = "example.com/telemetry";
 pub(super) const NAMESPACE: &str = "addons";
 pub(super) const USER: &str = "system:open-cluster-management:cluster:cluster1:addon:telemetry:agent:telemetry";
-/// The life of the certificates that the signer issues, from 5 minutes before the issue.
+/// How long the signer's certificates are valid after they are issued; they begin 5 minutes before that.
 pub(super) const LIFE: Duration = Duration::from_secs(3600);
 pub(super) const SOON: Duration = Duration::from_secs(20);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
@@ -80,7 +80,8 @@ impl World {
         let admin = hub.admin().await;
         create_namespace(&admin, NAMESPACE).await;
         let clock = Clock::default();
-        let (clients, serving) = (issuer("client CA", &clock), issuer("serving CA", &clock));
+        let clients = issuer("client CA", &clock);
+        let serving = issuer("serving CA", &clock);
         let gateway = StandIn::start(&clients, &serving, &clock).await;
         let mood = Arc::new(Mutex::new(Mood::Issue));
         let signer = Signer {
@@ -123,7 +124,7 @@ impl World {
         Agent::new(self.settings(identity(), gateway), store, self.clock.clone())
     }
 
-    /// The agent of another addon, with that one's Secret.
+    /// The agent of another addon, with the Secret of that addon.
     pub(super) fn agent_for_addon(&self, addon: &str) -> Agent {
         let store = Store::secret(self.admin.clone(), NAMESPACE, &addon.parse().unwrap());
         let other = PeerIdentity { addon: addon.parse().unwrap(), agent: addon.parse().unwrap(), ..identity() };
@@ -154,7 +155,7 @@ impl World {
         all.list(&ListParams::default().fields(&fields)).await.unwrap().items
     }
 
-    /// Past every jittered point of renewal, before the end.
+    /// Moves the clock after every possible time of renewal and before the certificate's end.
     pub(super) fn make_due(&self) {
         self.clock.advance(LIFE * 4 / 5);
     }
@@ -250,7 +251,7 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     der::pem::encode_string("CERTIFICATE", der::pem::LineEnding::LF, certificate).unwrap()
 }
 
-/// The crate's own policy on what the API server recorded: what the agent sends must pass it.
+/// Applies the crate's own policy to the request that the API server stored: the agent's requests must pass it.
 fn approve(request: &CertificateSigningRequest) -> Approved {
     let addons: [AddOnName; 2] = ["telemetry".parse().unwrap(), "logs".parse().unwrap()];
     let rules = mk_rules(SIGNER, addons.clone());
@@ -272,7 +273,7 @@ fn approve(request: &CertificateSigningRequest) -> Approved {
 /// Whether a certificate is revoked.
 type Revoked = Box<dyn Fn(&[u8]) -> bool + Send>;
 
-/// What the gateway says.
+/// How the gateway answers.
 pub(super) struct Answers {
     pub(super) refuse: bool,
     pub(super) revoked: Revoked,
@@ -306,14 +307,14 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, answers: Arc<Mutex<
     loop {
         let (tcp, _) = listener.accept().await.unwrap();
         tcp.set_nodelay(true).unwrap();
-        // A client that is not let in is the client's problem: its test sees the error.
+        // Ignore a failed handshake here: the test of the client sees its error.
         let Ok(tls) = acceptor.accept(tcp).await else { continue };
         let peer = tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
         let service = hyper::service::service_fn(|request| {
             let answer = answer(&answers.lock().unwrap(), &peer, &request);
             std::future::ready(Ok::<_, std::convert::Infallible>(answer))
         });
-        // The same holds for a client that goes away.
+        // Ignore a client that goes away, for the same reason.
         let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tls), service).await;
     }
 }
@@ -341,7 +342,7 @@ fn answer(answers: &Answers, peer: &CertificateDer<'_>, request: &Request<Incomi
     }
 }
 
-/// The gateway lives in the agent's time.
+/// Gives the gateway the agent's clock.
 #[derive(Debug)]
 struct SharedTime(Clock);
 

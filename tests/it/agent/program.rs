@@ -1,4 +1,4 @@
-//! `addon-signer-agent` as people and scripts use it.
+//! The program `addon-signer-agent` as people and scripts use it.
 
 use std::path::Path;
 use std::process::{Output, Stdio};

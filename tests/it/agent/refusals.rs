@@ -1,4 +1,4 @@
-//! What goes wrong is said, and costs nothing that was good.
+//! The agent names every failure and keeps what was good.
 
 use std::time::Duration;
 

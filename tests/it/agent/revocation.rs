@@ -1,4 +1,4 @@
-//! A certificate that the gateway calls revoked is replaced, and a hub that goes on refusing is not asked all the time.
+//! The agent replaces a certificate that the gateway calls revoked, and makes pauses if the hub keeps refusing.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use addon_signer_agent::{AgentError, Outcome};
 use super::parts::{Mood, SOON, World};
 use crate::support::wait_until;
 
-/// The gateway calls what is stored revoked.
+/// Lets the gateway call the stored certificate revoked; returns the certificate.
 async fn revoke(world: &World) -> Vec<u8> {
     let stored = world.secret_store().load().await.unwrap().unwrap().certificate;
     let (_, der) = der::pem::decode_vec(&stored).unwrap();
@@ -52,7 +52,7 @@ async fn a_hub_that_refuses_is_asked_again_after_pauses_and_the_revoked_pair_sta
     let running = tokio::spawn(world.agent(world.secret_store()).run());
     world.wait_for_requests(3).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // Pauses of 0.1, 0.2, 0.4 and then 0.5 s, as for any other failure.
+    // The pauses are 0.1, 0.2, 0.4 and then 0.5 s, as after any other failure.
     let asked = world.requests().await.len();
     assert!((3..=8).contains(&asked), "{asked} requests");
     assert_eq!(world.secret_store().load().await.unwrap().unwrap().certificate, first);

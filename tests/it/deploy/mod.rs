@@ -1,4 +1,4 @@
-//! The manifests of deploy/: what they grant and how their pods run, and that an API server takes them.
+//! The manifests of deploy/: what they grant, how their pods run, and that an API server accepts them.
 
 pub(crate) mod on_api_server;
 mod signers;
@@ -122,7 +122,7 @@ fn bindings_are_to_our_own_accounts_and_existing_roles() {
         for kind in ["ClusterRole", "Role"] {
             for binding in of_kind(&objects, &format!("{kind}Binding")) {
                 assert_eq!(binding["roleRef"]["kind"], kind);
-                // Kubernetes' own, for aggregated API servers: one ConfigMap of kube-system.
+                // A role of Kubernetes for aggregated API servers, which grants one ConfigMap of kube-system.
                 let built_in = binding["roleRef"]["name"] == "extension-apiserver-authentication-reader";
                 let role = of_kind(&objects, kind).into_iter().find(|role| {
                     role["metadata"]["name"] == binding["roleRef"]["name"]

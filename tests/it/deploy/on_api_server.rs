@@ -1,4 +1,4 @@
-//! What only a real API server can say about deploy/: schemas, pod security, RBAC.
+//! What only a real API server can check of deploy/: schemas, pod security, RBAC.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) async fn apply(admin: &Client, objects: &[Value]) {
     }
 }
 
-/// Unknown fields are errors, so that a misspelt one does not pass.
+/// Unknown fields are errors, so that a misspelt field is found.
 pub(super) fn params() -> PatchParams {
     PatchParams::apply("deploy-tests").force().validation_strict()
 }
@@ -63,7 +63,7 @@ fn is_true(condition: &Value, kind: &str) -> bool {
     condition["type"] == kind && condition["status"] == "True"
 }
 
-/// A real hub; `None`, and a line that says so, where there is none.
+/// Starts a real hub; prints a line and returns `None` if there is none.
 pub(super) async fn start() -> Option<TestHub> {
     if assets().is_none() {
         eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
@@ -72,7 +72,7 @@ pub(super) async fn start() -> Option<TestHub> {
     Some(TestHub::start().await)
 }
 
-/// Namespaces and CRD for real: nothing else can be tried without them.
+/// Creates the namespaces and the CRD, because a dry run of everything else needs them.
 pub(super) async fn prepare(admin: &Client) {
     let mut first = manifests(".");
     first.retain(|object| object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition");
@@ -91,7 +91,7 @@ async fn the_api_server_takes_every_object_and_pod() {
     for object in all_manifests() {
         patch(&admin, &object, &dry_run).await.unwrap_or_else(|e| panic!("{}: {e}", name(&object)));
     }
-    // The namespace enforces `restricted`, for pods and not for what makes them.
+    // The namespace enforces `restricted` for pods, not for the Deployments that make them.
     let pods: Api<Pod> = Api::namespaced(admin, "addon-signer");
     let dry_run = PostParams { dry_run: true, field_manager: None };
     for deployment in of_kind(&all_manifests(), "Deployment") {
@@ -119,7 +119,7 @@ async fn hub_and_agent_may_do_what_they_need_and_no_more() {
             panic!("{right}");
         };
         let review = mk_review(account, verb, group, resource, place);
-        // The authorizer learns of new roles by a watch.
+        // The authorizer learns of new roles by a watch, so wait for it.
         wait_until(Duration::from_secs(10), right, async || {
             (is_allowed(&admin, &review).await == (expected == "yes")).then_some(())
         })
@@ -127,7 +127,8 @@ async fn hub_and_agent_may_do_what_they_need_and_no_more() {
     }
 }
 
-/// Account, allowed or not, verb, API group, resource, and where: everywhere, one name, or in a namespace.
+/// The columns: account, allowed or not, verb, API group, resource, and the place: everywhere, one name, or a
+/// namespace.
 const RIGHTS: &str = "
 hub   yes watch       certificates.k8s.io certificatesigningrequests          everywhere
 hub   yes delete      certificates.k8s.io certificatesigningrequests          x

@@ -1,4 +1,4 @@
-//! What a real API server says about AddOnSigners: CEL rules, defaults, status.
+//! What a real API server checks of AddOnSigners: CEL rules, defaults, status.
 
 use addon_signer::api::signer::{GatewaySpec, Method, Route};
 use addon_signer::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
@@ -23,7 +23,7 @@ fn mk_signer() -> Value {
     })
 }
 
-/// The signer with one value of its spec set.
+/// [`mk_signer`] with one value of its spec replaced.
 fn mk_signer_with(pointer: &str, value: &Value) -> Value {
     let mut signer = mk_signer();
     let mut place = &mut signer["spec"];
@@ -58,13 +58,13 @@ async fn bad_signers_are_refused_by_the_field() {
     }
 }
 
-/// What `kubectl create --dry-run=server` does: `apply` reports a duplicate without naming its field apart.
+/// Does the same as `kubectl create --dry-run=server`, because `apply` reports a duplicate without its field.
 async fn try_create(signers: &Api<DynamicObject>, signer: &Value) -> kube::Result<DynamicObject> {
     let dry_run = PostParams { dry_run: true, field_manager: None };
     signers.create(&dry_run, &serde_json::from_value(signer.clone()).unwrap()).await
 }
 
-/// Field and message of everything that the API server has against an object; empty when it takes it.
+/// The field and the message of every objection of the API server; empty if it accepts the object.
 fn causes(answer: kube::Result<DynamicObject>) -> Vec<(String, String)> {
     match answer {
         Ok(_) => Vec::new(),
@@ -86,7 +86,7 @@ struct BadSigner {
 }
 
 impl BadSigner {
-    /// Whether a cause is about the field, or an item of it, and gives the reason.
+    /// Whether a cause is about the field, or about an item of it, and gives the reason.
     fn is_told(&self, field: &str, message: &str) -> bool {
         let rest = field.strip_prefix("spec.").and_then(|path| path.strip_prefix(&self.field));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('[')) && message.contains(&self.says)

@@ -1,4 +1,4 @@
-//! What the gateway says of its decisions: one line each, and few of those that anybody can provoke.
+//! The gateway's audit log: one line for each decision, and few lines for decisions that anybody can provoke.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::world::{HOUR, SOON, World};
 use crate::support::{log, wait_until};
 
-/// The members of each line that are named.
+/// These members of each line.
 fn pick(lines: &[Value], names: &[&str]) -> Vec<Value> {
     lines.iter().map(|line| names.iter().map(|name| line[*name].clone()).collect()).collect()
 }
@@ -55,7 +55,7 @@ async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
     world.detach();
     tokio::time::timeout(SOON, connection.driver).await.unwrap().unwrap().unwrap();
     let expected = [
-        json!(["refused-connection", "", "", "AddOnNotOfSigner"]), // what it claims is not told as if it were so
+        json!(["refused-connection", "", "", "AddOnNotOfSigner"]), // an identity that is only claimed is not logged
         json!(["refused-connection", "c2", nowhere.serial.to_string(), "ClusterUnknown"]),
         json!(["admitted", "c1", log.json()[2]["serial"], null]),
         json!(["ended-connection", "c1", log.json()[2]["serial"], "AddOnNotInstalled"]),
@@ -92,7 +92,7 @@ async fn strangers_write_few_lines_and_the_counts_add_up() {
     for _ in 0..STRANGERS {
         let mut stranger = TcpStream::connect(world.address).await.unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        // A reset is an end too.
+        // A reset also ends the connection.
         stranger.read_to_end(&mut Vec::new()).await.ok();
     }
     world.clock.advance(QUOTA.window);

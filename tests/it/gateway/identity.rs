@@ -1,4 +1,4 @@
-//! Who is let in, and for how long.
+//! Who is let in at the gateway, and for how long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,7 +84,8 @@ async fn certificate_of_another_addons_ca_is_no_identity() {
 #[tokio::test]
 async fn nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate() {
     let world = World::start_unconfigured(Limits::default()).await;
-    let (agent, nothing) = (world.agent(), Arc::new(Trust::default()));
+    let agent = world.agent();
+    let nothing = Arc::new(Trust::default());
     let refused = async || {
         assert!(world.try_get(Some(&agent), "/v1/whoami").await.is_err());
         assert!(world.try_get(None, "/v1/whoami").await.is_err());
@@ -93,11 +94,11 @@ async fn nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate() {
     refused().await;
     world.serving.send_replace(Some(world.serving_pair()));
     settle().await;
-    refused().await; // a certificate, nobody to trust
+    refused().await; // there is a serving certificate, and nobody to trust
     world.serving.send_replace(None);
     world.trust.send_replace(Arc::new(world.trust_with(Vec::new())));
     settle().await;
-    refused().await; // somebody to trust, no certificate
+    refused().await; // there is somebody to trust, and no serving certificate
     assert_eq!(*world.applied.borrow(), nothing, "what is not in effect is not reported");
     assert_eq!((world.stats.not_configured.get(), world.stats.handshakes_failed.get()), (6, 0));
     world.serving.send_replace(Some(world.serving_pair()));
@@ -106,7 +107,7 @@ async fn nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate() {
     assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
     world.trust.send_replace(nothing);
     ends_within_two_seconds(connection).await;
-    refused().await; // nobody to trust any more
+    refused().await; // there is nobody to trust any more
 }
 
 async fn ends_within_two_seconds(mut connection: Connection) {
@@ -193,7 +194,8 @@ async fn before_the_registry_is_read_the_answer_is_to_ask_again() {
 #[tokio::test]
 async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
     let world = World::start(Vec::new()).await;
-    let (old_agent, next) = (world.agent(), Ca::new("telemetry", world.clock.now()));
+    let old_agent = world.agent();
+    let next = Ca::new("telemetry", world.clock.now());
     let new_agent = next.client("c1", "telemetry", world.clock.now(), HOUR);
     let swap = async |anchors: Vec<&Ca>| {
         let mut trust = world.trust_with(Vec::new());
@@ -218,7 +220,7 @@ async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
 #[tokio::test]
 async fn sessions_are_never_resumed() {
     let world = World::start(Vec::new()).await;
-    // rustls resumes where it can: the same configuration holds the tickets.
+    // rustls resumes a session if it can: all connections share this configuration, which keeps the tickets.
     let config = Arc::new(world.client_config(Some(&world.agent())));
     for _ in 0..3 {
         let tls = world.tls_shared(Arc::clone(&config)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a client may cost.
+//! Limits on what a client can use at the gateway.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(400);
 /// Reads until the other end closes.
 async fn read_to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A reset is an end too.
+    // A reset also ends the connection.
     timeout(SOON, stream.read_to_end(&mut bytes)).await.unwrap().ok();
     bytes
 }
@@ -93,7 +93,8 @@ async fn clients_that_send_half_a_body_are_cut() {
 async fn connections_over_the_cap_are_closed_at_once() {
     let world = World::start_with(Vec::new(), Limits { max_connections: 2, ..Limits::default() }).await;
     let agent = world.agent();
-    let (mut one, two) = (world.connect(&agent).await, world.connect(&agent).await);
+    let mut one = world.connect(&agent).await;
+    let two = world.connect(&agent).await;
     assert_eq!(one.get("/v1/whoami").await.0, StatusCode::OK);
     assert!(world.try_get(Some(&agent), "/v1/whoami").await.is_err());
     assert_eq!(world.stats.over_capacity.get(), 1);
@@ -118,7 +119,8 @@ async fn a_stop_lets_requests_finish_and_is_bounded() {
     let limits = Limits { drain_timeout: Duration::from_secs(1), ..Limits::default() };
     let mut world = World::start_with(vec![route("/", &upstream)], limits).await;
     let agent = world.agent();
-    let (mut short, mut endless) = (world.connect(&agent).await, world.connect(&agent).await);
+    let mut short = world.connect(&agent).await;
+    let mut endless = world.connect(&agent).await;
     let finishing = short.send(get("/addons/telemetry/ticks")).await.unwrap();
     let cut = endless.send(get("/addons/telemetry/endless")).await.unwrap();
     world.stop.cancel();

@@ -1,4 +1,4 @@
-//! The gateway on loopback: real TLS, real upstreams, certificates from our own CA.
+//! Tests of the gateway on loopback, with real TLS, real upstreams and certificates from our own CA.
 
 mod audits;
 mod identity;

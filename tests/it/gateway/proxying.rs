@@ -131,7 +131,7 @@ async fn an_upstream_that_is_slow_is_given_up() {
     let answer = connection.get("/addons/telemetry/api/never").await;
     assert_eq!(problem(&answer), (504, "upstream-slow".to_owned()));
     assert!(started.elapsed() < Duration::from_secs(2));
-    // One that stops in the middle: the body breaks off instead of ending well.
+    // The upstream stops in the middle: the body breaks off instead of ending normally.
     let mut body = connection.send(get("/addons/telemetry/api/one-tick")).await.unwrap().into_body();
     assert!(body.frame().await.unwrap().is_ok());
     assert!(body.frame().await.unwrap().is_err());
@@ -155,7 +155,8 @@ async fn events_arrive_unbuffered() {
     let answer = connection.send(get("/addons/telemetry/api/ticks")).await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let mut body = answer.into_body();
-    let (mut text, mut arrivals) = (String::new(), Vec::new());
+    let mut text = String::new();
+    let mut arrivals = Vec::new();
     while let Some(frame) = body.frame().await {
         text += std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap();
         arrivals.push(Instant::now());
@@ -183,7 +184,7 @@ async fn bodies_up_to_the_limit_pass_and_longer_ones_are_refused() {
         let answer = world.connect(&agent).await.send(upload(20_000_000)).await.unwrap();
         assert_eq!(problem(&collect(answer).await), (413, "too-large".to_owned()));
     }
-    // Without a length, so that only counting tells.
+    // Send bodies without a length, so that the gateway has to count.
     let piece = || Ok::<_, std::convert::Infallible>(hyper::body::Frame::data(Bytes::from(vec![b'x'; 10_000])));
     for (pieces, expected) in [(10, StatusCode::OK), (11, StatusCode::PAYLOAD_TOO_LARGE)] {
         let body = http_body_util::StreamBody::new(futures::stream::iter((0..pieces).map(move |_| piece())));

@@ -1,4 +1,4 @@
-//! Certificates that are revoked: nobody gets in with one, and nobody stays.
+//! Revoked certificates: nobody is let in with one, and nobody stays.
 
 use std::time::{Duration, Instant};
 

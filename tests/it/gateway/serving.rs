@@ -1,4 +1,4 @@
-//! The gateway's own serving certificate, by a CertificateSigningRequest on a hub.
+//! The gateway's own serving certificate, which it gets by a CertificateSigningRequest on a hub.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,8 @@ fn trust_in(anchors: &[&Ca], active: &Ca) -> Arc<Trust> {
 impl Kept {
     async fn start(hub: &TestHub) -> Self {
         let names = ServingNames { dns: [NAME.to_owned()].into(), ips: [LOCALHOST].into() };
-        let (clock, stop) = (Clock::default(), CancellationToken::new());
+        let clock = Clock::default();
+        let stop = CancellationToken::new();
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
         let (out, pair) = watch::channel(None);
         let client = hub.admin().await;
@@ -54,7 +55,7 @@ impl Kept {
         Self { requests, clock, trust, pair, stop, running: tokio::spawn(keeping) }
     }
 
-    /// The request that is open, once there is one.
+    /// Waits for an open request and returns it.
     async fn open_request(&self) -> CertificateSigningRequest {
         wait_until(STEP, "a request of the gateway", async || {
             let params = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));

@@ -11,7 +11,7 @@ use crate::support::issue::Leaf;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What was drained: one certificate, from loopback, used just now.
+/// Checks that exactly one certificate was seen, from loopback and used just now.
 fn expect_one(world: &World, agent: &Leaf) {
     let drained = world.seen.drain(world.clock.now());
     let [Sighting { serial, issuer, identity, at, from }] = drained.as_slice() else { panic!("{drained:?}") };
@@ -28,7 +28,8 @@ async fn a_certificate_in_use_is_seen_once_a_minute() {
     assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
     expect_one(&world, &agent);
     assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
-    let (second, mut h2) = (world.try_get(Some(&agent), "/v1/whoami").await, world.connect_h2(&agent).await);
+    let second = world.try_get(Some(&agent), "/v1/whoami").await;
+    let mut h2 = world.connect_h2(&agent).await;
     assert_eq!(second, Ok(StatusCode::OK));
     assert_eq!(world.seen.drain(world.clock.now()), [], "within the minute");
     world.clock.advance(MINUTE);

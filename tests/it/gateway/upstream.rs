@@ -1,4 +1,4 @@
-//! An addon's backend: what it saw it answers, and it can be slow, endless or rude.
+//! An addon's backend that answers with what it saw, and can be slow, endless or invalid.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use super::world::ANY;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Starts a backend; it lives as long as the test's runtime.
+/// Starts a backend, which runs as long as the test's runtime.
 pub(crate) async fn start() -> SocketAddr {
     let listener = TcpListener::bind(ANY).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -28,7 +28,7 @@ pub(crate) async fn start() -> SocketAddr {
             let (tcp, _) = listener.accept().await.unwrap();
             tcp.set_nodelay(true).unwrap();
             let serving = http1::Builder::new().serve_connection(TokioIo::new(tcp), service_fn(answer));
-            // A client that leaves early is part of the tests.
+            // Serving fails if a client leaves early, which is part of the tests.
             tokio::spawn(async move { serving.await.ok() });
         }
     });

@@ -54,12 +54,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With the default limits, and serving.
+    /// Starts a gateway that serves, with the default limits.
     pub(crate) async fn start(routes: Vec<Route>) -> Self {
         Self::start_with(routes, Limits::default()).await
     }
 
-    /// Serving.
+    /// Starts a gateway that serves, with these limits.
     pub(crate) async fn start_with(routes: Vec<Route>, limits: Limits) -> Self {
         let world = Self::start_unconfigured(limits).await;
         world.serving.send_replace(Some(world.serving_pair()));
@@ -68,7 +68,7 @@ impl World {
         world
     }
 
-    /// With neither trust nor a serving certificate.
+    /// Starts a gateway without trust and without a serving certificate.
     pub(crate) async fn start_unconfigured(limits: Limits) -> Self {
         let clock = Clock::default();
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
@@ -77,7 +77,8 @@ impl World {
         let gateway = Gateway::bind(GatewayConfig { listen: ANY, limits }).await.unwrap();
         let registry = SharedRegistry::default();
         register(&registry);
-        let (audit, seen) = (Audit::new(clock.clone()), Arc::<Seen>::default());
+        let audit = Audit::new(clock.clone());
+        let seen = Arc::<Seen>::default();
         let inputs = GatewayInputs {
             trust: trust_receiver,
             registry: registry.clone(),
@@ -86,7 +87,9 @@ impl World {
             audit: audit.clone(),
             seen: seen.clone(),
         };
-        let (address, stats, stop) = (gateway.local_addr(), gateway.stats(), CancellationToken::new());
+        let address = gateway.local_addr();
+        let stats = gateway.stats();
+        let stop = CancellationToken::new();
         let running = tokio::spawn(gateway.run(inputs, applied, stop.clone()));
         let [telemetry, search, serving_ca] = ["telemetry", "search", "serving"].map(|line| Ca::new(line, clock.now()));
         let applied = applied_receiver;
@@ -114,7 +117,7 @@ impl World {
         Arc::new(CertifiedKey::new(vec![leaf.certificate], key))
     }
 
-    /// Both signers; the routes are telemetry's.
+    /// The trust in both signers; the routes are those of telemetry.
     pub(crate) fn trust_with(&self, routes: Vec<Route>) -> Trust {
         Trust {
             signers: vec![signer("telemetry", &self.telemetry, routes), signer("search", &self.search, Vec::new())],
@@ -145,7 +148,7 @@ impl World {
             .unwrap()
             .with_root_certificates(roots);
         match leaf {
-            // Not `with_client_auth_cert`: a client that sends its certificate whatever the server hints at.
+            // Without `with_client_auth_cert` the client sends its certificate whatever the server hints at.
             Some(leaf) => {
                 let key = rustls::crypto::ring::sign::any_ecdsa_type(&leaf.key).unwrap();
                 let pair = CertifiedKey::new(vec![leaf.certificate.clone()], key);
@@ -165,14 +168,14 @@ impl World {
         TlsConnector::from(config).connect(ServerName::IpAddress(self.address.ip().into()), tcp).await
     }
 
-    /// HTTP/1.1 over a new connection.
+    /// Opens a new connection for HTTP/1.1.
     pub(crate) async fn connect(&self, leaf: &Leaf) -> Connection {
         let tls = self.tls(self.client_config(Some(leaf))).await.unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
         Connection { sender, driver: tokio::spawn(async { connection.await.map_err(|error| error.to_string()) }) }
     }
 
-    /// HTTP/2 over a new connection.
+    /// Opens a new connection for HTTP/2.
     pub(crate) async fn connect_h2(&self, leaf: &Leaf) -> http2::SendRequest<Full<Bytes>> {
         let mut config = self.client_config(Some(leaf));
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -182,18 +185,18 @@ impl World {
         sender
     }
 
-    /// One GET on a new connection, or why there was no answer.
+    /// Sends one GET on a new connection; returns the status, or why there was no answer.
     pub(crate) async fn try_get(&self, leaf: Option<&Leaf>, path: &str) -> Result<StatusCode, String> {
         let tls = self.tls(self.client_config(leaf)).await.map_err(|error| error.to_string())?;
         let (mut sender, connection) =
             http1::handshake::<_, Full<Bytes>>(TokioIo::new(tls)).await.map_err(|error| error.to_string())?;
-        // The connection's error comes with the request's.
+        // The error of the connection is also the error of the request.
         tokio::spawn(connection);
         let answer = sender.send_request(get(path)).await.map_err(|error| format!("{error:?}"))?;
         Ok(answer.status())
     }
 
-    /// The addon telemetry is taken off c1.
+    /// Removes the addon telemetry from c1.
     pub(crate) fn detach(&self) {
         self.registry.write(|registry| {
             registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), None);
@@ -220,7 +223,7 @@ impl Connection {
         self.sender.send_request(request).await.map_err(|error| format!("{error:?}"))
     }
 
-    /// Status, headers and body of a GET.
+    /// Sends a GET; returns status, headers and body.
     pub(crate) async fn get(&mut self, path: &str) -> (StatusCode, HeaderMap, String) {
         collect(self.send(get(path)).await.unwrap()).await
     }

@@ -1,5 +1,5 @@
-//! Every request of the corpus on an API server: made by the user that the case names, on the hub that its fixture
-//! describes.
+//! Creates every request of the corpus on an API server, as the user that the case names and on the hub that its
+//! fixture describes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,9 +22,9 @@ use crate::support::hub::{
 };
 use crate::support::{TestHub, client, crds};
 
-/// Whether the API server itself may refuse a case at creation: Go's parser does not take its encoding (the real one
-/// refuses 69 of the corpus, the stand-in fewer, because its parser takes more), or `expirationSeconds` is below
-/// Kubernetes' own minimum. No case whose only fault is in what it asks for gets stuck there.
+/// Whether the API server itself may refuse a case at creation: Go's parser refuses its encoding (the real server
+/// refuses 69 of the corpus; the stand-in refuses fewer, because its parser accepts more), or `expirationSeconds` is
+/// below Kubernetes' own minimum. Every case whose only fault is in what it asks for reaches the hub.
 fn may_be_refused_at_creation(name: &str, message: &str) -> bool {
     let encoding = ["rule4-", "rule2-common-name-not-", "rule3-duplicate-", "rule3-malformed-", "rule3-name-"];
     let lifetime = ["rule6-lifetime-", "rule6-serving-too-short"];
@@ -50,7 +50,7 @@ async fn every_request_of_the_corpus_gets_its_verdict_on_an_api_server() {
     if hub.is_real() {
         let rules = serde_json::json!([{ "apiGroups": ["certificates.k8s.io"],
             "resources": ["certificatesigningrequests"], "verbs": ["create"] }]);
-        // So that the hub is asked, and not RBAC.
+        // The hub must refuse the requests, not RBAC.
         crds::grant(&admin, "everybody-may-ask", "system:authenticated", rules).await;
     }
     create_signer(&admin, "telemetry", telemetry()).await;
@@ -59,7 +59,8 @@ async fn every_request_of_the_corpus_gets_its_verdict_on_an_api_server() {
         let entry = by_fixture.entry(format!("{:?}", case.fixture)).or_insert((case.fixture, Vec::new()));
         entry.1.push(case);
     }
-    let (mut outcome, mut skipped) = (Outcome::default(), Vec::new());
+    let mut outcome = Outcome::default();
+    let mut skipped = Vec::new();
     let mut run = Run { hub: &hub, admin: admin.clone(), clients: HashMap::new() };
     let (proxied, plain): (Vec<_>, Vec<_>) =
         by_fixture.into_values().partition(|(fixture, _)| *fixture == Fixture::GrpcProxy);
@@ -166,7 +167,7 @@ impl Run<'_> {
         let (_, leaf) = X509Certificate::from_der(&der).unwrap();
         let request = CertificateRequest::from_pem(&case.request).unwrap();
         let times = leaf.validity();
-        // 5 minutes of it are in the past.
+        // A certificate begins 5 minutes before it is issued.
         let lives = times.not_after.timestamp() - times.not_before.timestamp() - 300;
         let same = [
             (leaf.subject().as_raw() == request.subject_der(), "subject"),

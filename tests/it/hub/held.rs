@@ -1,4 +1,4 @@
-//! Requests whose row of the ledger holds what is not theirs: the ledger was altered, or it is another hub's.
+//! Requests whose row in the ledger has another request's data: the ledger was altered, or it is another hub's.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::support::log;
 use crate::support::store::on_every_store;
 use crate::support::{TestHub, wait_until};
 
-/// A certificate for somebody in spoke1, from an authority of nobody.
+/// A certificate for an agent in spoke1, from an authority that no hub has.
 fn mk_leaf(addon: &str) -> Leaf {
     let now = Clock::default().now();
     Ca::new("another hub's", now).client("spoke1", addon, now, Duration::from_secs(86_400))
 }
 
-/// A request of the API server, by which the ledger finds it.
+/// The values by which the ledger finds a request of the API server.
 struct Submitted {
     uid: String,
     requested: Timestamp,
@@ -39,7 +39,7 @@ async fn submitted(hub: &TestHub, admin: &Client, name: &str) -> Submitted {
     Submitted { uid, requested: Timestamp::from_unix(made.0.as_second()) }
 }
 
-/// What a ledger may hold of that request.
+/// A row that a ledger may have of that request.
 fn mk_row(n: u64, of: &Submitted, serial: Serial, certificate: Vec<u8>) -> (Intent, Option<Record>) {
     let Submitted { uid, requested } = of;
     let uid = uid.clone();
@@ -49,7 +49,8 @@ fn mk_row(n: u64, of: &Submitted, serial: Serial, certificate: Vec<u8>) -> (Inte
 }
 
 fn wrong_rows(uids: &[Submitted]) -> Vec<(Intent, Option<Record>)> {
-    let (key, subject) = (mk_leaf("telemetry"), mk_leaf("other"));
+    let key = mk_leaf("telemetry");
+    let subject = mk_leaf("other");
     let Record::Signed { serial, certificate, .. } = mk_signed(3) else { panic!() };
     vec![
         mk_row(1, &uids[0], key.serial, key.certificate.to_vec()),
@@ -107,7 +108,7 @@ async fn request_whose_row_holds_anothers_certificate_waits_and_says_why() {
             assert!(certificate(&csr).is_none() && condition(&csr, "Approved").is_none(), "{csr:?}");
         }
 
-        // Others are served meanwhile, and what the sentence says helps.
+        // Other requests are signed, and the advice of the sentence helps.
         submit(&hub, "another").await;
         wait_csr(&admin, "another", "issued", certificate).await;
         api.delete("request-1", &Default::default()).await.unwrap();
@@ -118,7 +119,7 @@ async fn request_whose_row_holds_anothers_certificate_waits_and_says_why() {
     .await;
 }
 
-/// The right ledger is put back: a hub that is started on it goes on, and what was said is taken back.
+/// The right ledger is put back: a hub that starts on it signs the request and removes the condition.
 #[tokio::test]
 async fn request_that_was_held_is_signed_when_the_ledger_is_right_again() {
     on_every_store(async |store| {

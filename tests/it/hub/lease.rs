@@ -1,4 +1,4 @@
-//! One hub leads: who waits, who takes over, what an outage and a theft do.
+//! One hub leads: which hub waits, which takes over, and what an outage or a stolen Lease does.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::support::lease::{change, leases};
 use crate::support::store::on_every_store;
 use crate::support::{TestHub, wait_until};
 
-/// The shortest that leaves a loaded machine the time to renew.
+/// The shortest duration in which a loaded machine can still renew.
 const SHORT: Duration = Duration::from_secs(3);
 
 async fn start(hub: &TestHub) -> RunningHub {
@@ -82,7 +82,7 @@ async fn a_hub_takes_over_from_one_that_was_killed_when_its_lease_has_expired() 
     let killed = Instant::now();
     drop(first);
     assert_eq!(second.leads().await, epoch + 1);
-    // It was renewed at most a third of the duration before the kill.
+    // The Lease was renewed at most a third of the duration before the kill.
     assert!(killed.elapsed() > SHORT / 2, "it took only {:?}", killed.elapsed());
     issue(&hub, &admin).await;
 }
@@ -111,7 +111,7 @@ async fn an_outage_of_the_api_server_stops_the_steps_and_not_the_epoch() {
 async fn a_hub_that_is_not_sure_signs_nothing() {
     let (hub, admin, running) = mk_ready().await;
     drop(running);
-    // Everything works but its belief: what is tested is the hub's restraint alone.
+    // Everything works, but the hub does not know that it leads: this tests only that it does nothing then.
     let running = RunningHub::start_with(&hub, Options { lease: None, ..Options::default() }).await;
     wait_ready(&admin, "telemetry", "True").await;
     issue(&hub, &admin).await;
@@ -150,8 +150,8 @@ async fn a_hub_whose_lease_was_taken_ends_with_a_sentence() {
     assert!(matches!(&ended, HubError::LeaseLost(Loss::Taken(thief)) if thief == "thief"), "{ended:?}");
     assert_eq!(
         ended.to_string(),
-        "thief holds the Lease addon-signer now; this hub ends, so that two never act at once, and waits for its turn when it is \
-         started again"
+        "thief holds the Lease addon-signer now; this hub ends, so that two never act at once, and waits for its turn \
+         when it is started again"
     );
     assert_eq!(spec(&admin).await.holder_identity.as_deref(), Some("thief"), "it is not taken back");
 }
@@ -168,7 +168,7 @@ async fn a_hub_whose_lease_was_deleted_ends() {
     assert!(leases(&admin).get_opt(LEASE_NAME).await.unwrap().is_none(), "it is not made again");
 }
 
-/// A hub that waits learns of the epochs that passed meanwhile, and not only of those before its own start.
+/// A hub that waits also learns of the epochs that pass while it waits, not only of those before its start.
 #[tokio::test]
 async fn a_hub_that_waited_leads_in_an_epoch_that_the_ledger_has_not_seen() {
     on_every_store(async |store| {
@@ -183,7 +183,7 @@ async fn a_hub_that_waited_leads_in_an_epoch_that_the_ledger_has_not_seen() {
         let options = Options { lease: Some(SHORT), ledger: Some(location.clone()), ..Options::default() };
         let mut second = RunningHub::start_with(&hub, options).await;
         waits(&second).await;
-        crate::ledger::open(crate::ledger::options(&location, "another", 40)).await.close().await;
+        crate::ledger::open(crate::ledger::options(&location, "another"), 40).await.close().await;
         leases(&admin).delete(LEASE_NAME, &Default::default()).await.unwrap();
         assert_eq!(second.leads().await, 41);
         issue(&hub, &admin).await;
@@ -204,7 +204,7 @@ fn code<T: std::fmt::Debug>(result: kube::Result<T>) -> u16 {
     }
 }
 
-/// What the election stands on, the same on both kinds of hubs.
+/// The behaviour of an API server on which the election relies, the same on both kinds of servers.
 #[tokio::test]
 async fn api_servers_guard_a_lease_by_its_version() {
     let hub = TestHub::start().await;
@@ -229,7 +229,7 @@ async fn api_servers_guard_a_lease_by_its_version() {
     assert_eq!(code(api.replace("free", &params, &taken).await), 409, "of a Lease that is gone");
 }
 
-/// A real process that sleeps through its Lease: when it wakes up it does nothing but end.
+/// A real process is frozen until its Lease has expired: when it wakes up it only ends.
 #[tokio::test]
 async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
     let (hub, admin, running) = mk_ready().await;

@@ -1,4 +1,4 @@
-//! The hub against an API server: the stand-in by default, a real one where `KUBEBUILDER_ASSETS` names it.
+//! Tests of the hub against an API server: the stand-in by default, a real one if `KUBEBUILDER_ASSETS` names it.
 
 mod corpus;
 mod crash;
@@ -32,7 +32,7 @@ pub(crate) async fn submit(hub: &TestHub, cluster: &str, csr: &CertificateSignin
     api.create(&PostParams::default(), csr).await.unwrap().metadata.name.unwrap()
 }
 
-/// The addon telemetry on the cluster spoke1, and a signer of that spec for it. No hub runs yet.
+/// Makes the addon telemetry on the cluster spoke1, and a signer with this spec for it. No hub runs yet.
 pub(crate) async fn mk_served(hub: &TestHub, signer: Value) -> Client {
     deploy(hub).await;
     let admin = hub.admin().await;
@@ -42,12 +42,12 @@ pub(crate) async fn mk_served(hub: &TestHub, signer: Value) -> Client {
     admin
 }
 
-/// A hub that serves the addon telemetry on the cluster spoke1.
+/// Starts a hub that serves the addon telemetry on the cluster spoke1.
 pub(crate) async fn mk_ready() -> (TestHub, Client, RunningHub) {
     mk_ready_with(Options::default()).await
 }
 
-/// The same, for options to be varied.
+/// Like [`mk_ready`], with other options.
 pub(crate) async fn mk_ready_with(options: Options) -> (TestHub, Client, RunningHub) {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
@@ -56,5 +56,5 @@ pub(crate) async fn mk_ready_with(options: Options) -> (TestHub, Client, Running
     (hub, admin, running)
 }
 
-/// A moment in which nothing is expected to happen.
+/// How long a test waits to show that nothing happens.
 pub(crate) const MOMENT: Duration = Duration::from_millis(1_500);

@@ -1,4 +1,5 @@
-//! What people read while the ledger is away: when it went and when it is back, however many requests wait for it.
+//! What the log says about an outage of the ledger: one line when it begins and one when it ends, however many requests
+//! wait.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,14 +18,14 @@ use crate::support::postgres::{self, Postgres, programs};
 use crate::support::wait_until;
 
 const REQUESTS: usize = 20;
-/// Longer than a store may take, and a request then waits: each was tried several times.
+/// Longer than a store may take plus the pause of a request, so each request is tried several times.
 const AWAY: Duration = Duration::from_secs(12);
 
-/// A ledger that can be taken away.
+/// A ledger that the test can make unavailable.
 enum Store {
-    /// Another program locks the file.
+    /// Unavailable while another program locks the file.
     File(PathBuf, Option<SqliteConnection>),
-    /// The network is cut.
+    /// Unavailable while the network is cut.
     Server(Cut, Postgres),
 }
 

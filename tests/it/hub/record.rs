@@ -1,4 +1,4 @@
-//! What the hub records besides certificates, and what it does while it cannot.
+//! What the hub records besides certificates, and what it does while it cannot record.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::{mk_csr, mk_served, submit};
 use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
 use crate::support::{TestHub, objects, wait_until};
 
-/// Longer than SQLite waits for a lock, and the hub before it tries again: a request was tried more than once.
+/// Longer than SQLite waits for a lock plus the hub's pause, so a request is tried more than once.
 const AGAIN: Duration = Duration::from_secs(9);
 
 /// A hub whose ledger is a file that the test knows.
@@ -47,7 +47,7 @@ impl Recorded {
     async fn start_on(&mut self, name: &str) {
         self.running = None; // the Lease and the file are free before the next one starts
         let ledger = format!("sqlite://{}", self.file(name).display()).parse().ok();
-        // Enough for what these tests ask for, and nothing for what is tried again in vain.
+        // Enough for the requests of these tests, and nothing for needless retries.
         let rate = Rate { burst: 2, interval: Duration::from_secs(3_600) };
         self.running = Some(RunningHub::start_with(&self.hub, Options { ledger, rate, ..Options::default() }).await);
         wait_ready(&self.admin, "telemetry", "True").await;
@@ -57,7 +57,7 @@ impl Recorded {
         SqliteConnectOptions::new().filename(self.file("ledger.db")).connect().await.unwrap()
     }
 
-    /// The entries so far, checked.
+    /// Reads the entries so far and checks their chain.
     async fn entries(&self) -> Vec<Entry> {
         let mut connection = self.connect().await;
         let rows: Vec<(i64, String, Vec<u8>)> = sqlx::query_as("SELECT seq, entry, hash FROM entries ORDER BY seq")
@@ -160,7 +160,7 @@ async fn configurations_and_standings_are_in_the_chain() {
     assert_eq!(recorded.wait("standing", &of("suspended")).await.actor, tool);
     recorded.annotate_addon(json!("false")).await;
     assert_eq!(recorded.wait("standing", &of("resumed")).await.actor, tool);
-    // What happens while no hub runs is found by the next one.
+    // The next hub finds what happened while no hub ran.
     recorded.running = None;
     let addons = objects::managed_cluster_addons(&recorded.admin, "spoke1").await;
     addons.delete("telemetry", &Default::default()).await.unwrap();
@@ -185,7 +185,7 @@ async fn the_checkpoint_is_published_and_one_that_is_not_borne_out_is_kept() {
     assert_eq!(entries[0].detail("ledger"), checkpoint.ledger);
     let vouched = entries.iter().find(|entry| entry.seq == checkpoint.seq).unwrap();
     assert_eq!(addon_signer_core::journal::entry::Hash::of(&vouched.text()).to_string(), checkpoint.hash);
-    // A ledger that was replaced by an empty one.
+    // Replace the ledger by an empty one.
     recorded.start_on("other.db").await;
     let kept = wait_until(PATIENCE, "the contradicted checkpoint to be kept", async || {
         recorded.map().await.data?.remove("contradicted-head.json")

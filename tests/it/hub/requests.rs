@@ -1,4 +1,4 @@
-//! What becomes of requests.
+//! How the hub answers requests.
 
 use std::time::Duration;
 
@@ -74,8 +74,7 @@ async fn a_hostile_request_is_denied_with_its_reason_and_deleted_after_the_reten
 #[tokio::test]
 async fn an_approved_request_that_policy_refuses_fails() {
     let (hub, admin, _running) = mk_ready().await;
-    // Approved by an administrator before the hub could deny it: created with the approval withheld from the hub by an
-    // addon that is not installed yet would be denied at once, so the hub is asked about another addon's name.
+    // An administrator approves the request before the hub can deny it: no AddOnSigner has this signer name yet.
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let mut csr = mk_csr("spoke1", "telemetry");
     csr.spec.signer_name = "example.com/other".to_owned();
@@ -83,10 +82,10 @@ async fn an_approved_request_that_policy_refuses_fails() {
     let mut approved = api.get(&name).await.unwrap();
     approved.status.get_or_insert_default().conditions = Some(vec![approval()]);
     api.replace_subresource("approval", &name, &PostParams::default(), &approved).await.unwrap();
-    // Only now is there a signer for it, and it serves another addon.
+    // Now there is a signer with this name, and it serves another addon.
     create_signer(&admin, "other", serde_json::json!({"signerName": "example.com/other", "addOns": ["other"]})).await;
     if hub.is_real() {
-        // The administrator has not granted this signer name: nothing can be written, and nothing is signed.
+        // The administrator has not granted this signer name: the hub can write nothing, and signs nothing.
         tokio::time::sleep(MOMENT).await;
         assert!(certificate(&api.get(&name).await.unwrap()).is_none());
         grant_other(&hub).await;
@@ -155,8 +154,7 @@ async fn over_its_rate_an_identity_waits_and_is_told() {
 async fn a_request_takes_one_certificate_of_its_identitys_rate() {
     let rate = Rate { burst: 8, interval: Duration::from_secs(3_600) };
     let (hub, admin, _running) = mk_ready_with(Options { rate, ..Options::default() }).await;
-    // The watch shows each request once more between its approval and its certificate: it must not be signed again on
-    // that.
+    // The watch shows each request again between its approval and its certificate: the hub must not sign it again then.
     let mut names = Vec::new();
     for _ in 0..8 {
         names.push(submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await);
@@ -194,7 +192,7 @@ async fn registrations_are_written_beside_those_of_others() {
         entry["subject"]["user"],
         "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry"
     );
-    // Another controller overwrites the list with its own entry: ours comes back, its stays.
+    // Another controller overwrites the list with its own entry: our entry comes back, and the other one stays.
     let addons = managed_cluster_addons(&admin, "spoke1").await;
     let foreign = serde_json::json!({"status": {"registrations": [
         {"signerName": "other.example.com/x", "subject": {"user": "somebody"}}]}});

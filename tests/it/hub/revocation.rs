@@ -1,4 +1,4 @@
-//! Revocation by `certs revoke` and by kubectl: what is signed afterwards, what is recorded, and what the command says.
+//! Revocation by `certs revoke` and by kubectl: what is signed after it, what is recorded, and what the command prints.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,13 +36,16 @@ struct World {
     home: TempDir,
 }
 
-/// Whoever may revoke: bound as the comment in `deploy/admin.yaml` says.
+/// Makes a kubeconfig of a user who may revoke, with the binding that a comment in `deploy/admin.yaml` describes.
 pub(crate) async fn revoker(hub: &TestHub, home: &Path) -> String {
     if hub.is_real() {
         let role =
             json!({ "kind": "ClusterRole", "name": "addon-signer-revoker", "apiGroup": "rbac.authorization.k8s.io" });
         let subjects = json!([{ "kind": "Group", "name": "ca-admins", "apiGroup": "rbac.authorization.k8s.io" }]);
-        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "revokers" }, "roleRef": role, "subjects": subjects });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": "revokers" }, "roleRef": role, "subjects": subjects,
+        });
         apply(&hub.admin().await, &[binding]).await;
     }
     kubeconfig(hub, home, "carol", &["ca-admins"])
@@ -85,7 +88,7 @@ impl World {
         run(self.home.path(), &[&usual[..], more].concat()).await
     }
 
-    /// As kubectl does it.
+    /// Sets the annotation as kubectl does.
     async fn annotate(&self, revoke_before: Value) {
         let addons = objects::managed_cluster_addons(&self.admin, "spoke1").await;
         let patch = json!({ "metadata": { "annotations": { "addon-signer.io/revoke-before": revoke_before } } });
@@ -100,13 +103,14 @@ impl World {
         submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await
     }
 
-    /// From when on the certificate of a new request is valid.
+    /// Makes a request; returns when its certificate becomes valid.
     async fn issue(&self) -> Timestamp {
         not_before(&wait_csr(&self.admin, &self.request().await, "issued", certificate).await)
     }
 
     async fn wait_known(&self, expected: Option<Timestamp>) {
-        let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let cluster: ClusterName = "spoke1".parse().unwrap();
+        let addon: AddOnName = "telemetry".parse().unwrap();
         let registry = &self.running.as_ref().unwrap().registry;
         wait_until(PATIENCE, &format!("the hub to know of {expected:?}"), async || {
             registry.read(|registry| registry.revoked_before(&cluster, &addon) == expected).then_some(())
@@ -114,7 +118,7 @@ impl World {
         .await;
     }
 
-    /// What is recorded of revocations: change, time, time before, actor.
+    /// The recorded revocations: change, new time, old time, actor.
     async fn recorded(&self) -> Vec<[String; 4]> {
         let entries = Reader::open(self.location()).await.unwrap().entries(0, 1_000).await.unwrap();
         let ours =
@@ -128,7 +132,7 @@ impl World {
         ours.map(read).collect()
     }
 
-    /// Waits until that is the last one, which it is not twice.
+    /// Waits until `last` is the last recorded revocation; `count` shows that none was recorded twice.
     async fn wait_recorded(&self, count: usize, last: [&str; 4]) {
         wait_until(PATIENCE, &format!("{last:?} to be recorded"), async || {
             self.recorded().await.last().is_some_and(|found| *found == last).then_some(())
@@ -181,12 +185,13 @@ async fn what_was_issued_before_a_revocation_is_revoked_and_what_comes_after_is_
 #[tokio::test]
 async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
     let mut world = World::start().await;
-    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let early = "2026-01-01T00:00:00Z";
+    let late = "2026-01-02T00:00:00Z";
     let carol = revoker(&world.hub, world.home.path()).await;
     assert_eq!(world.revoke(&carol, &["--before", early]).await.code, 0);
     world.wait_recorded(1, ["revoked", early, "", "carol"]).await;
     world.annotate(json!(late)).await;
-    // The word on another time is not the word of whoever moved it.
+    // The annotation with the name is about another time, so it does not say who made this change.
     world.wait_recorded(2, ["revoked", late, early, ""]).await;
     world.annotate(json!(early)).await;
     world.wait_recorded(3, ["unrevoked", early, late, "carol"]).await;
@@ -207,7 +212,7 @@ async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
     world.restart().await;
     world.wait_recorded(7, ["revoked", "2026-01-03T00:00:01Z", early, ""]).await;
 
-    // An addon that comes back without the annotation brings certificates back to life.
+    // If an addon comes back without the annotation, revoked certificates are valid again.
     let addons = objects::managed_cluster_addons(&world.admin, "spoke1").await;
     addons.delete("telemetry", &Default::default()).await.unwrap();
     world.wait_known(None).await;
@@ -232,7 +237,7 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
     assert!(condition(&csr, "Denied").is_none() && condition(&csr, "Revoked").is_none());
 }
 
-/// Decided before the revocation, and about to be signed when it comes: nobody gets a revoked certificate.
+/// The revocation comes after the decision and before the signature: nobody gets a revoked certificate.
 #[tokio::test]
 async fn a_request_that_was_under_way_when_its_addon_was_revoked_is_decided_anew() {
     let world = World::start().await;
@@ -266,7 +271,7 @@ async fn a_time_that_cannot_be_read_denies() {
     assert_eq!(world.recorded().await, Vec::<[String; 4]>::new());
 }
 
-/// `certs revoke` goes by it, because a laptop may be minutes off.
+/// `certs revoke` uses the API server's time, because the clock of a laptop may be minutes wrong.
 #[tokio::test]
 async fn the_api_server_says_what_time_it_is_and_who_asks() {
     let hub = TestHub::start().await;
@@ -290,7 +295,7 @@ async fn what_certs_revoke_cannot_do_is_one_clear_sentence() {
     refused(&["--before", "2100-01-01T00:00:00Z"], "--before 2100-01-01T00:00:00Z is in the future").await;
     world.annotate(json!("2026-01-02T00:00:00Z")).await;
     let words =
-        "certificates from before 2026-01-02T00:00:00Z are revoked already; 2026-01-01T00:00:00Z would bring some";
+        "certificates from before 2026-01-02T00:00:00Z are revoked already; 2026-01-01T00:00:00Z would make some";
     refused(&["--before", "2026-01-01T00:00:00Z"], words).await;
     assert_eq!(world.annotation("addon-signer.io/revoke-before").await, "2026-01-02T00:00:00Z");
     let same = world.revoke(&carol, &["--before", "2026-01-02T00:00:00Z"]).await;

@@ -1,4 +1,4 @@
-//! Makes a hub what a fixture of the corpus says.
+//! Sets up a hub as a fixture of the corpus describes it.
 
 use addon_signer::api::AddOnSigner;
 use addon_signer_core::registry::NotRegistered;
@@ -20,9 +20,10 @@ pub(super) fn unstageable(fixture: Fixture) -> Option<&'static str> {
     }
 }
 
-/// Sets up cluster, addon and signer, and waits until the hub has seen it.
+/// Sets up cluster, addon and signer, and waits until the hub has seen them.
 pub(super) async fn stage(admin: &Client, running: &RunningHub, fixture: Fixture) {
-    let (clusters, addons) = (managed_clusters(admin), managed_cluster_addons(admin, "spoke1").await);
+    let clusters = managed_clusters(admin);
+    let addons = managed_cluster_addons(admin, "spoke1").await;
     create_namespace(admin, "spoke1").await;
     remove(&clusters, "spoke1").await;
     remove(&addons, "telemetry").await;
@@ -57,14 +58,15 @@ pub(super) async fn stage(admin: &Client, running: &RunningHub, fixture: Fixture
         _ => Ok(()),
     };
     configure(admin, fixture).await;
-    let (cluster, addon) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+    let cluster = "spoke1".parse().unwrap();
+    let addon = "telemetry".parse().unwrap();
     wait_until(PATIENCE, &format!("the hub to see {fixture:?}"), async || {
         running.registry.read(|registry| (registry.check(&cluster, &addon) == expected).then_some(()))
     })
     .await;
 }
 
-/// The signer as the fixture wants it, in effect.
+/// Configures the signer as the fixture wants it, and waits until that is in effect.
 async fn configure(admin: &Client, fixture: Fixture) {
     let keys = match fixture {
         Fixture::EcdsaP256Only => json!(["ECDSA-P256"]),
@@ -91,7 +93,7 @@ async fn linger(api: &Api<DynamicObject>, name: &str) {
     api.delete(name, &Default::default()).await.unwrap();
 }
 
-/// Deletes the object, finalizers or not.
+/// Deletes the object and its finalizers.
 async fn remove(api: &Api<DynamicObject>, name: &str) {
     if api.get_opt(name).await.unwrap().is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Rows that a hub left open, whose requests have gone their own way meanwhile.
+//! Rows that a hub left open, and whose requests have changed or gone since.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr};
 use crate::support::store::{TestStore, on_every_store};
 use crate::support::{TestHub, wait_until};
 
-/// What a hub of two minutes ago, before all others, wrote and left.
+/// Writes rows as a hub would have left them two minutes ago, in an epoch before all others.
 pub(super) async fn left(store: &TestStore, records: impl IntoIterator<Item = (Intent, Option<Record>)>) {
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(120));
     let options = WriterOptions { location: store.url().parse().unwrap(), replica: "before".to_owned(), clock };
-    let writer = open((options, 0)).await;
+    let writer = open(options, 0).await;
     for (intent, signed) in records {
         writer.ledger.intend(intent).await.unwrap();
         if let Some(signed) = signed {
@@ -37,7 +37,7 @@ pub(super) fn on(store: &TestStore) -> Options {
     Options { ledger: Some(store.url().parse().unwrap()), ..Options::default() }
 }
 
-/// The request of that name; returns its UID.
+/// Makes a request with that name; returns its UID.
 pub(super) async fn submit(hub: &TestHub, name: &str) -> String {
     let mut csr = mk_csr("spoke1", "telemetry");
     (csr.metadata.name, csr.metadata.generate_name) = (Some(name.to_owned()), None);
@@ -45,7 +45,7 @@ pub(super) async fn submit(hub: &TestHub, name: &str) -> String {
     api.create(&PostParams::default(), &csr).await.unwrap().uid().unwrap()
 }
 
-/// The ledger finds a request by its time and its UID, so that the one must not change while the other stays.
+/// The ledger finds a request by its time and its UID, so the time must not change while the UID stays.
 #[tokio::test]
 async fn a_request_keeps_its_time_and_the_ledger_has_it() {
     on_every_store(async |store| {
@@ -131,7 +131,7 @@ async fn certificate_whose_publication_was_not_noted_is_found() {
     .await;
 }
 
-/// As after a ledger was restored from a backup, or by somebody else's hand.
+/// This happens after a ledger was restored from a backup, or if somebody else wrote the certificate.
 #[tokio::test]
 async fn row_of_a_request_with_another_certificate_is_closed() {
     on_every_store(async |store| {

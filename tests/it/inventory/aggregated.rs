@@ -1,5 +1,5 @@
-//! The whole way on a real API server: kubeconfig, RBAC, front proxy, hub. The Service is of type ExternalName, by
-//! which kube-aggregator (`ResolveCluster`) reaches what listens on loopback.
+//! The inventory through a real API server: kubeconfig, RBAC, front proxy, hub. The Service has the type ExternalName,
+//! so that kube-aggregator (`ResolveCluster`) reaches a listener on loopback.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::support::hub::PATIENCE;
 use crate::support::log::capture_audit;
 use crate::support::{TestHub, real, wait_until};
 
-/// A hub behind a real API server, whose inventory alice may read; `None` where there is no real one.
+/// Starts a hub behind a real API server, with an inventory that alice may read; `None` if there is no real API server.
 async fn start() -> Option<(TestHub, Stage)> {
     if real::assets().is_none() {
         eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server, and the embedded one aggregates nothing");
@@ -43,7 +43,7 @@ async fn start() -> Option<(TestHub, Stage)> {
     Some((hub, stage))
 }
 
-/// Connected as `addon-signer` is, by a file.
+/// Connects with a kubeconfig file, as `addon-signer` does.
 async fn as_user(hub: &TestHub, user: &str) -> Client {
     connect(Some(&hub.real().unwrap().kubeconfig_file(user, user, &[]))).await.unwrap()
 }
@@ -76,7 +76,7 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
         missing.to_string(),
         "no certificate and no request is named \"0a1c\" in the ledger; it may be in an archive"
     );
-    // Who asks is who Kubernetes knows, whatever the request says.
+    // The user is the one that Kubernetes has authenticated, whatever the request says.
     let forged = hyper::Request::get(format!("{BASE}/certificates")).header("x-remote-user", "root").body(Vec::new());
     let _: Value = alice.request(forged.unwrap()).await.unwrap();
     let users: Vec<_> =
@@ -97,7 +97,7 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     assert!(matches!(gone, QuestionError::NotServed(_)), "{gone}");
 }
 
-/// Right to one certificate by name is no right to the list, although Kubernetes authorizes a list with that name as
+/// A right to one certificate by name is no right to the list, although Kubernetes authorizes a list with that name as
 /// selector.
 #[tokio::test]
 async fn the_right_to_one_certificate_is_no_right_to_all() {
@@ -123,7 +123,10 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
     assert!(matches!(all, QuestionError::Forbidden { .. }), "{all}");
     let narrowed =
         ask::<Value>(&bob, &format!("certificates?fieldSelector=metadata.name%3D{serial}")).await.unwrap_err();
-    assert_eq!(narrowed.to_string(), "the inventory cannot be read: ledger.addon-signer.io knows no fieldSelector");
+    assert_eq!(
+        narrowed.to_string(),
+        "the inventory cannot be read: ledger.addon-signer.io does not support fieldSelector"
+    );
     stage.stop().await;
 }
 

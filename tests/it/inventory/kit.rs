@@ -1,4 +1,4 @@
-//! Hub and gateway with an inventory, reached as the API server does.
+//! A hub and a gateway with an inventory, which tests call as the API server does.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ pub(super) struct Stage {
     pub(super) admin: Client,
     pub(super) inventory: SocketAddr,
     pub(super) gateway: SocketAddr,
-    /// The front proxy's CA, where the test makes it: on a real hub the hub's own counts.
+    /// The front proxy's CA, if the test makes it: a real hub has its own.
     ca: TestCa,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
@@ -36,10 +36,11 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// deploy/ applied; the process runs with its rights.
+    /// Applies deploy/ and starts the process with its rights.
     pub(super) async fn start(hub: &TestHub) -> Self {
         deploy(hub).await;
-        let (admin, ca) = (hub.admin().await, TestCa::new());
+        let admin = hub.admin().await;
+        let ca = TestCa::new();
         if !hub.is_real() {
             objects::create_namespace(&admin, "kube-system").await;
             let manifest = manifests(".").into_iter().find(|object| object["kind"] == "APIService").unwrap();
@@ -47,7 +48,7 @@ impl Stage {
             services.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
             tell_front_proxy(&admin, &ca).await;
         }
-        // Without a client CA the gateway lets nobody in, and shows no certificate.
+        // Without a client CA the gateway lets nobody in and shows no certificate.
         create_signer(&admin, "telemetry", telemetry()).await;
         let (dir, ledger) = fresh_ledger();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -55,7 +56,8 @@ impl Stage {
         let options = HubOptions { ledger, inventory: Some(inventory), ..options() };
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
         let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap();
-        let (inventory, gateway) = (process.inventory_address().unwrap(), process.gateway_address());
+        let inventory = process.inventory_address().unwrap();
+        let gateway = process.gateway_address();
         let stop = CancellationToken::new();
         let task = tokio::spawn(process.run(stop.clone()));
         Self { admin, inventory, gateway, ca, stop, task, _ledger: dir }
@@ -71,7 +73,7 @@ impl Stage {
         pair(hub.real().map_or(&self.ca, |real| real.front_proxy()), name)
     }
 
-    /// One question without an API server in between.
+    /// Asks one question without an API server in between.
     pub(super) async fn ask(&self, caller: &Pair, user: &str, question: &str) -> Result<(u16, Value), String> {
         let request =
             Request::get(format!("{BASE}{question}")).header("host", "inventory").header("x-remote-user", user);
@@ -80,12 +82,12 @@ impl Stage {
         Ok((status.as_u16(), serde_json::from_str(&body).unwrap()))
     }
 
-    /// The caller, who trusts the serving anchors of now.
+    /// The caller, with the current serving anchors.
     async fn trusting(&self, caller: &Pair) -> Pair {
         Pair { anchors: serving_anchors(&self.admin).await.into_bytes(), ..caller.clone() }
     }
 
-    /// Waits until the front proxy is answered.
+    /// Waits until the inventory answers the front proxy.
     pub(super) async fn wait_served(&self, caller: &Pair) {
         wait_until(PATIENCE, "the inventory to answer its front proxy", async || {
             self.ask(caller, "alice", "").await.ok()
@@ -97,16 +99,17 @@ impl Stage {
         Api::all(self.admin.clone())
     }
 
-    /// The anchors by which the API server knows the inventory.
+    /// The anchors by which the API server recognizes the inventory.
     pub(super) async fn registered(&self) -> Option<Bundle> {
         let ca = self.api_services().get_opt(API_SERVICE).await.unwrap()?.spec?.ca_bundle?;
         Bundle::from_pem(&ca.0).ok()
     }
 
-    /// Which serving authority the certificate there is of.
+    /// The id of the serving authority that signed the server's certificate.
     pub(super) async fn issuer(&self, server: SocketAddr, caller: &Pair) -> Option<String> {
         let caller = self.trusting(caller).await;
-        let (leaf, bundle) = (caller.shown(server).await?, Bundle::from_pem(&caller.anchors).unwrap());
+        let leaf = caller.shown(server).await?;
+        let bundle = Bundle::from_pem(&caller.anchors).unwrap();
         Some(bundle.verify(&leaf, Purpose::Server, Clock::default().now()).ok()?.id().to_owned())
     }
 
@@ -116,7 +119,7 @@ impl Stage {
         let before = wait_until(PATIENCE, "the gateway", async || self.issuer(self.gateway, &nobody).await).await;
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
         let after = wait_until(PATIENCE * 2, "a certificate of the new serving authority", async || {
-            // The second annotation makes the keeper look again at once: it waits for a second to pass.
+            // The second annotation makes the keeper look again at once, because it waits until a second has passed.
             let now = Clock::default().now().to_string();
             let annotations = json!({ "addon-signer.io/rotate": format!("after {before}"), "test/poke": now });
             let body = json!({ "metadata": { "annotations": annotations } });
@@ -134,7 +137,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     causes.map(|cause| format!("{cause:?} ")).collect()
 }
 
-/// A client certificate of that CA.
+/// A client certificate of this CA.
 pub(super) fn pair(ca: &TestCa, name: &str) -> Pair {
     let made = ca.client(name, &[]);
     Pair { certificate: made.cert.into_bytes(), key: made.key.into_bytes(), anchors: Vec::new() }
@@ -145,7 +148,7 @@ pub(super) fn nobody() -> Pair {
     Pair { certificate: Vec::new(), key: Vec::new(), anchors: Vec::new() }
 }
 
-/// What kube-apiserver writes for its aggregated API servers.
+/// Writes the ConfigMap that kube-apiserver writes for its aggregated API servers.
 pub(super) async fn tell_front_proxy(admin: &Client, ca: &TestCa) {
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "kube-system");
     let map = json!({

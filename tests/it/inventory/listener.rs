@@ -1,4 +1,4 @@
-//! Whom the listener lets in, and with which certificate it shows itself.
+//! Whom the listener lets in, and which certificate it shows.
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -22,7 +22,7 @@ async fn only_the_api_servers_front_proxy_gets_a_handshake() {
     let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
     stage.wait_served(&front_proxy).await;
     let (code, list) = stage.ask(&front_proxy, "alice", "/certificates").await.unwrap();
-    // The certificate with which the listener shows itself is in the ledger.
+    // The certificate that the listener shows is in the ledger.
     assert_eq!((code, &list["items"][0]["signer"]), (200, &json!("gateway-serving")));
     let (code, status) = stage.ask(&front_proxy, "alice", "/certificates/0a1c").await.unwrap();
     assert_eq!((code, &status["kind"], &status["reason"]), (404, &json!("Status"), &json!("NotFound")));
@@ -34,7 +34,7 @@ async fn only_the_api_servers_front_proxy_gets_a_handshake() {
     assert_eq!(told[2], (&json!(""), &json!("/certificates"), &json!(401)));
 
     let agent = pair(&TestCa::named("addon-signer client CA telemetry"), "front-proxy-client");
-    let user = pair(&TestCa::new(), "front-proxy-client"); // of a CA of the same name
+    let user = pair(&TestCa::new(), "front-proxy-client"); // from another CA with the same name
     for (caller, alert) in [
         (nobody(), "CertificateRequired"),
         (agent, "UnknownCA"),
@@ -93,7 +93,7 @@ async fn the_api_services_ca_is_kept() {
     let anchors = Bundle::from_pem(serving_anchors(&stage.admin).await.as_bytes()).unwrap();
     let kept = async || stage.registered().await.filter(|registered| *registered == anchors);
     wait_until(PATIENCE, "the CA of the APIService", kept).await;
-    // Whoever applies another tool's manifest empties it, or tells the API server to take anything.
+    // The manifest of another tool could empty the CA or turn the verification off.
     let body = json!({ "spec": { "caBundle": null, "insecureSkipTLSVerify": true } });
     stage.api_services().patch(API_SERVICE, &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
     wait_until(PATIENCE, "the CA of the APIService to be back", kept).await;

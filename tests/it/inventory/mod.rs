@@ -1,5 +1,5 @@
-//! The inventory as the API server reaches it: whom its listener lets in, on both kinds of hubs; and through a real API
-//! server with a kubeconfig and RBAC.
+//! Tests of the inventory: whom its listener lets in, on both kinds of hubs, and its use through a real API server with
+//! a kubeconfig and RBAC.
 
 mod aggregated;
 mod kit;

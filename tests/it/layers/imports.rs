@@ -1,7 +1,7 @@
-//! Which file of a crate takes names from which other one, read from the text.
+//! Finds which file of a crate imports names from which other file, by reading the text.
 //!
-//! A name is taken by a path that begins with `crate::`, `super::` or `self::`, in a `use` or in the middle of the
-//! code. `mod b;` and re-exports (`pub use`) take nothing. Tests and comments are left out.
+//! A file imports a name by a path that begins with `crate::`, `super::` or `self::`, in a `use` or in the middle of
+//! the code. `mod b;` and re-exports (`pub use`) import nothing. Tests and comments are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +25,7 @@ pub(super) fn sources(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The code that ships: no comments, nothing of a file of tests, and nothing from the first `#[cfg(test)]` on.
+/// The code of the program: without comments, without files of tests, and only up to the module `tests`.
 pub(super) fn shipped(file: &Path) -> String {
     if file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("tests")) {
         return String::new();
@@ -35,7 +35,7 @@ pub(super) fn shipped(file: &Path) -> String {
     body.lines().map(|line| line.split("//").next().unwrap_or_default()).map(|line| format!("{line}\n")).collect()
 }
 
-/// Which module a file of the source folder `src` is.
+/// The module of a file in the source folder `src`.
 fn module(src: &Path, file: &Path) -> Module {
     let relative = file.strip_prefix(src).unwrap().with_extension("");
     let mut parts: Module = relative.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
@@ -45,7 +45,7 @@ fn module(src: &Path, file: &Path) -> Module {
     parts
 }
 
-/// Every path that `code` of the module `of` takes names by, from the crate's root.
+/// Every path, from the crate's root, by which the code of the module `of` imports names.
 fn paths(code: &str, of: &[String], re_exports: bool) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices("::") {
@@ -72,7 +72,7 @@ fn is_re_export(left: &str) -> bool {
     statement.starts_with("pub") && statement.ends_with("use")
 }
 
-/// Reads on in a path, into its braces; returns what is behind it.
+/// Reads the rest of a path, also inside braces; returns the code after it.
 fn follow<'c>(code: &'c str, mut base: Module, found: &mut BTreeSet<Module>) -> &'c str {
     let code = code.trim_start();
     if let Some(mut inside) = code.strip_prefix('{') {
@@ -99,7 +99,8 @@ fn follow<'c>(code: &'c str, mut base: Module, found: &mut BTreeSet<Module>) -> 
         .unwrap_or(rest)
 }
 
-/// For each file of a crate the others that it takes names from, or whose names it passes on.
+/// For each file of a crate the other files from which it imports names; with `re_exports` also those whose names it
+/// passes on.
 pub(super) fn imports(src: &Path, re_exports: bool) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
     let files: BTreeMap<Module, PathBuf> = sources(src).into_iter().map(|file| (module(src, &file), file)).collect();
     let home = |path: &Module| (0..=path.len()).rev().find_map(|length| files.get(&path[..length]));
@@ -112,7 +113,8 @@ pub(super) fn imports(src: &Path, re_exports: bool) -> BTreeMap<PathBuf, BTreeSe
     used.collect()
 }
 
-/// What is left when everything that depends on nothing that is left has gone: the circles, and what leads into them.
+/// Removes every node that uses no remaining node, again and again. What remains are the circles, and the nodes that
+/// lead into them.
 pub(super) fn circles<N: Ord + Clone>(mut graph: BTreeMap<N, BTreeSet<N>>) -> BTreeMap<N, BTreeSet<N>> {
     loop {
         let known: BTreeSet<N> = graph.keys().cloned().collect();

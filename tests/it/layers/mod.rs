@@ -1,5 +1,6 @@
-//! The architecture, as far as the compiler does not keep it: hub and gateway meet only in values, no modules form a
-//! circle, the core depends on nothing of the outside; and `SECURITY.md` and `ARCHITECTURE.md` name tests that exist.
+//! Rules of the architecture that the compiler does not check: hub and gateway share only values, no files form a
+//! circle, and the core depends on nothing outside. Also, `SECURITY.md` and `ARCHITECTURE.md` name only tests that
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ use imports::{circles, imports, shipped, sources};
 
 mod imports;
 
-/// Who must not import whom.
+/// Which module must not import which others.
 const APART: [(&str, &[&str]); 7] = [
     ("hub", &["gateway", "inventory", "cli", "app", "demo"]),
     ("gateway", &["hub", "inventory", "cli", "app", "demo", "api"]),
@@ -161,7 +162,7 @@ fn has_none_of(package: &str, crates: &BTreeSet<String>, forbidden: &[&str]) {
     assert!(wrong.is_empty(), "{package} is built from {wrong:?}");
 }
 
-/// What std offers of the outside is banned by `crates/core/clippy.toml`.
+/// The parts of std that reach outside are banned by `crates/core/clippy.toml`.
 #[test]
 fn the_core_knows_no_runtime_no_kubernetes_no_log_and_no_database() {
     let crates = crates_of("addon-signer-core", &[]);
@@ -172,7 +173,7 @@ fn the_core_knows_no_runtime_no_kubernetes_no_log_and_no_database() {
     );
 }
 
-/// What an image has: a build without the demo.
+/// An image has a build without the demo.
 #[test]
 fn an_image_has_no_stand_in_and_no_agent() {
     let others = ["stand-in", "addon-signer-agent"];
@@ -180,7 +181,7 @@ fn an_image_has_no_stand_in_and_no_agent() {
     has_none_of("the image", &crates_of("addon-signer", &["--no-default-features"]), &others);
 }
 
-/// Of what it shares with the hub's program it links the core and the platform.
+/// The agent shares only the core and the platform with the hub's program.
 #[test]
 fn the_agent_has_no_database_no_server_and_no_signer() {
     let crates = crates_of("addon-signer-agent", &[]);

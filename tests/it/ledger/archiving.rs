@@ -1,4 +1,4 @@
-//! What is over goes into files, and the chain is still checked across them.
+//! `certs archive` moves entries of expired certificates into files, and the check still follows the chain across them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,11 +22,11 @@ use crate::support::hub::PATIENCE;
 use crate::support::store::{TestStore, on_every_store};
 use crate::support::wait_until;
 
-/// The certificates of `mk_intent` are over.
+/// A time at which the certificates of `mk_intent` have expired.
 const OVER: Timestamp = Timestamp::from_unix(1_795_086_401);
 
 async fn hub(location: &Location, clock: &Clock, epoch: u64) -> Open {
-    let (mut options, epoch) = options(location, "hub-a", epoch);
+    let mut options = options(location, "hub-a");
     options.clock = clock.clone();
     let (writer, ledger) = LedgerWriter::new(options);
     let open = Open { ledger, writer: tokio::spawn(writer.run(epoch)) };
@@ -34,10 +34,11 @@ async fn hub(location: &Location, clock: &Clock, epoch: u64) -> Open {
     open
 }
 
-/// A clock that stands in the time of the certificates of `mk_intent`.
+/// A clock at whose time the certificates of `mk_intent` are valid.
 fn clock() -> Clock {
     let clock = Clock::default();
-    let (now, then) = (clock.now().unix(), 1_795_040_000);
+    let now = clock.now().unix();
+    let then = 1_795_040_000;
     match u64::try_from(now - then) {
         Ok(ahead) => clock.set_back(Duration::from_secs(ahead)),
         Err(_) => clock.advance(Duration::from_secs(u64::try_from(then - now).unwrap())),
@@ -49,11 +50,12 @@ async fn publish(hub: &Open, numbers: std::ops::Range<u64>) {
     for n in numbers {
         hub.ledger.published(mk_serial(n), OVER).await;
     }
-    // Notes are written before what is asked for after them.
+    // An entry is written after all notes that were made before it.
     hub.ledger.append(Record::Leader, "").await.unwrap();
 }
 
-/// 300 certificates that are over and one that is not, with something after it.
+/// Records 300 certificates that have expired, one that has not, and nine more after it. Returns how many rows can be
+/// archived.
 async fn prepare(location: &Location) -> u64 {
     let clock = clock();
     let open = hub(location, &clock, 1).await;
@@ -92,7 +94,8 @@ async fn across(store: &TestStore, location: &Location) {
     let over = prepare(location).await;
     let whole = check(location, &[]).await.unwrap();
     let dir = TempDir::new().unwrap();
-    let (first, second) = (dir.path().join("1.jsonl"), dir.path().join("2.jsonl"));
+    let first = dir.path().join("1.jsonl");
+    let second = dir.path().join("2.jsonl");
     let moved = move_out(location, &first).await.unwrap();
     assert_eq!((moved.rows, moved.resumed), (Some((1, over)), false));
     assert!(moved.stays.contains("valid until"), "{}", moved.stays);
@@ -107,7 +110,7 @@ async fn across(store: &TestStore, location: &Location) {
         assert!(good, "{said}");
     }
 
-    // The hub goes on, and knows what stayed.
+    // The hub still writes, and still has what was not archived.
     let clock = clock();
     let open = hub(location, &clock, 2).await;
     let again = open.ledger.intend(mk_intent(300)).await.unwrap();
@@ -159,12 +162,12 @@ async fn what_is_open_or_valid_or_last_stays() {
     open.close().await;
 }
 
-/// Connections are closed by threads of their own, after whoever had them is done. Until then what was written may
-/// still be in the journal, and a file that is laid over the database is not what SQLite believes that it has.
+/// Threads of their own close connections, later than the code that used them ends. Until then, data may still be in
+/// the journal, and SQLite would not expect that a test replaces the database's file.
 async fn wait_until_closed(database: &Path) {
     let name = database.to_string_lossy().into_owned();
     wait_until(PATIENCE, "every connection to the database to be closed", async || {
-        // One that is closed meanwhile is none.
+        // Skip a descriptor that was closed in between.
         let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
         let mut of_database = open.filter(|path| path.to_string_lossy().starts_with(&name));
         of_database.next().is_none().then_some(())
@@ -177,13 +180,14 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
     let dir = TempDir::new().unwrap();
     let location = sqlite(dir.path());
     let over = prepare(&location).await;
-    let (database, copy) = (dir.path().join("ledger.db"), dir.path().join("copy.db"));
+    let database = dir.path().join("ledger.db");
+    let copy = dir.path().join("copy.db");
     wait_until_closed(&database).await;
     fs::copy(&database, &copy).unwrap();
     let back = async || {
         wait_until_closed(&database).await;
         for suffix in ["-wal", "-shm"] {
-            // There is none where the last connection was closed in good order.
+            // The file does not exist if the last connection was closed properly.
             let _ = fs::remove_file(dir.path().join(format!("ledger.db{suffix}")));
         }
         fs::copy(&copy, &database).unwrap();
@@ -191,10 +195,10 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
     let file = dir.path().join("a.jsonl");
     move_out(&location, &file).await.unwrap();
     let error = move_out(&location, &file).await.unwrap_err().to_string();
-    assert!(error.contains(&format!("was archived completely before: rows 1 to {over}")), "{error}");
+    assert!(error.contains(&format!("is a complete archive of the rows 1 to {over}")), "{error}");
     let whole = fs::read(&file).unwrap();
 
-    // Written, and nothing deleted.
+    // The file is written, and nothing is deleted from the ledger yet.
     back().await;
     let error = check(&location, &[&file]).await.unwrap_err().to_string();
     assert!(error.contains("was `certs archive` finished?"), "{error}");
@@ -202,7 +206,7 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
     assert_eq!((moved.rows, moved.resumed), (Some((1, over)), true));
     check(&location, &[&file]).await.unwrap();
 
-    // Half written.
+    // The file is written in part.
     back().await;
     for length in [0, 20, whole.len() / 2] {
         fs::write(&file, &whole[..length]).unwrap();
@@ -212,7 +216,7 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
     }
     check(&location, &[]).await.unwrap();
 
-    // Something else.
+    // The file has other content.
     for other in ["# my notes\n".to_owned(), String::from_utf8(whole.clone()).unwrap().replacen("hub-a", "hub-b", 1)] {
         fs::write(&file, &other).unwrap();
         let error = move_out(&location, &file).await.unwrap_err().to_string();
@@ -220,7 +224,7 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
         assert_eq!(fs::read_to_string(&file).unwrap(), other);
     }
 
-    // Moved, and damaged since.
+    // The rows were moved, and the file was damaged after that.
     fs::write(&file, &whole).unwrap();
     move_out(&location, &file).await.unwrap();
     fs::write(&file, &whole[..whole.len() - 5]).unwrap();
@@ -243,7 +247,8 @@ async fn an_archive_that_is_killed_at_any_moment_loses_nothing() {
     for n in 0..40 {
         let numbers = n * 250..(n + 1) * 250;
         let work = numbers.clone().map(|n| {
-            let (ledger, intent) = (open.ledger.clone(), past(n));
+            let ledger = open.ledger.clone();
+            let intent = past(n);
             tokio::spawn(async move {
                 ledger.intend(intent).await.unwrap();
                 ledger.append(mk_signed(n), "").await.unwrap();
@@ -256,7 +261,8 @@ async fn an_archive_that_is_killed_at_any_moment_loses_nothing() {
     }
     let file = dir.path().join("a.jsonl");
     let before = Clock::default().now().minus(Duration::from_secs(86_400)).to_string();
-    let (mut kills, mut finished) = (0, false);
+    let mut kills = 0;
+    let mut finished = false;
     while !finished && kills < 60 {
         let mut child = Command::new(env!("CARGO_BIN_EXE_addon-signer"))
             .args(["certs", "archive", "--before", &before, "--to"])

@@ -1,4 +1,4 @@
-//! `addon-signer certs` as people and scripts use it.
+//! The command `addon-signer certs` as people and scripts use it.
 
 use std::fs;
 use std::path::Path;
@@ -20,16 +20,16 @@ use super::{fill, mk_identity, mk_intent, mk_serial, open, options};
 use crate::cli::run;
 use crate::support::store::{TestStore, on_every_store};
 
-/// Certificates of the ledger that `prepare` makes.
+/// The number of certificates in the ledger that `prepare` makes.
 const ALL: usize = 121;
 
-/// 120 certificates of bytes that are none, a real one, and the published checkpoint.
+/// Records 120 certificates whose bytes are invalid and a real one, and writes a checkpoint into a file.
 async fn prepare(location: &Location, checkpoint: &Path) {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
-    let (options, epoch) = options(location, "hub-a", 3);
+    let options = options(location, "hub-a");
     options.clock.set_back(Duration::from_secs(3600)); // everything is old enough to be archived
-    let hub = open((options, epoch)).await;
+    let hub = open(options, 3).await;
     hub.ledger.append(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     fill(&hub, 0..120).await;
     let mut intent = mk_intent(120);
@@ -89,7 +89,8 @@ async fn lists(store: &TestStore) {
 
 #[tokio::test]
 async fn one_certificate_is_shown_with_everything_about_it() {
-    let (home, store) = (tempfile::tempdir().unwrap(), TestStore::sqlite());
+    let home = tempfile::tempdir().unwrap();
+    let store = TestStore::sqlite();
     prepare(&store.url().parse().unwrap(), &home.path().join("head.json")).await;
     let shown = run(home.path(), &["certs", "show", "csr-120", "--ledger", &store.url()]).await;
     assert_eq!(shown.code, 0, "{}", shown.stderr);
@@ -124,7 +125,8 @@ async fn checks(store: &TestStore) {
     let home = tempfile::tempdir().unwrap();
     let checkpoint = home.path().join("head.json");
     prepare(&store.url().parse().unwrap(), &checkpoint).await;
-    let (url, checkpoint) = (store.url(), checkpoint.display().to_string());
+    let url = store.url();
+    let checkpoint = checkpoint.display().to_string();
     let good = run(home.path(), &["certs", "verify", "--ledger", &url, "--head", &checkpoint]).await;
     assert_eq!((good.code, good.stderr.as_str()), (0, ""), "{}", good.stderr);
     for fact in ["good: the ledger ", "rows 1 to 245, the last has the hash ", "121 certificates in its index"] {
@@ -161,7 +163,7 @@ async fn what_cannot_be_read_is_named() {
     assert!(missing.stderr.contains("the ledger /no/such/ledger.db cannot be opened"), "{}", missing.stderr);
     let nowhere = run(home.path(), &["certs", "list"]).await;
     assert_eq!(nowhere.code, 1);
-    assert!(nowhere.stderr.contains("without --ledger the hub is asked"), "{}", nowhere.stderr);
+    assert!(nowhere.stderr.contains("without --ledger the command asks the hub"), "{}", nowhere.stderr);
     for arguments in [
         &["certs", "list", "--state", "gone"][..],
         &["certs", "list", "--limit", "0"],

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tokio::process::Command;
 
-/// What it says of these files, and whether that is "good".
+/// Runs the checker on these files; returns whether they are good, and what it printed.
 pub(crate) async fn check(files: &[&Path], checkpoint: Option<&Path>) -> (bool, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ledger/check.py");
     let mut command = Command::new("python3");

@@ -1,5 +1,5 @@
-//! Disks that are full or read-only: small file systems of their own, which only root can mount. The tests pass at once
-//! where this process cannot.
+//! Disks that are full or read-only. Each test mounts a small file system, which only root can do; without that right
+//! it passes at once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `None` where this process may not mount.
+    /// Mounts the file system; `None` if this process may not mount.
     fn mount() -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let mounted = mount(&["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"], dir.path());
@@ -41,7 +41,7 @@ impl Disk {
         assert!(mount(&["-o", &format!("remount,{option}")], self.dir.path()));
     }
 
-    /// Takes all room that is left.
+    /// Uses all space that is left.
     fn fill(&self) {
         let rest = std::fs::write(self.file("filler"), vec![0; 1 << 20]);
         rest.expect_err("a disk of 1 MiB has no room for as much beside the ledger");
@@ -50,7 +50,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a process that still has a file open there does not keep the directory.
+        // With `--lazy` the directory is unmounted even if a process still has a file open there.
         let done = Command::new("umount").arg("--lazy").arg(self.dir.path()).status();
         assert!(done.is_ok_and(|status| status.success()), "{} stays mounted", self.dir.path().display());
     }

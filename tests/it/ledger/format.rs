@@ -1,4 +1,4 @@
-//! docs/ledger-format.md says what is so.
+//! Checks that the worked example in docs/ledger-format.md is true.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,8 @@ async fn worked_example_is_what_both_programs_compute() {
     }
 
     let dir = TempDir::new().unwrap();
-    let (entries_file, checkpoint_file) = (dir.path().join("entries.txt"), dir.path().join("head.json"));
+    let entries_file = dir.path().join("entries.txt");
+    let checkpoint_file = dir.path().join("head.json");
     fs::write(&entries_file, format!("{first}\n{second}\n")).unwrap();
     fs::write(&checkpoint_file, checkpoint).unwrap();
     let (good, said) = check(&[&entries_file], Some(&checkpoint_file)).await;

@@ -1,4 +1,4 @@
-//! A running writer, and bounded waits for what becomes of it.
+//! A running writer of the ledger, and bounded waits for its state.
 
 use addon_signer::ledger::{Health, Ledger, LedgerError};
 use addon_signer_core::journal::entry::Tip;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{Open, mk_intent, mk_signed, options, start};
 use crate::support::hub::PATIENCE;
 
-/// A running writer; it ends some time after this value is dropped, or while it is stopped.
+/// A running writer. It ends some time after this value is dropped, or in [`Running::stop`].
 pub(super) struct Running {
     pub(super) ledger: Ledger,
     pub(super) clock: Clock,
@@ -18,19 +18,19 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// The first leader's writer.
+    /// Starts the writer of the first leader.
     pub(super) fn start(url: &str) -> Self {
         Self::start_as(url, "hub-0", 1)
     }
 
     pub(super) fn start_as(url: &str, replica: &str, epoch: u64) -> Self {
-        let options = options(&url.parse().unwrap(), replica, epoch);
-        let clock = options.0.clock.clone();
-        let Open { ledger, writer } = start(options);
+        let options = options(&url.parse().unwrap(), replica);
+        let clock = options.clock.clone();
+        let Open { ledger, writer } = start(options, epoch);
         Self { ledger, clock, writer }
     }
 
-    /// Waits until what was written last is durable.
+    /// Waits until the writer can write; returns the last durable entry.
     pub(super) async fn up(&self) -> Tip {
         match self.health(|health| matches!(health, Health::Up { .. })).await {
             Health::Up { tip, .. } => tip,
@@ -38,7 +38,7 @@ impl Running {
         }
     }
 
-    /// Waits until it cannot write, and says why.
+    /// Waits until the writer cannot write; returns why.
     pub(super) async fn down(&self) -> LedgerError {
         match self.health(|health| matches!(health, Health::Down(_))).await {
             Health::Down(error) => error,
@@ -52,19 +52,19 @@ impl Running {
         found.expect("the ledger gets there in time").expect("the writer runs").clone()
     }
 
-    /// How the writer ended by itself.
+    /// Waits until the writer ends by itself; returns its error.
     pub(super) async fn ended(self) -> LedgerError {
         let ended = timeout(PATIENCE, self.writer).await.expect("the writer ends in time");
         ended.unwrap().expect_err("it ended by an error")
     }
 
-    /// Lets the writer end in good order.
+    /// Lets the writer end normally.
     pub(super) async fn stop(self) {
         drop(self.ledger);
         timeout(PATIENCE, self.writer).await.expect("the writer ends in time").unwrap().unwrap();
     }
 
-    /// An intent and its certificate.
+    /// Records an intent and its certificate.
     pub(super) async fn issue(&self, number: u64) {
         assert_eq!(self.ledger.intend(mk_intent(number)).await, Ok(Intended::Recorded));
         self.ledger.append(mk_signed(number), "").await.unwrap();

@@ -1,4 +1,4 @@
-//! Lists of many certificates: whichever index leads, the answer is that of the filter.
+//! Lists of many certificates: whichever index the store uses, the answer is what the filter says.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -13,20 +13,22 @@ use super::{Open, mk_identity, mk_intent, mk_serial, mk_signed, open, options};
 use crate::support::store::on_every_store;
 
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
-/// More than are fetched and sorted because they are few.
+/// More certificates than the reader would fetch and sort as few.
 const MANY: u64 = 5_400;
 
 fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3600)
 }
 
-/// Of agents there are two kinds that are many, of signers one; old ones are rare.
+/// The n-th certificate: most values of each column are the same, and some are rare.
 fn mk(n: u64) -> Intent {
     let text = |common: bool| if common { "telemetry" } else { "rare" }.to_owned();
-    let (signer, agent) = (text(n > 20), text(!n.is_multiple_of(300)));
+    let signer = text(n > 20);
+    let agent = text(!n.is_multiple_of(300));
     let issuer = if n < 40 { "fedcba9876543210" } else { "0123456789abcdef" }.to_owned();
-    let (addon, cluster) = (text(n != 7), if n.is_multiple_of(100) { "cluster1" } else { "cluster2" }.to_owned());
-    // Not in the order of their numbers, many of them the same.
+    let addon = text(n != 7);
+    let cluster = if n.is_multiple_of(100) { "cluster1" } else { "cluster2" }.to_owned();
+    // The ends are not in the order of the numbers, and many ends are the same.
     let not_after = if n.is_multiple_of(3) { NOW.minus(hours(n % 50 + 1)) } else { NOW.plus(hours(n % 70)) };
     let identity = Some(mk_identity(&cluster, &addon, &agent));
     Intent { signer, issuer, identity, not_after, ..mk_intent(n) }
@@ -100,7 +102,7 @@ fn lets_through(filter: &Filter, it: &Certificate) -> bool {
         && (expiring_within.is_none_or(ends) && not_seen_since.is_none_or(unseen))
 }
 
-/// What a list must be, from all certificates.
+/// The list that a filter must give, computed from all certificates.
 fn expected(filter: &Filter, all: &[Certificate]) -> Vec<u64> {
     let mut found: Vec<_> = all.iter().filter(|it| lets_through(filter, it)).collect();
     let end = |it: &&Certificate| (it.not_after.unix(), it.seq);
@@ -113,9 +115,10 @@ fn expected(filter: &Filter, all: &[Certificate]) -> Vec<u64> {
     found.into_iter().map(|it| it.seq).collect()
 }
 
-/// Page after page, as a client of HTTP asks.
+/// Asks for page after page, as a client of HTTP does.
 async fn listed(reader: &Reader, query: &Query) -> Vec<Certificate> {
-    let (mut query, mut items) = (query.clone(), Vec::new());
+    let mut query = query.clone();
+    let mut items = Vec::new();
     loop {
         let parameters: Vec<_> = query
             .to_parameters()
@@ -138,7 +141,7 @@ async fn list_of_many_is_that_of_its_filter_whichever_index_leads() {
 }
 
 async fn lists(location: &Location) {
-    let hub = open(options(location, "hub-a", 1)).await;
+    let hub = open(options(location, "hub-a"), 1).await;
     fill(&hub).await;
     hub.close().await;
     let reader = Reader::open(location.clone()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The ledger on real stores: SQLite always, PostgreSQL where it is named.
+//! Tests of the ledger on real stores: always on SQLite, and on PostgreSQL if its programs are named.
 
 mod archiving;
 mod certs;
@@ -43,19 +43,19 @@ pub(crate) fn sqlite(dir: &Path) -> Location {
     format!("sqlite://{}/ledger.db", dir.display()).parse().unwrap()
 }
 
-pub(crate) fn options(location: &Location, replica: &str, epoch: u64) -> (WriterOptions, u64) {
-    (WriterOptions { location: location.clone(), replica: replica.to_owned(), clock: Clock::default() }, epoch)
+pub(crate) fn options(location: &Location, replica: &str) -> WriterOptions {
+    WriterOptions { location: location.clone(), replica: replica.to_owned(), clock: Clock::default() }
 }
 
-/// A writer that runs; whether it could open the ledger is another question.
-pub(crate) fn start((options, epoch): (WriterOptions, u64)) -> Open {
+/// Starts a writer, and does not wait until it has opened the ledger.
+pub(crate) fn start(options: WriterOptions, epoch: u64) -> Open {
     let (writer, ledger) = LedgerWriter::new(options);
     Open { ledger, writer: tokio::spawn(writer.run(epoch)) }
 }
 
-/// A writer that has opened the ledger.
-pub(crate) async fn open(options: (WriterOptions, u64)) -> Open {
-    let open = start(options);
+/// Starts a writer, and waits until it has opened the ledger.
+pub(crate) async fn open(options: WriterOptions, epoch: u64) -> Open {
+    let open = start(options, epoch);
     let mut health = open.ledger.health();
     health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
     open
@@ -97,7 +97,7 @@ pub(crate) fn mk_abandoned(n: u64) -> Record {
     Record::Abandoned { uid: format!("uid-{n}"), serial: mk_serial(n), reason: "It is gone.".to_owned() }
 }
 
-/// Certificates `mk_intent(n)`, each signed, many at once.
+/// Records the intents `mk_intent(n)` and their certificates, many at the same time.
 pub(crate) async fn fill(hub: &Open, numbers: std::ops::Range<u64>) {
     let work = numbers.map(|n| {
         let ledger = hub.ledger.clone();

@@ -1,4 +1,4 @@
-//! What a ledger that cannot be opened says, and that nothing of it is touched.
+//! Ledgers that cannot be opened: the error names the cause, and the store is not changed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -192,7 +192,7 @@ async fn entries_cannot_be_altered_or_deleted_by_mistake() {
     .await;
 }
 
-/// The program looks before it decides; the store is the second to know.
+/// The program checks this before it decides; the store checks it too.
 #[tokio::test]
 async fn the_store_has_no_second_row_that_stands_for_a_request() {
     on_every_store(async |store| {

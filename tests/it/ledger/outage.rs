@@ -1,4 +1,4 @@
-//! PostgreSQL that goes away, stands still, or loses the answer to a COMMIT; and a clock that goes back.
+//! PostgreSQL stops, hangs, or loses the answer to a COMMIT; and a clock goes back.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::hub::PATIENCE;
 use crate::support::postgres::{Options, PASSWORD, Postgres, programs};
 use crate::support::store::on_every_store;
 
-/// `None` where PostgreSQL is not there.
+/// Starts PostgreSQL; `None` if it is not installed.
 async fn postgres() -> Option<Postgres> {
     programs()?;
     let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
@@ -61,8 +61,8 @@ async fn postgres_that_stands_still_is_no_silence() {
     assert_eq!(count(&server, "certificates WHERE state = 'signed'").await, 2);
 }
 
-/// Who asked for an intent whose COMMIT is cut at that moment hears what became of it when PostgreSQL is back, and not
-/// before. Whatever it was, the intent is recorded once when it is asked for again.
+/// The connection is cut at this moment of an intent's COMMIT. The caller gets the result when PostgreSQL is back, and
+/// not earlier. Whatever the result is, a second try leaves the intent recorded once.
 async fn commit_is_found_out(moment: Moment) {
     let Some(server) = postgres().await else { return };
     let proxy = Cut::in_front_of(server.port()).await;

@@ -12,14 +12,14 @@ use addon_signer_core::timestamp::Timestamp;
 use super::{fill, mk_identity, mk_intent, mk_serial, mk_signed, open, options, sqlite};
 use crate::support::store::on_every_store;
 
-/// Within the time of the certificates of `mk_intent`.
+/// A time at which the certificates of `mk_intent` are valid.
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
 
 fn query(filter: Filter) -> Query {
     Query { filter, ..Query::default() }
 }
 
-/// The certificates by the number that `mk_intent` gave them, in the order of the filter.
+/// The numbers of the certificates that a filter lets through, as `mk_intent` numbered them, in the order of the list.
 async fn numbers(reader: &Reader, filter: Filter) -> Vec<u64> {
     let found = reader.list(&query(filter), NOW).await.unwrap();
     found.iter().map(|found| u64::from_str_radix(&found.serial, 16).unwrap()).collect()
@@ -31,7 +31,7 @@ async fn every_filter_lets_through_what_it_says() {
 }
 
 async fn filters(location: &Location) {
-    let hub = open(options(location, "hub-a", 1)).await;
+    let hub = open(options(location, "hub-a"), 1).await;
     let mut intents: Vec<_> = (1..=9).map(mk_intent).collect();
     intents[0].signer = "logs".to_owned();
     intents[1].identity = Some(mk_identity("cluster2", "logs", "telemetry"));
@@ -89,7 +89,7 @@ async fn pages_have_no_gaps_and_no_repeats_while_certificates_are_added() {
 }
 
 async fn pages(location: &Location) {
-    let hub = open(options(location, "hub-a", 1)).await;
+    let hub = open(options(location, "hub-a"), 1).await;
     fill(&hub, 0..2500).await;
     let reader = Reader::open(location.clone()).await.unwrap();
     let adding = {
@@ -100,7 +100,9 @@ async fn pages(location: &Location) {
             }
         })
     };
-    let (mut parameters, mut seen, mut last) = (vec![("limit".to_owned(), "97".to_owned())], BTreeSet::new(), u64::MAX);
+    let mut parameters = vec![("limit".to_owned(), "97".to_owned())];
+    let mut seen = BTreeSet::new();
+    let mut last = u64::MAX;
     loop {
         let page = answer::certificates(&reader, &parameters, NOW).await.unwrap();
         for certificate in &page.items {
@@ -134,8 +136,9 @@ async fn one_certificate_is_found_by_serial_uid_and_name() {
 }
 
 async fn show(location: &Location) {
-    let hub = open(options(location, "hub-a", 3)).await;
-    let (line, id) = ("telemetry".to_owned(), "0123456789abcdef".to_owned());
+    let hub = open(options(location, "hub-a"), 3).await;
+    let line = "telemetry".to_owned();
+    let id = "0123456789abcdef".to_owned();
     let authority = Record::Authority { line, id, step: AuthorityStep::Activated, certificate: vec![0x30, 0] };
     hub.ledger.change(authority, "").await.unwrap();
     hub.ledger.intend(mk_intent(0xab)).await.unwrap();
@@ -147,7 +150,7 @@ async fn show(location: &Location) {
     hub.close().await;
 
     let reader = Reader::open(location.clone()).await.unwrap();
-    // Spawned, as a server does.
+    // Spawn the first question, as a server does.
     let shared = reader.clone();
     let found = tokio::spawn(async move { answer::certificate(&shared, "uid-171").await });
     let found = found.await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The rows of a ledger as somebody sees and changes them who has the store itself.
+//! Reads and changes the rows of a ledger as somebody with access to the store can do it.
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) hash: Vec<u8>,
 }
 
-/// The same on either store.
+/// Evaluates an expression with a connection to either store.
 macro_rules! on {
     ($store:expr, $connection:ident => $body:expr) => {
         match $store {
@@ -31,7 +31,7 @@ macro_rules! on {
     };
 }
 
-/// A file as any program opens it; made if it is not there.
+/// Opens a file as any program does; creates it if it does not exist.
 pub(super) async fn sqlite(file: &std::path::Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(file).create_if_missing(true).connect().await.unwrap()
 }
@@ -54,7 +54,7 @@ pub(super) async fn read(store: &TestStore) -> Vec<Row> {
     rows.into_iter().map(|(seq, entry, hash)| Row { seq, entry, hash }).collect()
 }
 
-/// Lets `replace` do what the ledger's triggers do not let happen by mistake.
+/// Removes the triggers that prevent changes by mistake, and saves the index, so that `replace` works.
 pub(super) async fn disarm(store: &TestStore) {
     let of_table = if store.is_file() { "" } else { " ON entries" };
     for trigger in ["entries_are_not_altered", "entries_are_not_deleted"] {
@@ -63,7 +63,7 @@ pub(super) async fn disarm(store: &TestStore) {
     run(store, "CREATE TABLE saved AS SELECT * FROM certificates").await;
 }
 
-/// Puts these rows in place of all, with the index as it was before `disarm` as far as there are rows for it.
+/// Replaces all rows by these, and restores the index of these rows as it was at `disarm`.
 pub(super) async fn replace(store: &TestStore, rows: &[Row]) {
     run(store, "DELETE FROM entries; DELETE FROM certificates; DELETE FROM unfinished").await;
     for Row { seq, entry, hash } in rows.iter().cloned() {
@@ -76,7 +76,7 @@ pub(super) async fn replace(store: &TestStore, rows: &[Row]) {
     run(store, "INSERT INTO unfinished SELECT seq FROM certificates WHERE state IN ('intent', 'signed')").await;
 }
 
-/// The number that a statement selects.
+/// Evaluates an SQL expression whose value is a number.
 pub(super) async fn number(store: &TestStore, sql: &str) -> u64 {
     let sql = AssertSqlSafe(format!("SELECT CAST({sql} AS BIGINT)"));
     let found: i64 = on!(store, connection => sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap());

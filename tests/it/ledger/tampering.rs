@@ -1,5 +1,5 @@
-//! Rows that somebody altered, deleted, moved, cut off or made anew: the program and the checker in Python find each,
-//! and name the same row.
+//! Rows that somebody altered, deleted, moved, cut off or made anew: the program and the checker in Python find each
+//! change and name the same row.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use super::rows::{self, Row};
 use crate::support::postgres::{Database, programs};
 use crate::support::store::{TestStore, on_every_store};
 
-/// The last row that the published checkpoint vouches for.
+/// The last row that the published checkpoint covers.
 const CHECKPOINT: usize = 9;
 
-/// Somebody's change: what it does to the rows, the first bad row then, and whether that shows without the checkpoint.
+/// One change: what it does to the rows, the first bad row after it, and whether that is found without the checkpoint.
 struct Case {
     name: &'static str,
     change: fn(&mut Vec<Row>),
@@ -104,7 +104,7 @@ fn go_back(rows: &mut [Row]) {
     chain_on(rows, 6);
 }
 
-/// Makes `previous` and the hashes of the rows from that index on fit what is before them.
+/// Makes `previous` and the hash of each row from this index on consistent with the row before it.
 fn chain_on(rows: &mut [Row], from: usize) {
     for at in from..rows.len() {
         let mut entry = Entry::parse(&rows[at].entry).unwrap();
@@ -114,7 +114,7 @@ fn chain_on(rows: &mut [Row], from: usize) {
     }
 }
 
-/// A ledger with ten entries, and the checkpoint that was published after the ninth.
+/// Makes a ledger with eleven entries; returns its rows and a checkpoint of the ninth.
 async fn mk_ledger(store: &TestStore) -> (Vec<Row>, String) {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
@@ -134,7 +134,7 @@ async fn mk_ledger(store: &TestStore) -> (Vec<Row>, String) {
     (rows, checkpoint.json())
 }
 
-/// What the program says: the first bad row.
+/// The first bad row that the program finds.
 async fn ours(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
     let mut chain = Chain::after(Tip::EMPTY, checkpoint.map(|checkpoint| Checkpoint::read(checkpoint).unwrap()));
     for Row { seq, entry, hash } in rows::read(store).await {
@@ -145,7 +145,7 @@ async fn ours(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
     chain.end().err().map(|fault| fault.row)
 }
 
-/// What the checker in Python says.
+/// The first bad row that the checker in Python finds.
 async fn theirs(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
     let dir = TempDir::new().unwrap();
     let checkpoint = checkpoint.map(|checkpoint| {
@@ -163,7 +163,7 @@ async fn theirs(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
     row
 }
 
-/// By the command that docs/ledger-format.md gives.
+/// Writes the entries into a file, by the command in docs/ledger-format.md.
 fn dump(database: &Database, dir: &Path) -> PathBuf {
     let output = Command::new(programs().unwrap().join("psql"))
         .args(["-AtX", "-c", "SELECT entry FROM entries ORDER BY seq", &database.url])

@@ -1,4 +1,4 @@
-//! What the check finds, and that it finds it where it is.
+//! The check of a ledger finds each fault, and names the right row.
 
 use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
 use addon_signer::ledger::{Health, Location};
@@ -34,11 +34,11 @@ fn tip(hub: &Open) -> (String, addon_signer_core::journal::entry::Tip) {
     }
 }
 
-/// A ledger with everything in it that the index knows, and a checkpoint of it.
+/// Makes a ledger with certificates in most of the states that the index has; returns a checkpoint of it.
 async fn prepare(location: &Location) -> Checkpoint {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
-    let hub = open(options(location, "hub-a", 1)).await;
+    let hub = open(options(location, "hub-a"), 1).await;
     hub.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     // Those at once have their intents side by side: the last of them are on the second page.
     fill(&hub, 0..CERTIFICATES - 100).await;
@@ -76,7 +76,7 @@ async fn untouched(location: &Location) {
 async fn a_ledger_is_checked_while_its_hub_writes() {
     let dir = tempfile::tempdir().unwrap();
     let location = sqlite(dir.path());
-    let hub = open(options(&location, "hub-a", 1)).await;
+    let hub = open(options(&location, "hub-a"), 1).await;
     let writing = {
         let ledger = hub.ledger.clone();
         tokio::spawn(async move {
@@ -150,7 +150,7 @@ async fn altered_rows(store: &TestStore, location: &Location) {
     }
 }
 
-/// Nobody can make the check look for rows for ever.
+/// A huge row number must not make the check look for missing rows for ever.
 #[tokio::test]
 async fn an_entry_far_behind_the_others_is_found() {
     on_every_store(async |store| {
@@ -165,7 +165,7 @@ async fn an_entry_far_behind_the_others_is_found() {
     .await;
 }
 
-/// Together they say what the two rows said: the texts follow each other, and so do the hashes.
+/// One row has the texts of two entries one after the other, and both hashes.
 #[tokio::test]
 async fn two_entries_in_one_row_are_found() {
     on_every_store(async |store| {
@@ -177,7 +177,8 @@ async fn two_entries_in_one_row_are_found() {
             TestStore::Postgres(_) => "BYTEA",
         };
         let next = |column| format!("(SELECT {column} FROM entries AS next WHERE next.seq = entries.seq + 1)");
-        let (text, hash) = (next("entry"), next("hash"));
+        let text = next("entry");
+        let hash = next("hash");
         let merged = format!(
             "UPDATE entries SET entry = entry || '\n' || {text}, hash = CAST(hash || {hash} AS {bytes}) WHERE seq = 1100; \
              DELETE FROM entries WHERE seq = 1101"
@@ -194,7 +195,7 @@ async fn rows_of_the_index_that_were_altered_are_named() {
     on_every_store(async |store| altered_index(store, &store.url().parse().unwrap()).await).await;
 }
 
-/// A change, the SQL number of the row that is named for it, and what is said of that row.
+/// A change, the SQL of the number of the row that the check must name, and what it must say about that row.
 const ALTERATIONS: [(&str, &str, &str); 21] = [
     ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-650'", ROW_650, "cluster is \"mine\" there"),
     ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-650'", ROW_650, "not-after is "),
@@ -273,7 +274,7 @@ const ALTERATIONS: [(&str, &str, &str); 21] = [
     ("INSERT INTO unfinished VALUES (2)", "2", "it is one of the unfinished, and has no certificate"),
     ("INSERT INTO unfinished VALUES (99999)", "99999", "it is one of the unfinished, and has no certificate"),
 ];
-/// On the second page: the first has entries that are looked at row by row in any case.
+/// A row on the second page: on the first page some entries make the check look at each row in any case.
 const ROW_650: &str = "(SELECT seq FROM saved WHERE uid = 'uid-650')";
 const ROW_5: &str = "(SELECT seq FROM saved WHERE uid = 'uid-5')";
 

@@ -1,4 +1,4 @@
-//! What is written, what is answered, and who may write.
+//! What the writer writes and answers, and which hub may write.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn a_request_has_one_certificate() {
 }
 
 async fn one_certificate(location: &Location) {
-    let hub = open(options(location, "hub-a", 1)).await;
+    let hub = open(options(location, "hub-a"), 1).await;
     assert_eq!(hub.ledger.intend(mk_intent(1)).await, Ok(Intended::Recorded));
     let again = Intended::Existing(Existing::Intent {
         row: 3,
@@ -31,8 +31,8 @@ async fn one_certificate(location: &Location) {
     assert_eq!(hub.ledger.intend(second.clone()).await, Ok(again));
     hub.ledger.append(mk_signed(1), "").await.unwrap();
     hub.close().await;
-    // Another process, later.
-    let hub = open(options(location, "hub-b", 2)).await;
+    // Another process asks later.
+    let hub = open(options(location, "hub-b"), 2).await;
     let signed = Existing::Signed {
         row: 4,
         issuer: "0123456789abcdef".to_owned(),
@@ -47,7 +47,7 @@ async fn one_certificate(location: &Location) {
 async fn requests_at_once_share_transactions_and_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let location = sqlite(dir.path());
-    let hub = open(options(&location, "hub-a", 1)).await;
+    let hub = open(options(&location, "hub-a"), 1).await;
     let work = (0..500_u64).map(|n| {
         let ledger = hub.ledger.clone();
         tokio::spawn(async move {
@@ -65,8 +65,8 @@ async fn requests_at_once_share_transactions_and_lose_nothing() {
 async fn an_earlier_epoch_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let location = sqlite(dir.path());
-    open(options(&location, "hub-b", 7)).await.close().await;
-    let error = start(options(&location, "hub-a", 6)).writer.await.unwrap().unwrap_err();
+    open(options(&location, "hub-b"), 7).await.close().await;
+    let error = start(options(&location, "hub-a"), 6).writer.await.unwrap().unwrap_err();
     assert_eq!(error, LedgerError::Fenced { ours: 6, theirs: 7, replica: "hub-b".to_owned() });
 }
 
@@ -74,14 +74,14 @@ async fn an_earlier_epoch_writes_nothing() {
 async fn a_second_hub_on_one_file_is_told_who_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let location = sqlite(dir.path());
-    let first = open(options(&location, "hub-a", 1)).await;
-    let second = start(options(&location, "hub-b", 2));
+    let first = open(options(&location, "hub-a"), 1).await;
+    let second = start(options(&location, "hub-b"), 2);
     let mut health = second.ledger.health();
     let down = health.wait_for(|health| *health != Health::Starting).await.unwrap().clone();
     let Health::Down(error) = down else { panic!("{down:?}") };
     assert!(error.to_string().contains("in use by hub-a (process "), "{error}");
     first.close().await;
-    // It takes over when the first has gone.
+    // The second hub takes over when the first has ended.
     health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
     second.close().await;
 }
@@ -89,7 +89,7 @@ async fn a_second_hub_on_one_file_is_told_who_has_it() {
 #[tokio::test]
 async fn journal_is_folded_into_the_file_while_commits_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let hub = open(options(&sqlite(dir.path()), "hub-a", 1)).await;
+    let hub = open(options(&sqlite(dir.path()), "hub-a"), 1).await;
     let size = || fs::metadata(dir.path().join("ledger.db")).unwrap().len();
     let before = size();
     fill(&hub, 0..5_500).await;

@@ -1,4 +1,4 @@
-//! Keys for examples only: all four are printed in RFCs as test keys, so that nobody can take them for secrets.
+//! Keys for examples only: RFCs print all four as test keys, so nobody can take them for secrets.
 
 use addon_signer_core::keys::private::PrivateKey;
 use ring::rand::SystemRandom;
@@ -8,25 +8,25 @@ use crate::requests::tlv::{INTEGER, OCTET_STRING, SEQUENCE, bits, oid, sequence,
 /// A P-256 key as its RFC prints it: the scalar, then both coordinates of the point.
 pub(crate) struct PublishedKey([&'static str; 3]);
 
-/// RFC 9500 section 2.3, `testECCP256`: the example's client CA.
+/// The key of the example's client CA: RFC 9500 section 2.3, `testECCP256`.
 pub(crate) const CLIENT_CA: PublishedKey = PublishedKey([
     "e6cb5bdd80aa45ae9c95e8c15476679ffec953c16851e711e743939589c64fc1",
     "422548f88fb782ffb5eca3744452c72a1e558fbd6f73be5e48e93232cc45c5b1",
     "6c4cd10c4cb8d5b8a17139e94882c8992572993425f41419ab7e90a42a494272",
 ]);
-/// RFC 6979 section A.2.5: the example's serving CA.
+/// The key of the example's serving CA: RFC 6979 section A.2.5.
 pub(crate) const SERVING_CA: PublishedKey = PublishedKey([
     "c9afa9d845ba75166b5c215767b1d6934e50c3db36e89b127b8a622b120f6721",
     "60fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6",
     "7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299",
 ]);
-/// RFC 5903 section 8.1, the initiator: the example's agent.
+/// The key of the example's agent: RFC 5903 section 8.1, the initiator.
 pub(crate) const CLIENT: PublishedKey = PublishedKey([
     "c88f01f510d9ac3f70a292daa2316de544e9aab8afe84049c62a9c57862d1433",
     "dad0b65394221cf9b051e1feca5787d098dfe637fc90b9ef945d0c3772581180",
     "5271a0461cdb8252d61f1c456fa3e59ab1f45b33accf5f58389e0577b8990bb3",
 ]);
-/// RFC 5903 section 8.1, the responder: the example's gateway.
+/// The key of the example's gateway: RFC 5903 section 8.1, the responder.
 pub(crate) const SERVING: PublishedKey = PublishedKey([
     "c6ef9c5d78ae012a011164acb397ce2088685d8f06bf9be0b283ab46476bee53",
     "d12dfb5289c8d4f81208b70270398c342296970a0bccb74c736fc7554494bf63",
@@ -34,7 +34,7 @@ pub(crate) const SERVING: PublishedKey = PublishedKey([
 ]);
 
 impl PublishedKey {
-    /// The key, by way of PKCS#8 (RFC 5958) around ECPrivateKey (RFC 5915).
+    /// Loads the key as PKCS#8 (RFC 5958) around ECPrivateKey (RFC 5915).
     pub(crate) fn load(&self) -> PrivateKey {
         let Self([scalar, x, y]) = self;
         let point = [vec![4], from_hex(x), from_hex(y)].concat();

@@ -1,7 +1,7 @@
-//! The golden certificates of `certs/profiles`: what is issued today is, byte for byte, what they show.
+//! The golden certificates of `certs/profiles`: what is issued today is the same, byte for byte.
 //!
-//! `UPDATE_PROFILES=1 cargo test --test it profiles` writes them anew. Serial number and signature differ from run to
-//! run: the golden certificate's serial number is put into the new one before the signed parts are compared.
+//! `UPDATE_PROFILES=1 cargo test --test it profiles` writes new files. Serial number and signature differ in each run:
+//! the test puts the golden certificate's serial number into the new one before it compares the signed parts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,11 @@ mod keys;
 
 /// 2027-01-01T00:00:00Z.
 const NOW: Timestamp = Timestamp::from_unix(1_798_761_600);
-/// The default of `spec.authority.duration`, and the serving CA's life.
+/// The default of `spec.authority.duration`, and how long the serving CA is valid.
 const CA_LIFE: Duration = Duration::from_secs(365 * 86_400);
 const NAMES: [&str; 4] = ["client-ca", "serving-ca", "client-leaf", "serving-leaf"];
 
-/// One certificate of each kind, in the order of [`NAMES`].
+/// Issues one certificate of each kind, in the order of [`NAMES`].
 fn issue_all() -> [String; 4] {
     let client_ca = issuer(&LineNames::client("telemetry").authority, &keys::CLIENT_CA);
     let serving_ca = issuer(&LineNames::serving().authority, &keys::SERVING_CA);
@@ -58,7 +58,7 @@ fn issue(issuer: &Issuer, approved: Approved) -> String {
     issuer.sign(prepared, &published, NOW, &rng).unwrap().pem()
 }
 
-/// Cluster spoke1's agent of the addon telemetry, by OCM's convention.
+/// An approved request of the agent of the addon telemetry on spoke1, by OCM's convention.
 fn approved_client(key: &PrivateKey) -> Approved {
     let convention = Convention::default();
     let identity = PeerIdentity {
@@ -120,35 +120,38 @@ fn what_is_issued_is_what_the_golden_certificates_show() {
         let new = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         let [old_tbs, old_algorithm, _] = parts(&golden);
         let [new_tbs, new_algorithm, _] = parts(&new);
-        let (old, new) = (openssl_text(&golden), openssl_text(&new));
+        let old = openssl_text(&golden);
+        let new = openssl_text(&new);
         assert!(with_serial_of(new_tbs, old_tbs) == old_tbs, "{name} is not what is issued now:\n{old}\n{new}");
         assert_eq!(old_algorithm, new_algorithm, "{name}");
     }
 }
 
-/// Signed part, algorithm, signature.
+/// The parts of a certificate: signed part, algorithm, signature.
 fn parts(certificate: &[u8]) -> [&[u8]; 3] {
     children(certificate).unwrap().try_into().unwrap()
 }
 
-/// `tbs` with the serial number of `other`: the second piece of both.
+/// `tbs` with the serial number of `other`, which is the second piece of both.
 fn with_serial_of(tbs: &[u8], other: &[u8]) -> Vec<u8> {
-    let (mut pieces, others) = (children(tbs).unwrap(), children(other).unwrap());
+    let mut pieces = children(tbs).unwrap();
+    let others = children(other).unwrap();
     pieces[1] = others[1];
     list(SEQUENCE, &pieces)
 }
 
 #[test]
 fn serial_numbers_are_positive_random_and_of_at_most_20_bytes() {
-    let (one, other) = (issue_all(), issue_all());
+    let one = issue_all();
+    let other = issue_all();
     let serial = |pem: &String| {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         X509Certificate::from_der(&der).unwrap().1.raw_serial().to_vec()
     };
     let pairs = one.iter().map(serial).zip(other.iter().map(serial));
     for ((one, other), name) in pairs.zip(NAMES) {
-        // RFC 5280 section 4.1.2.2: positive, of 20 octets at most. Of an authority's all are random, and DER drops
-        // zeros in front; of a leaf's the first four are the time.
+        // RFC 5280 section 4.1.2.2: positive, and at most 20 octets. An authority's serial number is all random, and
+        // DER drops leading zeros. The first four octets of a leaf's are the time.
         let (lengths, time) = if name.ends_with("ca") { (12..=17, 0) } else { (20..=20, 4) };
         assert!(lengths.contains(&one.len()) && one[0] < 0x80, "{name} {one:x?}");
         assert_ne!(one[time..], other[time..]);
@@ -159,14 +162,15 @@ fn serial_numbers_are_positive_random_and_of_at_most_20_bytes() {
 fn golden_leaves_are_accepted_for_their_purpose_by_their_ca_only() {
     let [client_ca, serving_ca, client, serving] = golden();
     let bundle = |der: &[u8]| Bundle::new(vec![Authority::from_der(der).unwrap()]).unwrap();
-    let (client_ca, serving_ca) = (bundle(&client_ca), bundle(&serving_ca));
+    let client_ca = bundle(&client_ca);
+    let serving_ca = bundle(&serving_ca);
     let accepts = |bundle: &Bundle, leaf, purpose| bundle.verify(leaf, purpose, NOW).is_ok();
     assert!(accepts(&client_ca, &client, Purpose::Client) && !accepts(&client_ca, &client, Purpose::Server));
     assert!(accepts(&serving_ca, &serving, Purpose::Server) && !accepts(&serving_ca, &serving, Purpose::Client));
     assert!(!accepts(&serving_ca, &client, Purpose::Client) && !accepts(&client_ca, &serving, Purpose::Server));
 }
 
-/// Each row of a table of extensions begins with the object identifier: the tables name all extensions and no others.
+/// The tables name all extensions and no others. Each row of a table begins with the object identifier.
 #[test]
 fn the_tables_list_the_extensions_of_the_golden_certificates() {
     for (name, golden) in NAMES.iter().zip(golden()) {
@@ -182,7 +186,7 @@ fn the_tables_list_the_extensions_of_the_golden_certificates() {
     }
 }
 
-/// A second opinion on new certificates, where OpenSSL is installed.
+/// OpenSSL checks new certificates too, if it is installed.
 #[test]
 fn openssl_accepts_a_new_chain() {
     let scratch = tempfile::tempdir().unwrap();
@@ -206,7 +210,7 @@ fn openssl_accepts_a_new_chain() {
     }
 }
 
-/// What `openssl x509 -text` says, for people who read a failure; empty without OpenSSL.
+/// The output of `openssl x509 -text`, for people who read a failure; empty without OpenSSL.
 fn openssl_text(der: &[u8]) -> String {
     let scratch = tempfile::tempdir().unwrap();
     fs::write(scratch.path().join("certificate"), der).unwrap();

@@ -1,4 +1,4 @@
-//! What must hold of the corpus.
+//! Checks of the corpus.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,10 +21,11 @@ fn every_request_gets_its_verdict() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every case as the table makes it today, and as it lies in its file, says the same about everything but the key.
+/// Every file has the case that the table makes today, except for the key.
 #[test]
 fn the_files_are_the_cases() {
-    let (filed, made) = (corpus(), cases());
+    let filed = corpus();
+    let made = cases();
     let names: Vec<PathBuf> = made.iter().map(|case| directory().join(location(case))).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "a name is used twice");
     assert_eq!(
@@ -61,7 +62,7 @@ fn judge(case: &Case) -> Result<(), String> {
     }
 }
 
-/// A case as the table makes it now gets the same verdict as the file that was made before.
+/// The cases that the table makes now get the same verdicts as the files that were made earlier.
 #[test]
 fn the_table_makes_requests_that_get_their_verdict() {
     let wrong: Vec<String> = cases().iter().filter_map(|case| judge(case).err()).collect();
@@ -77,7 +78,7 @@ fn comments_are_one_line_and_names_are_file_names() {
     }
 }
 
-/// The compiler asks for a line here for every new variant; the test asks for a case.
+/// The compiler demands a line here for every new variant, and the test demands a case.
 macro_rules! variants {
     ($($pattern:pat,)*) => {
         const VARIANTS: &[&str] = &[$(stringify!($pattern)),*];
@@ -152,7 +153,7 @@ variants! {
 fn every_refusal_has_a_case() {
     let refusals: Vec<Refusal> = corpus().iter().filter_map(|case| case.evaluate().err()).collect();
     let seen: BTreeSet<&str> = refusals.iter().map(variant).collect();
-    // Nothing reaches the last arm of extensions: the four before it are all there are.
+    // Nothing reaches the last arm of extensions, because there are only the four before it.
     let unreachable = "Refusal::Request(CsrError::MalformedExtension(_))";
     let missing: Vec<_> = VARIANTS.iter().filter(|name| !seen.contains(*name) && **name != unreachable).collect();
     assert!(missing.is_empty(), "no case is refused as {missing:?}");

@@ -1,4 +1,4 @@
-//! The files of the corpus: one JSON document per case, and the table of them all.
+//! The files of the corpus: one JSON document per case, and a table of all cases.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::cases::{cases, too_large_to_keep};
 use super::{Case, Fixture, Profile, Verdict};
 
-/// A case on disk, close to the object that an API server holds. The order of the fields is the order in the file.
+/// A case on disk, similar to the object on an API server. The order of the fields is the order in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Document {
@@ -31,10 +31,10 @@ struct Document {
     usages: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expiration_seconds: Option<i32>,
-    /// Text, where the request is text.
+    /// The request, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
-    /// Anything else.
+    /// The request, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_base64: Option<ByteString>,
 }
@@ -52,7 +52,7 @@ struct Refused {
     reason: String,
 }
 
-/// Writes the files first where that is asked for: once, whichever test comes first.
+/// Writes the files if that is asked for, once, before the first test reads them.
 static UPDATED: LazyLock<()> = LazyLock::new(|| {
     if std::env::var_os("UPDATE_REQUESTS").is_some() {
         write(&cases());
@@ -84,7 +84,7 @@ pub(crate) fn documents() -> Vec<PathBuf> {
     paths
 }
 
-/// Where a case lives, below [`directory`].
+/// The path of a case's file, below [`directory`].
 pub(crate) fn location(case: &Case) -> PathBuf {
     let verdict = match case.verdict {
         Verdict::Good { .. } => "good",
@@ -122,7 +122,7 @@ fn read(path: &Path) -> Case {
     }
 }
 
-/// Writes every case and the table, and removes files of cases that are gone.
+/// Writes every case and the table, and removes files of cases that no longer exist.
 fn write(cases: &[Case]) {
     for verdict in ["good", "refused"] {
         fs::create_dir_all(directory().join(verdict)).unwrap();
@@ -180,7 +180,7 @@ The name of a refused case begins with the rule that must refuse it; `reason` is
 
 ";
 
-/// The README of the corpus, for the cases that have files and those that have none.
+/// The README of the corpus, with the cases that have files and those that have none.
 pub(crate) fn table(cases: &[Case]) -> String {
     let mut text = INTRODUCTION.to_owned();
     let cases = [cases, &too_large_to_keep()].concat();

@@ -1,4 +1,4 @@
-//! What a case is evaluated against: the rules of two signers, and what the hub knows of cluster and addon.
+//! The fixtures by which cases are evaluated: the rules of two signers, and what the hub knows of cluster and addon.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -29,15 +29,15 @@ pub(crate) enum Fixture {
     ClusterUnknown,
     /// `hubAcceptsClient` of spoke1 is false.
     ClusterNotAccepted,
-    /// The ManagedCluster spoke1 is going away.
+    /// The ManagedCluster spoke1 is being deleted.
     ClusterDeleting,
     /// There is no ManagedClusterAddOn telemetry in spoke1.
     AddonNotInstalled,
-    /// That ManagedClusterAddOn is going away.
+    /// The ManagedClusterAddOn is being deleted.
     AddonDeleting,
-    /// It has the annotation `addon-signer.io/suspended: "true"`.
+    /// The ManagedClusterAddOn has the annotation `addon-signer.io/suspended: "true"`.
     AddonSuspended,
-    /// It cannot be read.
+    /// The ManagedClusterAddOn cannot be read.
     AddonUnreadable,
     /// The hub has not read clusters and addons yet.
     NotReady,
@@ -50,7 +50,7 @@ pub(crate) enum Fixture {
 }
 
 impl Fixture {
-    /// The signer example.com/telemetry.
+    /// The rules of the signer example.com/telemetry.
     pub(crate) fn rules(self) -> SignerRules {
         let mut rules = mk_rules("example.com/telemetry", ["telemetry".parse().unwrap()]);
         match self {
@@ -62,7 +62,7 @@ impl Fixture {
         rules
     }
 
-    /// The signer addon-signer.io/gateway-serving.
+    /// The rules of the signer addon-signer.io/gateway-serving.
     pub(crate) fn serving_rules() -> ServingRules {
         ServingRules {
             account: GATEWAY.to_owned(),
@@ -72,7 +72,7 @@ impl Fixture {
         }
     }
 
-    /// What the hub knows.
+    /// The registry of the hub.
     pub(crate) fn registry(self) -> Registry {
         let mut registry = Registry::default();
         if self == Self::NotReady {

@@ -1,7 +1,7 @@
-//! The corpus of certificate requests: every file of `certs/requests` against policy, and how the files are made.
+//! The corpus of certificate requests: every file of `certs/requests` is judged by policy, and the files are made here.
 //!
-//! [`corpus`] reads the files, [`cases::cases`] is the table that they are written from:
-//! `UPDATE_REQUESTS=1 cargo test --test it requests` writes them anew (new keys, so every request changes).
+//! [`corpus`] reads the files. [`cases::cases`] is the table from which `UPDATE_REQUESTS=1 cargo test --test it
+//! requests` writes new files, with new keys, so that every request changes.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,18 @@ pub(crate) mod tlv;
 pub(crate) use file::corpus;
 pub(crate) use fixture::{Fixture, GRPC_PROXY};
 
-/// One certificate request, and what must become of it.
+/// One certificate request, and its expected verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Case {
-    /// The file's name without directory and extension; a refused case's begins with `rule<n>-`.
+    /// The file's name without directory and extension; the name of a refused case begins with `rule<n>-`.
     pub(crate) name: String,
-    /// One line: what is special about it.
+    /// What is special about the case, in one line.
     pub(crate) comment: String,
     /// What policy must say.
     pub(crate) verdict: Verdict,
-    /// What it is evaluated against.
+    /// The fixture by which it is evaluated.
     pub(crate) fixture: Fixture,
-    /// Which signer it is for.
+    /// The signer that it is for.
     pub(crate) profile: Profile,
     /// `spec.username`.
     pub(crate) username: String,
@@ -53,12 +53,12 @@ pub(crate) struct Case {
 pub(crate) enum Verdict {
     /// Approved.
     Good {
-        /// For so long.
+        /// How long the certificate is valid.
         lifetime_seconds: u64,
     },
     /// Refused.
     Refused {
-        /// The number of the rule (design section 4).
+        /// The number of the rule.
         rule: u8,
         /// [`Refusal::reason`].
         reason: String,
@@ -76,7 +76,7 @@ pub(crate) enum Profile {
 }
 
 impl Case {
-    /// What policy sees of the CertificateSigningRequest.
+    /// The part of the CertificateSigningRequest that policy sees.
     pub(crate) fn submission(&self) -> Submission {
         let label = |name: &str| self.labels.get(&format!("open-cluster-management.io/{name}")).cloned();
         Submission {
@@ -91,7 +91,7 @@ impl Case {
         }
     }
 
-    /// What policy says.
+    /// Policy's verdict.
     pub(crate) fn evaluate(&self) -> Result<Approved, Refusal> {
         match self.profile {
             Profile::Client => evaluate(&self.fixture.rules(), &self.submission(), &self.fixture.registry()),

@@ -1,4 +1,4 @@
-//! A certificate request as a telemetry agent of spoke1 makes it, and every part of it replaceable.
+//! A certificate request as a telemetry agent of spoke1 makes it. A case can replace every part of it.
 
 use k8s_openapi::ByteString;
 use ring::rand::SystemRandom;
@@ -43,7 +43,7 @@ impl Key {
         Self::Ed25519(Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap())
     }
 
-    /// SubjectPublicKeyInfo.
+    /// The SubjectPublicKeyInfo.
     pub(crate) fn public(&self) -> Vec<u8> {
         let ec = "1.2.840.10045.2.1";
         let (algorithm, key) = match self {
@@ -82,7 +82,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What OCM's registration agent sends: both groups in one RDN, one DNS name.
+    /// The request that OCM's registration agent sends: both groups in one RDN, one DNS name.
     pub(crate) fn good() -> Self {
         Self::with_key(Key::p256())
     }
@@ -90,7 +90,8 @@ impl Request {
     pub(crate) fn with_key(key: Key) -> Self {
         let subject = name(&[rdn(&[text(O, ADDON_GROUP), text(O, CLUSTER_GROUP)]), rdn(&[text(CN, USER)])]);
         let attributes = attributes(&[extension_request(&[alt_names(&[dns(DNS_NAME)])])]);
-        let (public_key, algorithm) = (key.public(), key.algorithm());
+        let public_key = key.public();
+        let algorithm = key.algorithm();
         Self { key, version: tlv(INTEGER, &[&[0]]), subject, public_key, attributes, algorithm }
     }
 
@@ -130,7 +131,7 @@ impl Request {
         Self::extensions(&[alt_names(names)])
     }
 
-    /// CertificationRequestInfo: what is signed.
+    /// The CertificationRequestInfo, which is signed.
     pub(crate) fn content(&self) -> Vec<u8> {
         sequence(&[&self.version, &self.subject, &self.public_key, &self.attributes])
     }
@@ -144,14 +145,14 @@ impl Request {
         pem(&self.der())
     }
 
-    /// The whole request, signed by `key`, which may be somebody else's.
+    /// The whole request, signed by `key`, which may be another key than the request's.
     pub(crate) fn signed_by(&self, key: &Key) -> Vec<u8> {
         let content = self.content();
         let signature = bits(&key.sign(&content));
         self.assembled(content, signature)
     }
 
-    /// The whole request around `content`, which is signed as it is.
+    /// The whole request with this `content`, which is signed unchanged.
     pub(crate) fn around(&self, content: Vec<u8>) -> Vec<u8> {
         let signature = bits(&self.key.sign(&content));
         self.assembled(content, signature)
@@ -162,7 +163,7 @@ impl Request {
         bits(&self.key.sign(&self.content()))
     }
 
-    /// CertificationRequest of these parts.
+    /// The CertificationRequest of these parts.
     pub(crate) fn assembled(&self, content: Vec<u8>, signature: Vec<u8>) -> Vec<u8> {
         sequence(&[content, self.algorithm.clone(), signature])
     }
@@ -222,7 +223,7 @@ pub(crate) fn ip(address: &[u8]) -> Vec<u8> {
     tlv(0x87, &[address])
 }
 
-/// One PEM block, lines of 64 characters as RFC 7468 has them.
+/// One PEM block with lines of 64 characters, as in RFC 7468.
 pub(crate) fn pem(der: &[u8]) -> Vec<u8> {
     let encoded = base64(der);
     let lines: Vec<&str> = encoded.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
@@ -231,7 +232,7 @@ pub(crate) fn pem(der: &[u8]) -> Vec<u8> {
 }
 
 fn base64(bytes: &[u8]) -> String {
-    // Kubernetes' own encoding of byte fields.
+    // Kubernetes encodes byte fields as base64.
     let value = serde_json::to_value(ByteString(bytes.to_vec())).unwrap();
     value.as_str().unwrap().to_owned()
 }

@@ -40,12 +40,14 @@ fn write(directory: &PathBuf, seeds: &[(String, Vec<u8>)]) {
     }
 }
 
-/// The golden certificates as they are, and of the leaves what the target `certificate` signs anew.
+/// The golden certificates, and the parts of the leaves that the target `certificate` signs again.
 fn certificates() -> Vec<(String, Vec<u8>)> {
     let whole = golden().map(|der| der.to_vec());
     let parts = whole.iter().filter_map(|der| {
         let pieces = children(children(der)?.first()?)?;
-        let (validity, subject, extensions) = (pieces.get(4)?, pieces.get(5)?, pieces.get(7)?);
+        let validity = pieces.get(4)?;
+        let subject = pieces.get(5)?;
+        let extensions = pieces.get(7)?;
         let length = u16::try_from(subject.len()).ok()?.to_be_bytes();
         Some([&length, *subject, *validity, *extensions].concat())
     });
@@ -53,7 +55,7 @@ fn certificates() -> Vec<(String, Vec<u8>)> {
     whole.into_iter().chain(parts).enumerate().map(|(index, bytes)| (index.to_string(), bytes)).collect()
 }
 
-/// What is in the case's PEM block, if anything is.
+/// The content of the case's PEM block, if it has any.
 fn der(case: &Case) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(&case.request).ok()?;
     let body: String = text.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
@@ -61,16 +63,17 @@ fn der(case: &Case) -> Option<Vec<u8>> {
     (!decoded.0.is_empty()).then_some(decoded.0)
 }
 
-/// What the target `csr_signed` puts around a key of its own.
+/// Subject and attributes, which the target `csr_signed` combines with a key of its own.
 fn subject_and_attributes(der: &[u8]) -> Option<Vec<u8>> {
     let content = *children(der)?.first()?;
     let parts = children(content)?;
-    let (subject, attributes) = (parts.get(1)?, parts.get(3)?);
+    let subject = parts.get(1)?;
+    let attributes = parts.get(3)?;
     let length = u16::try_from(subject.len()).ok()?.to_be_bytes();
     Some([&length, *subject, *attributes].concat())
 }
 
-/// What the target `identity` reads: a user template, a group template, cluster, addon, agent and a common name.
+/// The inputs of the target `identity`: a user template, a group template, cluster, addon, agent and a common name.
 fn identities(cases: &[Case]) -> Vec<String> {
     let templates =
         [DEFAULT_USER, "{agent}@{addon}@{cluster}", "{addon}:{cluster}.clusters.example", "{cluster}-{addon}"];
@@ -86,7 +89,7 @@ fn identities(cases: &[Case]) -> Vec<String> {
     texts
 }
 
-/// What the target `request_head` reads: a path, and lines of headers.
+/// The inputs of the target `request_head`: a path, and lines of headers.
 fn request_heads() -> Vec<(String, Vec<u8>)> {
     let paths = [
         "/addons/telemetry/api/v1/x",

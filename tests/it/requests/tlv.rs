@@ -1,4 +1,4 @@
-//! DER, piece by piece: low enough that a piece can be wrong on purpose.
+//! Writes DER piece by piece, so that a case can make a piece wrong on purpose.
 
 use der::Encode;
 use der::asn1::ObjectIdentifier;
@@ -17,7 +17,7 @@ pub(crate) const BMP_STRING: u8 = 0x1e;
 /// The attributes of a request: `[0]`, constructed.
 pub(crate) const ATTRIBUTES: u8 = 0xa0;
 
-/// Tag, length in its shortest form, content.
+/// A piece: tag, length in its shortest form, content.
 pub(crate) fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let mut out = vec![tag];
@@ -41,7 +41,7 @@ pub(crate) fn sequence<P: AsRef<[u8]>>(items: &[P]) -> Vec<u8> {
     list(SEQUENCE, items)
 }
 
-/// SET OF: the elements sorted, as DER wants them.
+/// A SET OF, with its elements sorted as DER demands.
 pub(crate) fn set(items: &[Vec<u8>]) -> Vec<u8> {
     let mut sorted = items.to_vec();
     sorted.sort();
@@ -57,24 +57,24 @@ pub(crate) fn bits(content: &[u8]) -> Vec<u8> {
     tlv(BIT_STRING, &[&[0], content])
 }
 
-/// `content` of a constructed piece again, with an indefinite length: BER, never DER.
+/// The same constructed piece with an indefinite length, which BER allows and DER does not.
 pub(crate) fn indefinite(piece: &[u8]) -> Vec<u8> {
     [&[piece[0], 0x80], body(piece), &[0, 0]].concat()
 }
 
-/// The same piece with its length written in one byte more than is needed: BER, never DER.
+/// The same piece with its length in four bytes, which BER allows and DER does not.
 pub(crate) fn long_length(piece: &[u8]) -> Vec<u8> {
     let content = body(piece);
     let length = u32::try_from(content.len()).unwrap().to_be_bytes();
     [&[piece[0], 0x84], length.as_slice(), content].concat()
 }
 
-/// The same piece with `extra` behind its last inner piece.
+/// The same piece with `extra` after its last inner piece.
 pub(crate) fn append(piece: &[u8], extra: &[u8]) -> Vec<u8> {
     tlv(piece[0], &[body(piece), extra])
 }
 
-/// What is inside a piece with a definite length.
+/// The content of a piece with a definite length.
 fn body(piece: &[u8]) -> &[u8] {
     match piece[1] {
         0..=0x7f => &piece[2..],
@@ -82,7 +82,7 @@ fn body(piece: &[u8]) -> &[u8] {
     }
 }
 
-/// The pieces inside a piece, whole, if all lengths are definite.
+/// The complete pieces inside a piece, if all lengths are definite.
 pub(crate) fn children(piece: &[u8]) -> Option<Vec<&[u8]>> {
     let mut rest = split(piece)?.1;
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Accounts of ours on an API server, as deploy/ names them.
+//! Our accounts on an API server, as deploy/ names them.
 
 /// The hub's account, as deploy/ names it.
 pub(crate) const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-signer";

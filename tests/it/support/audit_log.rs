@@ -1,4 +1,4 @@
-//! What was written to a real API server, from its audit log: who wrote which object, when.
+//! The writes to a real API server, from its audit log: who wrote which object, and when.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use crate::support::accounts::HUB_USER;
 
-/// The policy's file, in the hub's directory.
+/// The file of the audit policy, in the hub's directory.
 pub(crate) const POLICY: &str = "audit-policy.yaml";
-/// The log's file, in the hub's directory.
+/// The file of the audit log, in the hub's directory.
 pub(crate) const LOG: &str = "audit.log";
 const MINUTE: Duration = Duration::from_secs(60);
-/// How often the hub may write one object in a minute of its own accord.
+/// How often in a minute the hub may write one object without a cause.
 const LIMIT: usize = 10;
-/// How many writes of one object may follow from one thing that people do: a rotation has as many steps.
+/// How many writes of one object one action of people may cause: a rotation has that many steps.
 const PER_CAUSE: usize = 5;
-/// The one object that is written more often: a leader shows every 5 s that it lives (a third of the Lease's duration,
-/// so that one renewal may fail). Who holds it anew starts to lead.
+/// The only object that is written more often: a leader renews the Lease every 5 s (a third of its duration, so that
+/// one renewal may fail). A new holder starts to lead.
 const LEASE: &str = "leases/addon-signer/addon-signer";
 const LEASE_LIMIT: usize = 14;
 
@@ -29,14 +29,14 @@ const LEASE_LIMIT: usize = 14;
 pub(crate) struct Write {
     pub(crate) at: Timestamp,
     pub(crate) user: String,
-    /// Resource, namespace and name, without the subresource: `managedclusteraddons/spoke1/telemetry`. `None` for what
-    /// is not written again: a create that leaves the name to the API server.
+    /// Resource, namespace and name, without the subresource: `managedclusteraddons/spoke1/telemetry`. `None` for a
+    /// create that leaves the name to the API server, because such an object cannot be written repeatedly.
     pub(crate) object: Option<String>,
-    /// Of a Lease: who is to hold it.
+    /// For a Lease: its new holder.
     holder: Option<String>,
 }
 
-/// Every write, and nothing else.
+/// Writes an audit policy that logs every write and nothing else.
 pub(super) fn write_policy(dir: &Path) {
     let writes = ["create", "update", "patch", "delete"];
     let policy = json!({
@@ -54,7 +54,7 @@ pub(super) fn write_policy(dir: &Path) {
 
 pub(super) fn read(dir: &Path) -> Vec<Write> {
     let text = fs::read_to_string(dir.join(LOG)).expect("the API server writes an audit log");
-    // A line that is being written is not complete yet.
+    // The last line may be incomplete, because the API server is still writing it.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     complete.lines().map(|line| parse(&serde_json::from_str(line).unwrap())).collect()
 }
@@ -70,8 +70,8 @@ fn parse(event: &Value) -> Write {
     }
 }
 
-/// The hub writes no object more often than ten times a minute, but for what people do while it runs: they change an
-/// AddOnSigner or a Secret of its authorities, and start hubs.
+/// Checks that the hub writes no object more than ten times a minute, except after actions of people while it runs:
+/// they change an AddOnSigner or a Secret of its authorities, and start hubs.
 pub(super) fn assert_nothing_is_hammered(writes: &[Write]) {
     let causes = causes(writes);
     let mut by_object: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
@@ -91,11 +91,11 @@ pub(super) fn assert_nothing_is_hammered(writes: &[Write]) {
     }
 }
 
-/// When people did something, in order.
+/// The times of the actions of people, in order.
 fn causes(writes: &[Write]) -> Vec<Timestamp> {
     let mut holder = None;
     let mut causes = Vec::new();
-    // What was there before the hub came is no cause of what it does again and again.
+    // A write from before the hub's first write is no cause of repeated writes.
     for write in writes.iter().skip_while(|write| write.user != HUB_USER) {
         let object = write.object.as_deref().unwrap_or_default();
         let is_watched = object.starts_with("addonsigners/") || object.starts_with("secrets/addon-signer/");

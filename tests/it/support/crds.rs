@@ -1,4 +1,4 @@
-//! What OCM itself installs on a hub: its CRDs and the rights of its agents.
+//! Installs what OCM itself installs on a hub: its CRDs and the rights of its agents.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ use super::AddOnApi;
 use super::wait::wait_until;
 
 const ESTABLISHED: Duration = Duration::from_secs(30);
-/// Group of every accepted cluster's agent.
+/// The group of every accepted cluster's agent.
 pub(crate) const MANAGED_CLUSTERS: &str = "system:open-cluster-management:managed-clusters";
 
-/// Applies OCM's CRDs, with ManagedClusterAddOn in `api`, from the folder that
-/// `tests/real/build.sh` made, and waits until they are served.
+/// Applies OCM's CRDs, with ManagedClusterAddOn in `api`, from the folder that `tests/real/build.sh` made, and waits
+/// until they are served.
 pub(crate) async fn install(admin: &Client, assets: &Path, api: AddOnApi) {
     let folders: &[_] = match api {
         AddOnApi::V1alpha1 => &["cluster-v1", "cluster-v1beta1", "addon-v1alpha1", "work-v1"],
@@ -40,8 +40,8 @@ pub(crate) async fn install(admin: &Client, assets: &Path, api: AddOnApi) {
     }
 }
 
-/// The rights that OCM gives to an accepted cluster's agent (registration/hub/manifests/rbac).
-/// OCM binds them per cluster; here they are bound for all clusters at once.
+/// Grants the rights that OCM gives to an accepted cluster's agent (registration/hub/manifests/rbac). OCM binds them
+/// for each cluster; here they are bound for all clusters at once.
 pub(crate) async fn grant_agent_rights(admin: &Client) {
     grant(
         admin,
@@ -90,8 +90,8 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     files
 }
 
-/// The v1beta1 files declare both versions and need OCM's conversion webhook; without it only
-/// v1beta1 can be served, and stored.
+/// Reads a CRD. The v1beta1 files declare both versions and need OCM's conversion webhook; without it only v1beta1 can
+/// be served and stored.
 fn read(file: &Path, api: AddOnApi) -> CustomResourceDefinition {
     let mut crd: CustomResourceDefinition = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     let versions = &mut crd.spec.versions;

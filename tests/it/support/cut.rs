@@ -11,33 +11,33 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Codes of the questions for TLS and for GSSAPI (PostgreSQL's manual, 55.7).
+/// The codes of a client's questions for TLS and for GSSAPI (PostgreSQL's manual, 55.7).
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
-/// Nothing that a test sends is larger.
+/// No message of a test is larger.
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// When a commit is cut.
+/// At which moment of a COMMIT the connection is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
-    /// The server never hears of the COMMIT: nothing was committed.
+    /// The server never gets the COMMIT, so nothing is committed.
     Before,
-    /// The server has committed and answered; the client never hears of that.
+    /// The server has committed and answered, and the client never gets the answer.
     After,
-    /// Neither hears of the other any more: the server waits for the COMMIT with everything locked, and nothing tells
-    /// it that nobody will send one.
+    /// Neither side hears of the other any more: the server keeps everything locked and waits for the COMMIT, and does
+    /// not learn that nobody will send one.
     Parted,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Mode {
     Open,
-    /// Open until the next COMMIT of a transaction with these bytes in it, closed from then on.
+    /// Open until the next COMMIT of a transaction that contains these bytes, and closed after it.
     Until(Arc<[u8]>, Moment),
     Closed,
 }
 
-/// A proxy on 127.0.0.1, open at first. It reads the protocol, so there must be no TLS in it. Dropping it closes it.
+/// A proxy on 127.0.0.1, open at first. It reads the protocol, so connections must not use TLS. Dropping it closes it.
 pub(crate) struct Cut {
     port: u16,
     wire: Arc<Wire>,
@@ -52,7 +52,7 @@ struct Wire {
 }
 
 impl Cut {
-    /// Forwards to that port of 127.0.0.1.
+    /// Starts a proxy that forwards to this port of 127.0.0.1.
     pub(crate) async fn in_front_of(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -75,17 +75,17 @@ impl Cut {
         self.wire.mode.send_replace(Mode::Open);
     }
 
-    /// Closes itself at the next COMMIT.
+    /// Opens the proxy, which closes itself at the next COMMIT.
     pub(crate) fn close_at_commit(&self, moment: Moment) {
         self.close_at_commit_of("", moment);
     }
 
-    /// Opens itself, and closes itself at the next COMMIT of a transaction in which the client sent this text.
+    /// Opens the proxy, which closes itself at the next COMMIT of a transaction in which the client sent this text.
     pub(crate) fn close_at_commit_of(&self, text: &str, moment: Moment) {
         self.wire.mode.send_replace(Mode::Until(text.as_bytes().into(), moment));
     }
 
-    /// Returns when the proxy is closed: at once, or when a COMMIT has come by.
+    /// Waits until the proxy is closed, also by itself at a COMMIT.
     pub(crate) async fn closed(&self) {
         self.wire.closed().await;
     }
@@ -108,7 +108,7 @@ async fn accept(listener: TcpListener, wire: Arc<Wire>) {
         let wire = Arc::clone(&wire);
         connections.spawn(async move {
             tokio::select! {
-                // Either side went away: that is no fault of a proxy.
+                // Forwarding fails if either side goes away, which is no fault of the proxy.
                 _ = wire.forward(client) => {}
                 () = wire.closed() => {}
             }
@@ -121,7 +121,7 @@ impl Wire {
         self.mode.subscribe().wait_for(|mode| *mode == Mode::Closed).await.unwrap();
     }
 
-    /// One connection, until one of its ends is closed or a COMMIT is cut.
+    /// Forwards one connection until one of its ends is closed or a COMMIT is cut.
     async fn forward(&self, client: TcpStream) -> io::Result<()> {
         let server = TcpStream::connect(self.server).await?;
         client.set_nodelay(true)?;
@@ -135,7 +135,7 @@ impl Wire {
         }
     }
 
-    /// Client to server, message by message.
+    /// Forwards from the client to the server, message by message.
     async fn questions(
         &self,
         mut client: OwnedReadHalf,
@@ -176,7 +176,7 @@ impl Wire {
         }
     }
 
-    /// Server to client. What comes after the COMMIT that is to be cut is the answer to it, and goes nowhere.
+    /// Forwards from the server to the client. Drops the answer to a COMMIT that is to be cut.
     async fn answers(
         &self,
         mut server: OwnedReadHalf,
@@ -198,12 +198,12 @@ impl Wire {
     }
 }
 
-/// Before the start message come questions for encryption, in the same frame.
+/// Whether a message is a question for encryption; these come before the start message and have the same form.
 fn is_negotiation(length_and_body: &[u8]) -> bool {
     [SSL_REQUEST, GSSENC_REQUEST].iter().any(|code| length_and_body[4..].starts_with(&code.to_be_bytes()))
 }
 
-/// A length that counts itself, and what it counts.
+/// Reads a length, which includes itself, and the bytes that it counts.
 async fn length_and_body(client: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     let length = client.read_u32().await?;
     let size = usize::try_from(length).unwrap();
@@ -214,7 +214,7 @@ async fn length_and_body(client: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// `Query` (PostgreSQL's manual, 55.7): what sqlx begins and commits by.
+/// Whether a message is this `Query` (PostgreSQL's manual, 55.7); sqlx begins and commits with such messages.
 fn is_query(kind: [u8; 1], length_and_body: &[u8], query: &str) -> bool {
     let text = length_and_body[4..].strip_suffix(b"\0");
     kind == *b"Q" && text.is_some_and(|text| text.eq_ignore_ascii_case(query.as_bytes()))

@@ -1,9 +1,10 @@
-//! Processes that stand still.
+//! Freezes processes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Stops the first argument and its children, says so, waits for the end of its input, and lets them go on.
+/// Stops the process in the first argument and its children, prints that, waits for the end of its input, and lets them
+/// continue.
 const SCRIPT: &str = r#"
 kill -s STOP "$1" && children=$(cat "/proc/$1/task/$1/children") || exit 1
 for child in $children; do kill -s STOP "$child"; done
@@ -12,8 +13,8 @@ read -r _
 kill -s CONT "$1" $children
 "#;
 
-/// A process and its children, stopped by SIGSTOP until this value is dropped, or until the tests die in whatever way:
-/// a shell holds them, and lets go when its input ends.
+/// A process and its children, stopped by SIGSTOP until this value is dropped or the tests end in any way: a shell
+/// stops them, and lets them continue when its input ends.
 pub(crate) struct Frozen(Child);
 
 impl Frozen {
@@ -35,7 +36,7 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // Fails only for a child that has been reaped already.
+        // This fails only if the child was reaped already.
         let _ = self.0.wait();
     }
 }

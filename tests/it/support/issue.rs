@@ -1,4 +1,4 @@
-//! Certificates as the hub issues them, through the crate's own policy and CA, without a hub.
+//! Issues certificates as the hub does, by the crate's own policy and CA, without a hub.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Leaf {
 pub(crate) struct Ca(Issuer);
 
 impl Ca {
-    /// Valid from a day before `now`, so that it could have signed what has expired since.
+    /// Makes an authority that is valid from a day before `now`, so that it can sign certificates that have expired.
     pub(crate) fn new(line: &str, now: Timestamp) -> Self {
         let rng = SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
@@ -48,7 +48,7 @@ impl Ca {
         Bundle::new(vec![self.authority().clone()]).unwrap()
     }
 
-    /// A client certificate by OCM's convention, with all its groups; the agent is called as the addon.
+    /// A client certificate by OCM's convention, with all its groups; the agent has the name of the addon.
     pub(crate) fn client(&self, cluster: &str, addon: &str, now: Timestamp, life: Duration) -> Leaf {
         let convention = Convention::default();
         let identity = PeerIdentity {
@@ -78,7 +78,7 @@ impl Ca {
         self.issue(approved, key, now)
     }
 
-    /// Signs what the gateway asked for itself, as the hub would.
+    /// Signs the gateway's own request as the hub would.
     pub(crate) fn serve(&self, request: Vec<u8>, dns: &[&str], ips: &[IpAddr], now: Timestamp) -> String {
         let wish = Wish {
             dns_names: dns.iter().map(|name| (*name).to_owned()).collect(),
@@ -106,7 +106,8 @@ fn sign(wish: &Wish) -> (PrivateKeyDer<'static>, Vec<u8>) {
 }
 
 fn approve_client(identity: &PeerIdentity, request: Vec<u8>, life: Duration) -> Approved {
-    let (cluster, addon) = (&identity.cluster, &identity.addon);
+    let cluster = &identity.cluster;
+    let addon = &identity.addon;
     let rules = mk_rules("example.com/test", [addon.clone()]);
     let rules = SignerRules { duration: life, max_duration: life, ..rules };
     let submission = mk_submission(cluster, addon, &request);
@@ -129,7 +130,7 @@ fn approve_server(wish: &Wish, request: Vec<u8>) -> Approved {
     policy::evaluate_serving(&rules, &submission).unwrap()
 }
 
-/// Standard base64, as RFC 9440 wants it.
+/// Standard base64, as RFC 9440 demands.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     super::pki::base64(bytes)
 }

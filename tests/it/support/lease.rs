@@ -1,5 +1,5 @@
-//! The Lease of the hubs of a test. One that was killed does not give it back, and no test should have to wait until it
-//! has expired: the next hub of the test finds it free.
+//! The Lease of a test's hubs. A hub that was killed does not give it back, and a test should not wait until it has
+//! expired: so the next hub of the test finds the Lease free.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::TestHub;
 
-/// Who was killed while it held a Lease, in this run of the tests.
+/// The hubs that were killed while they held a Lease, in this run of the tests.
 static KILLED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// A hub's hold on its Lease.
@@ -26,19 +26,20 @@ pub(crate) struct Holding {
     pub(crate) stop: CancellationToken,
     pub(crate) task: Option<JoinHandle<()>>,
     identity: String,
-    /// Of a hub that only believes that it leads.
+    /// For a hub that only believes that it leads.
     believes: Option<Announcer>,
 }
 
 impl Holding {
-    /// Takes the Lease as `client`, or believes at once that it has it.
+    /// Takes the Lease as `client`; without a duration the hub believes at once that it leads.
     pub(crate) async fn start(
         hub: &TestHub,
         client: Client,
         duration: Option<Duration>,
         ledger: Location,
     ) -> (Self, Leading) {
-        let (stop, identity) = (CancellationToken::new(), identity("hub").unwrap());
+        let stop = CancellationToken::new();
+        let identity = identity("hub").unwrap();
         let Some(duration) = duration else {
             let (announcer, leading) = channel();
             let holding = Self { stop, task: None, identity, believes: Some(announcer) };
@@ -53,7 +54,7 @@ impl Holding {
         (Self { stop, task, identity, believes: None }, leading)
     }
 
-    /// Says to a hub without a Lease in which epoch it leads, or that the time of the last one is over.
+    /// Makes a hub without a Lease believe that it leads in this epoch, or that its time as leader has ended.
     pub(crate) fn believe(&self, epoch: Option<u32>) {
         let until = Instant::now() + epoch.map_or(Duration::ZERO, |_| Duration::from_secs(3_600));
         self.believes.as_ref().unwrap().lead(epoch.unwrap_or(1), until);
@@ -73,7 +74,7 @@ pub(crate) fn leases(client: &Client) -> Api<Lease> {
     Api::namespaced(client.clone(), "addon-signer")
 }
 
-/// Changes the Lease with no regard to its holder; `None` where there is none.
+/// Changes the Lease without regard to its holder; `None` if there is no Lease.
 pub(crate) async fn change(leases: &Api<Lease>, change: impl Fn(&mut LeaseSpec)) -> Option<Lease> {
     loop {
         let mut lease = leases.get_opt(LEASE_NAME).await.unwrap()?;
@@ -85,7 +86,7 @@ pub(crate) async fn change(leases: &Api<Lease>, change: impl Fn(&mut LeaseSpec))
     }
 }
 
-/// What its expiry would do: nobody has to wait for a hub that was killed.
+/// Frees the Lease if a killed hub holds it, as its expiry would do.
 async fn bury(leases: &Api<Lease>) {
     change(leases, |spec| {
         let killed = KILLED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What the code under test logs on this test's thread.
+//! Captures what the code under test logs on this test's thread.
 
 use std::io::{self, Write};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -10,20 +10,21 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// While there is only one subscriber in the process, tracing asks the first thread that comes to a log line whether
-/// anybody wants it, and that may be another test's thread. With a second one it asks all subscribers.
+/// If there is only one subscriber in the process, the first thread that reaches a log line decides whether tracing
+/// writes it, and that may be another test's thread. With a second subscriber, tracing asks all of them.
 static SECOND: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish()));
 
-/// Lines that were logged.
+/// The lines that were logged.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// What is decided, as lines of JSON; and what people would read, at `info`. Until the guard is dropped, and under the
-/// same condition as [`capture`].
+/// Captures the decisions, as lines of JSON, and the log for people, at `info`, until the guard is dropped. The
+/// condition of [`capture`] holds here too.
 pub(crate) fn capture_audit() -> (Log, Log, DefaultGuard) {
     LazyLock::force(&SECOND);
-    let (decisions, people) = (Log::default(), Log::default());
+    let decisions = Log::default();
+    let people = Log::default();
     let readable = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(people.clone());
     let subscriber = tracing_subscriber::registry()
         .with(addon_signer::audit::lines(decisions.clone()))
@@ -31,8 +32,8 @@ pub(crate) fn capture_audit() -> (Log, Log, DefaultGuard) {
     (decisions, people, tracing::subscriber::set_default(subscriber))
 }
 
-/// Captures until the guard is dropped. Only for tests on a single-threaded runtime, whose tasks all run on their
-/// thread.
+/// Captures the log until the guard is dropped. Only for tests on a single-threaded runtime, where all tasks run on the
+/// test's thread.
 pub(crate) fn capture(filter: &str) -> (Log, DefaultGuard) {
     LazyLock::force(&SECOND);
     let log = Log::default();

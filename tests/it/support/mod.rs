@@ -1,4 +1,4 @@
-//! What the integration tests stand on: a hub, OCM's objects on it, OCM's own agent.
+//! What the integration tests use: a hub, OCM's objects on it, OCM's own agent, and other programs.
 
 pub(crate) mod accounts;
 pub(crate) mod agent_program;
@@ -37,26 +37,26 @@ use crds::MANAGED_CLUSTERS;
 /// Which version of ManagedClusterAddOn the hub serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AddOnApi {
-    /// What agents up to OCM 1.2 read.
+    /// The version that agents up to OCM 1.2 read.
     V1alpha1,
-    /// What agents from OCM 1.3 on read.
+    /// The version that agents from OCM 1.3 on read.
     V1beta1,
 }
 
-/// The hub of a test: a real one where `KUBEBUILDER_ASSETS` names the binaries, else the stand-in.
+/// The hub of a test: a real one if `KUBEBUILDER_ASSETS` names the binaries, otherwise the stand-in.
 pub(crate) enum TestHub {
     StandIn(StandIn),
     Real(Box<RealHub>),
 }
 
 impl TestHub {
-    /// A fresh hub with OCM's resources; on a real one ManagedClusterAddOn is v1alpha1.
+    /// Starts a fresh hub with OCM's resources; a real one serves ManagedClusterAddOn in v1alpha1.
     pub(crate) async fn start() -> Self {
         Self::start_with(AddOnApi::V1alpha1).await
     }
 
-    /// A fresh hub; a real one serves ManagedClusterAddOn in `api` only, the stand-in has a
-    /// fixed table of resources.
+    /// Starts a fresh hub; a real one serves ManagedClusterAddOn in `api` only, the stand-in has a fixed table of
+    /// resources.
     pub(crate) async fn start_with(api: AddOnApi) -> Self {
         if real::assets().is_none() {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -65,7 +65,7 @@ impl TestHub {
         Self::with_ocm(RealHub::start(&["--unsafe-no-fsync"]).await, api).await
     }
 
-    /// That real hub with OCM's resources.
+    /// Installs OCM's resources on a real hub.
     pub(crate) async fn with_ocm(hub: RealHub, api: AddOnApi) -> Self {
         let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
         crds::install(&admin, &hub.binary(""), api).await;
@@ -103,7 +103,7 @@ impl TestHub {
         self.real().is_some()
     }
 
-    /// The real hub, for what only that one has.
+    /// The real hub, for what only a real one has.
     pub(crate) fn real(&self) -> Option<&RealHub> {
         match self {
             Self::StandIn(_) => None,
@@ -111,7 +111,7 @@ impl TestHub {
         }
     }
 
-    /// The API server goes away: its connections break, new ones are refused.
+    /// Stops the API server: its connections break, and new ones are refused.
     pub(crate) async fn pause(&self) {
         match self {
             Self::StandIn(hub) => hub.pause().await,
@@ -119,7 +119,7 @@ impl TestHub {
         }
     }
 
-    /// It comes back at the same address with the same state.
+    /// Starts the API server again at the same address, with the same state.
     pub(crate) async fn resume(&self) {
         match self {
             Self::StandIn(hub) => hub.resume().await,
@@ -128,7 +128,7 @@ impl TestHub {
     }
 }
 
-/// A client by that kubeconfig.
+/// A client that uses this kubeconfig.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()

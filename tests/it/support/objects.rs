@@ -1,4 +1,4 @@
-//! OCM objects that tests create the way OCM's own controllers and administrators do.
+//! Objects of OCM, which tests create as OCM's own controllers and administrators do.
 
 use std::fmt::Debug;
 
@@ -31,8 +31,8 @@ async fn addon_resource(client: &Client) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "managedclusteraddons")
 }
 
-/// Accepts the cluster: its ManagedCluster says `hubAcceptsClient`, its namespace exists. The
-/// ManagedCluster is created if no agent has done so.
+/// Accepts the cluster: its ManagedCluster says `hubAcceptsClient`, and its namespace exists. Creates the
+/// ManagedCluster if no agent has done so.
 pub(crate) async fn accept_cluster(client: &Client, name: &str) {
     let clusters = managed_clusters(client);
     let accepted = json!({
@@ -67,7 +67,7 @@ pub(crate) async fn create_namespace(client: &Client, name: &str) {
     create(&namespaces, json!({ "metadata": { "name": name } })).await;
 }
 
-/// Creates the object; `false` if one of that name exists.
+/// Creates the object; returns `false` if one with its name exists.
 async fn create<K>(api: &Api<K>, object: Value) -> bool
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,

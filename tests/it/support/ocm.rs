@@ -21,14 +21,14 @@ pub(crate) const ADDON_NAMESPACE: &str = "open-cluster-management-agent-addon";
 const BOOTSTRAP_GROUP: &str = "bootstrappers";
 const STEP: Duration = Duration::from_secs(60);
 
-/// A joined agent. The hub's API server is its managed cluster as well. Killed on drop.
+/// An agent that has joined the hub. The hub's API server is its managed cluster too. Dropping it kills it.
 pub(crate) struct OcmAgent {
     process: Process,
 }
 
 impl OcmAgent {
-    /// Starts the agent of `cluster`, accepts the cluster, approves its request and waits until
-    /// kube-controller-manager has signed it and the agent has stored its hub kubeconfig.
+    /// Starts the agent of `cluster`, accepts the cluster, approves its request and waits until kube-controller-manager
+    /// has signed it and the agent has stored its hub kubeconfig.
     pub(crate) async fn start(hub: &RealHub, cluster: &str, agent_id: &str) -> Self {
         let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
         prepare(&admin).await;
@@ -78,8 +78,8 @@ impl OcmAgent {
     }
 }
 
-/// What the klusterlet operator would have made on the managed cluster, and the rights of a
-/// bootstrap credential on the hub. Done once per hub.
+/// Creates what the klusterlet operator would create on the managed cluster, and grants the rights of a bootstrap
+/// credential on the hub. Does this once for each hub.
 async fn prepare(admin: &Client) {
     if Api::<k8s_openapi::api::rbac::v1::ClusterRole>::all(admin.clone())
         .get_opt(BOOTSTRAP_GROUP)

@@ -1,7 +1,7 @@
-//! The certificate authority of a test hub: client certificates with any user and groups, and
-//! the API server's serving certificate.
+//! The certificate authority of a test hub: client certificates with any user and groups, and the API server's serving
+//! certificate.
 //!
-//! Leaves are written here as DER: rcgen keeps only one organization of a subject.
+//! This module writes leaves as DER, because rcgen keeps only one organization of a subject.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -24,7 +24,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// A CA that signs P-256 leaves valid from 2020 to 2049.
+/// A CA that signs P-256 leaves, which are valid from 2020 to 2049.
 pub(crate) struct TestCa {
     key: KeyPair,
     cert: String,
@@ -89,7 +89,7 @@ impl TestCa {
     }
 }
 
-/// Standard base64, through the encoder that Kubernetes' own byte strings have.
+/// Standard base64, by the encoder of Kubernetes' byte strings.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     let value = serde_json::to_value(ByteString(bytes.to_vec())).unwrap();
     value.as_str().unwrap().to_owned()

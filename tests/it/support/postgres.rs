@@ -1,4 +1,4 @@
-//! A real PostgreSQL: a cluster of its own in a temporary directory, on 127.0.0.1, gone with the value.
+//! A real PostgreSQL on 127.0.0.1, with a cluster of its own in a temporary directory. Dropping the value removes it.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ use super::pki::TestCa;
 use super::process::{Account, Process, command_that_dies_with_us, free_port};
 use super::wait::wait_or_explain;
 
-/// Names the directory of PostgreSQL's programs.
+/// The variable that names the directory of PostgreSQL's programs.
 const PROGRAMS: &str = "ADDON_SIGNER_POSTGRES";
 const USER: &str = "ledger";
-/// Of every server; a test may look for it where no password belongs.
+/// The password of every server; a test may look for it where no password belongs.
 pub(crate) const PASSWORD: &str = "not-for-any-log";
 const READY: Duration = Duration::from_secs(60);
 
-/// The directory with `initdb` and `postgres`, if the tests are to run on PostgreSQL as well.
+/// The directory with `initdb` and `postgres`, if the tests are to run on PostgreSQL too.
 pub(crate) fn programs() -> Option<PathBuf> {
     env::var_os(PROGRAMS).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -30,10 +30,10 @@ pub(crate) fn programs() -> Option<PathBuf> {
 /// How a test wants its server.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    /// Whether a commit waits for the disk, and the server has the memory that it would take by itself; otherwise as
-    /// little as tests need.
+    /// Whether a commit waits for the disk and the server has its default memory; otherwise it has as little as tests
+    /// need.
     pub(crate) fsync: bool,
-    /// Whether there is TLS, under a CA of the server's own.
+    /// Whether the server uses TLS, with a CA of its own.
     pub(crate) tls: bool,
 }
 
@@ -55,16 +55,17 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// A fresh server that waits for the disk and has no TLS.
+    /// Starts a fresh server that waits for the disk and has no TLS.
     pub(crate) async fn start() -> Self {
         Self::start_with(Options::default()).await
     }
 
-    /// Makes a fresh cluster, starts a server on it and returns when that is ready.
+    /// Makes a fresh cluster, starts a server on it and waits until the server is ready.
     pub(crate) async fn start_with(options: Options) -> Self {
         let programs = programs().unwrap_or_else(|| panic!("{PROGRAMS} is not set; see tests/real/README.md"));
-        let account = Account::instead_of_root(&["postgres", "nobody"]); // PostgreSQL refuses to be root
-        let (dir, port) = (TempDir::new().unwrap(), free_port());
+        let account = Account::instead_of_root(&["postgres", "nobody"]); // PostgreSQL refuses to run as root
+        let dir = TempDir::new().unwrap();
+        let port = free_port();
         let mut server = Self { server: None, frozen: None, options, account, programs, port, dir };
         server.give("");
         server.initialize();
@@ -75,7 +76,7 @@ impl Postgres {
         server
     }
 
-    /// The URL of a database; with TLS it asks for the strictest check of the server.
+    /// The URL of a database; with TLS it demands the strictest check of the server.
     pub(crate) fn url(&self, database: &str) -> String {
         let tls = match self.options.tls {
             true => format!("?sslmode=verify-full&sslrootcert={}", self.dir.path().join("ca.crt").display()),
@@ -84,7 +85,7 @@ impl Postgres {
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}{tls}", self.port)
     }
 
-    /// The same by way of a proxy, which must be able to read: without TLS.
+    /// The URL of a database through a proxy, without TLS, because the proxy must be able to read.
     pub(crate) fn url_through(&self, proxy: u16, database: &str) -> String {
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{proxy}/{database}?sslmode=disable")
     }
@@ -94,15 +95,15 @@ impl Postgres {
         self.port
     }
 
-    /// An empty database.
+    /// Creates an empty database.
     pub(crate) async fn create_database(&self, name: &str) {
         let mut connection = PgConnection::connect(&self.url("postgres")).await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE \"{name}\""))).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
     }
 
-    /// Ends the server at once, as a crash does: connections break, nothing is written any more, what was
-    /// committed is found again at the next start.
+    /// Ends the server at once, as a crash does: connections break, nothing more is written, and the next start finds
+    /// what was committed.
     pub(crate) fn stop(&mut self) {
         self.thaw();
         if let Some(server) = self.server.take() {
@@ -110,7 +111,7 @@ impl Postgres {
         }
     }
 
-    /// Starts the server on the same port with the same data, and returns when it is ready.
+    /// Starts the server on the same port with the same data, and waits until it is ready.
     pub(crate) async fn start_again(&mut self) {
         let program = self.programs.join("postgres");
         let server = Process::start_as(self.account.as_ref(), &program, &self.flags(), self.dir.path());
@@ -125,13 +126,13 @@ impl Postgres {
         wait_or_explain(READY, "PostgreSQL to be ready", answers, explain).await.close().await.unwrap();
     }
 
-    /// Stops every process of the server where it is: connections stay and nothing answers.
+    /// Freezes every process of the server: connections stay open and nothing answers.
     pub(crate) fn freeze(&mut self) {
         let server = self.server.as_ref().expect("the server runs");
         self.frozen = Some(Frozen::with_children(server.id()));
     }
 
-    /// Lets the server go on where it was.
+    /// Lets a frozen server continue.
     pub(crate) fn thaw(&mut self) {
         self.frozen = None;
     }
@@ -143,7 +144,7 @@ impl Postgres {
             "listen_addresses=127.0.0.1".to_owned(),
             format!("port={}", self.port),
             "unix_socket_directories=".to_owned(),
-            "dynamic_shared_memory_type=mmap".to_owned(), // nothing is left over in /dev/shm
+            "dynamic_shared_memory_type=mmap".to_owned(), // so that nothing remains in /dev/shm
             format!("shared_buffers={}", if self.options.fsync { "128MB" } else { "32MB" }),
             format!("fsync={}", on(self.options.fsync)),
             format!("ssl={}", on(self.options.tls)),
@@ -161,7 +162,7 @@ impl Postgres {
         let output = command_that_dies_with_us(self.account.as_ref(), &program)
             .args(["--pgdata=data", "--pwfile=password", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"])
             .arg(format!("--username={USER}"))
-            .arg("--no-sync") // a fresh cluster is worth nothing yet
+            .arg("--no-sync") // a fresh cluster has nothing to lose
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .output()
@@ -179,10 +180,11 @@ impl Postgres {
             self.give(name);
         }
         let key = self.dir.path().join("server.key");
-        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap(); // PostgreSQL refuses a key that others can read
+        // PostgreSQL refuses a key that others can read.
+        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Makes a file of the directory, or the directory itself, the server's own.
+    /// Gives a file of the directory, or the directory itself, to the server's account.
     fn give(&self, name: &str) {
         if let Some(Account { user, group }) = self.account {
             chown(self.dir.path().join(name), Some(user), Some(group)).unwrap();
@@ -196,14 +198,14 @@ impl Drop for Postgres {
     }
 }
 
-/// An empty database on the server that all tests share; the server lives as long as somebody has one.
+/// An empty database on the server that all tests share; the server runs as long as a test has a database.
 pub(crate) struct Database {
     pub(crate) url: String,
     _server: Arc<Postgres>,
 }
 
 impl Database {
-    /// On a server that does not wait for the disk.
+    /// Creates a database on a server that does not wait for the disk.
     pub(crate) async fn create() -> Self {
         static SHARED: tokio::sync::Mutex<(Weak<Postgres>, u32)> = tokio::sync::Mutex::const_new((Weak::new(), 0));
         let mut shared = SHARED.lock().await;

@@ -13,7 +13,7 @@ use std::{fs, io, thread};
 /// How many lines of a log a failure shows.
 const TAIL: usize = 40;
 
-/// A running program; killed and reaped on drop.
+/// A running program. Dropping it kills and reaps it.
 pub(crate) struct Process {
     name: String,
     child: Child,
@@ -21,12 +21,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program`; its output goes to `<dir>/<program's name>.log`, appended.
+    /// Starts `program` and appends its output to `<dir>/<program's name>.log`.
     pub(crate) fn start(program: &Path, arguments: &[String], dir: &Path) -> Self {
         Self::start_as(None, program, arguments, dir)
     }
 
-    /// The same as another user of this machine.
+    /// Starts `program` as another user of this machine.
     pub(crate) fn start_as(account: Option<&Account>, program: &Path, arguments: &[String], dir: &Path) -> Self {
         let name = program.file_name().unwrap().to_string_lossy().into_owned();
         let log = dir.join(format!("{name}.log"));
@@ -42,12 +42,12 @@ impl Process {
         Self { name, child, log }
     }
 
-    /// The process id; `setpriv` becomes the program.
+    /// The process id; it is the program's, because `setpriv` replaces itself by the program.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks the program by `signal` to end; kills it when `patience` has passed.
+    /// Asks the program by `signal` to end, and kills it after `patience`.
     pub(crate) fn end_by(mut self, signal: &str, patience: Duration) {
         let asked = Command::new("kill").args(["-s", signal, &self.id().to_string()]).status();
         let deadline = Instant::now() + patience;
@@ -70,7 +70,7 @@ impl Process {
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
-    /// How it ended, if it has.
+    /// How the program ended, if it has ended.
     pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -78,14 +78,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only for a child that has ended and been reaped already.
+        // Both fail only if the child has ended and was reaped already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A port of 127.0.0.1 that nobody listens on, from below the range that the kernel hands out
-/// for outgoing connections: a server can be stopped and come back on it.
+/// A port of 127.0.0.1 on which nobody listens. It is below the range that the kernel uses for outgoing connections, so
+/// a server can be stopped and come back on it.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
@@ -99,14 +99,14 @@ pub(crate) fn free_port() -> u16 {
         .expect("no free port on 127.0.0.1")
 }
 
-/// A user of this machine that programs which refuse to be root can be.
+/// A user of this machine for programs that refuse to run as root.
 pub(crate) struct Account {
     pub(crate) user: u32,
     pub(crate) group: u32,
 }
 
 impl Account {
-    /// Where the tests are root: the first of those users that exists.
+    /// The first of these users that exists, if the tests run as root.
     pub(crate) fn instead_of_root(names: &[&str]) -> Option<Self> {
         if fs::metadata("/proc/self").unwrap().uid() != 0 {
             return None;
@@ -125,7 +125,8 @@ impl Account {
     }
 }
 
-/// On Linux the kernel kills the child when the thread that spawned it ends in whatever way, also by SIGKILL.
+/// A command for a child that, on Linux, the kernel kills when the thread that spawned it ends in any way, also by
+/// SIGKILL.
 pub(crate) fn command_that_dies_with_us(account: Option<&Account>, program: &Path) -> Command {
     if !cfg!(target_os = "linux") {
         return Command::new(program);
@@ -138,8 +139,8 @@ pub(crate) fn command_that_dies_with_us(account: Option<&Account>, program: &Pat
     command
 }
 
-/// Spawns from a thread that lives as long as the process: the parent-death signal is sent when
-/// the *thread* that spawned ends, and a test's thread may end before its hub does.
+/// Spawns from a thread that runs as long as the process: the kernel sends the parent-death signal when the *thread*
+/// that spawned the child ends, and a test's thread may end before its hub.
 fn spawn(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {

@@ -1,5 +1,5 @@
-//! Programs that run beside our hub on a real one, unmodified: OCM's addon-manager, and an addon's own controller by
-//! addon-framework.
+//! Unmodified programs that run beside our hub on a real one: OCM's addon-manager, and an addon's own controller that
+//! uses addon-framework.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{AddOnApi, client, objects};
 
 const ADDON_MANAGER_NAMESPACE: &str = "open-cluster-management-hub";
 
-/// OCM's addon-manager: it runs the addons that have AddOnTemplates. Killed on drop.
+/// Starts OCM's addon-manager, which runs the addons that have AddOnTemplates. Dropping it kills it.
 pub(crate) async fn start_addon_manager(hub: &RealHub) -> Process {
     let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
     objects::create_namespace(&admin, ADDON_MANAGER_NAMESPACE).await;
@@ -27,13 +27,13 @@ pub(crate) async fn start_addon_manager(hub: &RealHub) -> Process {
 pub(crate) enum Registers {
     /// No registration at all: it reports `NilRegistration` and leaves the list alone.
     Nothing,
-    /// Its agent's access to the kube-apiserver, as nearly every addon does.
+    /// The agent's access to the kube-apiserver, as nearly every addon does.
     KubeClient,
     /// This signer.
     Signer(&'static str),
 }
 
-/// An addon's own controller, of the addon-framework that speaks `api`. Killed on drop.
+/// Starts an addon's own controller, with the addon-framework that uses `api`. Dropping it kills it.
 pub(crate) fn start_framework_addon(hub: &RealHub, api: AddOnApi, addon: &str, registers: Registers) -> Process {
     let program = match api {
         AddOnApi::V1alpha1 => "framework-addon-v1alpha1",

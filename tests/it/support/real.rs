@@ -1,5 +1,5 @@
-//! A real hub: etcd and kube-apiserver, and kube-controller-manager where a test asks for it,
-//! all on 127.0.0.1 and gone with the value.
+//! A real hub: etcd and kube-apiserver, and kube-controller-manager if a test asks for it, all on 127.0.0.1. Dropping
+//! the value ends them.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +18,9 @@ use super::process::{Process, free_port};
 use super::wait::wait_until;
 use super::{audit_log, client};
 
-/// Names the directory with the binaries, as Kubernetes' envtest does.
+/// The variable that names the directory with the binaries, as for Kubernetes' envtest.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-/// A hub takes about 400 MB and a core while it starts.
+/// How many hubs may run at the same time: a hub needs about 400 MB, and a core while it starts.
 static SLOTS: Semaphore = Semaphore::const_new(2);
 const READY: Duration = Duration::from_secs(60);
 
@@ -45,8 +45,8 @@ pub(crate) struct RealHub {
 }
 
 impl RealHub {
-    /// Starts both, etcd with `etcd_flags` besides its own, and returns when the API server is
-    /// ready. At most two run at a time in one process; further callers wait.
+    /// Starts etcd, with `etcd_flags` besides its own, and the API server, and waits until that is ready. At most two
+    /// hubs run at the same time in one process; further callers wait.
     pub(crate) async fn start(etcd_flags: &[&str]) -> Self {
         let slot = SLOTS.acquire().await.unwrap();
         let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
@@ -74,7 +74,7 @@ impl RealHub {
         hub
     }
 
-    /// A kubeconfig with an embedded client certificate of that user and those groups.
+    /// A kubeconfig with an embedded client certificate of this user and these groups.
     pub(crate) fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
         let Pair { cert, key } = self.ca.client(user, groups);
         serde_json::from_value(json!({
@@ -101,18 +101,18 @@ impl RealHub {
         path
     }
 
-    /// The CA by which the API server's front proxy is known; agents' and users' certificates are of another one.
+    /// The CA of the API server's front proxy; the certificates of agents and users have another CA.
     pub(crate) fn front_proxy(&self) -> &TestCa {
         &self.front_proxy
     }
 
-    /// A directory that lives as long as the hub.
+    /// A directory that exists as long as the hub.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Two hubs are made to believe that they lead, which the Lease keeps from happening: they write what each takes
-    /// for right.
+    /// Notes that the test makes two hubs believe that they lead, which the Lease normally prevents. Both write then,
+    /// so [`Drop`] does not count the writes.
     pub(crate) fn has_two_leaders(&self) {
         self.two_leaders.store(true, Ordering::Relaxed);
     }
@@ -127,7 +127,7 @@ impl RealHub {
         self.binaries.join(name)
     }
 
-    /// Kills the API server: connections break, new ones are refused, etcd keeps the state.
+    /// Kills the API server: connections break, new ones are refused, and etcd keeps the state.
     pub(crate) fn stop_api_server(&self) {
         *lock(&self.api_server) = None;
     }
@@ -146,8 +146,9 @@ impl RealHub {
         .await;
     }
 
-    /// Starts kube-controller-manager, once: it signs the agents' hub credentials, publishes the
-    /// root CA, collects garbage and empties namespaces.
+    /// Starts kube-controller-manager, once: it signs the agents' hub credentials, publishes the root CA, collects
+    /// garbage
+    /// and empties namespaces.
     pub(crate) fn start_controller_manager(&self) {
         let mut running = lock(&self.controller_manager);
         if running.is_some() {
@@ -199,7 +200,7 @@ impl RealHub {
 }
 
 impl Drop for RealHub {
-    /// Whatever a test is about: no object is written by us again and again.
+    /// Checks in every test that the hub did not write one object again and again.
     fn drop(&mut self) {
         if !std::thread::panicking() && !self.two_leaders.load(Ordering::Relaxed) {
             audit_log::assert_nothing_is_hammered(&self.writes());
@@ -242,7 +243,7 @@ async fn is_ready(admin: &Client) -> bool {
     admin.request_text(request).await.is_ok()
 }
 
-/// A test that panicked must not keep the others from dropping their processes.
+/// Locks also after a panic: a test that panicked must not prevent the others from dropping their processes.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

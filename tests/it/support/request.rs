@@ -8,7 +8,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use kube::api::ObjectMeta;
 use ring::rand::SystemRandom;
 
-/// A request as OCM's agent makes it, for one thing to be varied.
+/// A request as OCM's agent makes it; a test can change one part of it.
 pub(crate) fn mk_csr(cluster: &str, addon: &str) -> CertificateSigningRequest {
     let prefix = format!("system:open-cluster-management:cluster:{cluster}:addon:{addon}");
     let wish = Wish {

@@ -1,5 +1,5 @@
-//! What a request is judged by: a signer's rules, who is registered, and what the API server says of a request.
-//! Benchmarks use this file as well, so that they measure what is tested.
+//! The inputs of policy: a signer's rules, the registry, and what the API server says about a request. Benchmarks use
+//! this file too, so that they measure what is tested.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{SignerRules, Submission};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 
-/// Of a signer that says nothing but its name and its addons.
+/// The rules of a signer that sets only its name and its addons.
 pub(crate) fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]) -> SignerRules {
     SignerRules {
         signer_name: signer_name.to_owned(),
@@ -23,7 +23,7 @@ pub(crate) fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]
     }
 }
 
-/// One accepted cluster with these addons.
+/// A registry with one accepted cluster that has these addons.
 pub(crate) fn mk_registry<const N: usize>(cluster: &ClusterName, addons: [AddOnName; N]) -> Registry {
     let mut registry = Registry::default();
     let accepted = ClusterFacts { accepted: true, deleting: false };
@@ -33,7 +33,7 @@ pub(crate) fn mk_registry<const N: usize>(cluster: &ClusterName, addons: [AddOnN
     registry
 }
 
-/// As OCM's agent of that cluster submits it.
+/// A request as OCM's agent of this cluster submits it.
 pub(crate) fn mk_submission(cluster: &ClusterName, addon: &AddOnName, request: &[u8]) -> Submission {
     Submission {
         username: format!("system:open-cluster-management:{cluster}:a1"),

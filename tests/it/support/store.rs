@@ -1,10 +1,10 @@
-//! Where a test's ledger is: a file always, and PostgreSQL as well where `ADDON_SIGNER_POSTGRES` names its programs.
+//! The store of a test's ledger: always a file, and also PostgreSQL if `ADDON_SIGNER_POSTGRES` names its programs.
 
 use tempfile::TempDir;
 
 use super::postgres::{self, Database};
 
-/// An empty place for a ledger, gone with the value.
+/// An empty store for a ledger. Dropping the value removes it.
 pub(crate) enum TestStore {
     Sqlite(TempDir),
     Postgres(Database),
@@ -16,7 +16,7 @@ impl TestStore {
         Self::Sqlite(TempDir::new().unwrap())
     }
 
-    /// What `--ledger` takes.
+    /// The value for `--ledger`.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Sqlite(dir) => format!("sqlite://{}", dir.path().join("ledger.db").display()),
@@ -24,7 +24,7 @@ impl TestStore {
         }
     }
 
-    /// Whether one process at a time can write to it.
+    /// Whether only one process at a time can write to it.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }
@@ -37,7 +37,7 @@ impl TestStore {
     }
 }
 
-/// Runs a test on SQLite, then on PostgreSQL where it is there.
+/// Runs a test on SQLite, then on PostgreSQL if it is there.
 pub(crate) async fn on_every_store(test: impl AsyncFn(&TestStore)) {
     let mut stores = vec![TestStore::sqlite()];
     if postgres::programs().is_some() {

@@ -1,4 +1,4 @@
-//! Waiting for something to become true, bounded in time.
+//! Waits until something is true, for a limited time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// Calls `probe` until it returns a value; panics, naming `what`, when `timeout` has passed.
+/// Calls `probe` until it returns a value. After `timeout` it panics and names `what`.
 pub(crate) async fn wait_until<T, F>(timeout: Duration, what: &str, probe: F) -> T
 where
     F: AsyncFnMut() -> Option<T>,
@@ -14,7 +14,7 @@ where
     wait_or_explain(timeout, what, probe, String::new).await
 }
 
-/// The same, with more to say at the end, for instance the tail of a log.
+/// Like [`wait_until`], with an explanation for the panic, for instance the end of a log.
 pub(crate) async fn wait_or_explain<T, F>(
     timeout: Duration,
     what: &str,

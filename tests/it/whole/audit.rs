@@ -1,4 +1,4 @@
-//! `docs/audit.md` against the lines of a whole process.
+//! Compares `docs/audit.md` with the audit log of a whole process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
 
-/// The members of an object in the order in which they are written, which serde_json's map forgets.
+/// The members of an object in the order of the text, which serde_json's map does not keep.
 struct Members(Vec<String>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -71,9 +71,10 @@ async fn wait_for(log: &Log, event: &str) {
     wait_until(PATIENCE, &format!("a line {event}"), said).await;
 }
 
-/// Everything that is audited happens at least once.
+/// Makes every audited event happen at least once.
 async fn live(log: &Log) {
-    let (hub, clock) = (TestHub::start().await, Clock::default());
+    let hub = TestHub::start().await;
+    let clock = Clock::default();
     let admin = prepare(&hub, upstream::start().await, "24h").await;
     let whole = Whole::start(&hub, clock.clone()).await;
     let dir = tempfile::tempdir().unwrap();
@@ -90,19 +91,19 @@ async fn live(log: &Log) {
     })
     .await;
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
-    // However it ends.
+    // The connection may end with or without an error.
     idle.read_to_end(&mut Vec::new()).await.ok();
     clock.advance(QUOTA.window);
     wait_for(log, "suppressed").await;
     let sums = || log.json().iter().filter(|line| line["event"] == "suppressed").count();
     let before = sums();
     knock(whole.gateway).await;
-    tokio::time::sleep(Duration::from_millis(500)).await; // until the gateway has come to most of them
+    tokio::time::sleep(Duration::from_millis(500)).await; // until the gateway has handled most of them
     whole.stop().await.unwrap();
     assert!(sums() > before, "what is counted at the end is told");
 }
 
-/// Connections that are gone at once, more than are told one by one.
+/// Opens and drops more connections than the audit log lists one by one.
 async fn knock(gateway: SocketAddr) {
     for _ in 0..QUOTA.first + 5 {
         drop(TcpStream::connect(gateway).await.unwrap());

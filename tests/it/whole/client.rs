@@ -1,4 +1,4 @@
-//! An addon that calls the gateway with what its agent wrote.
+//! An addon that calls the gateway with the certificate and key that its agent stored.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Certificate, key and anchors, all PEM. Without a certificate none is shown.
+/// Certificate, key and anchors, all PEM. If the certificate is empty, the client shows none.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) certificate: Vec<u8>,
@@ -48,13 +48,13 @@ impl Pair {
         TlsConnector::from(Arc::new(self.config())).connect(ServerName::from(gateway.ip()), tcp).await
     }
 
-    /// The certificate that is shown to us.
+    /// The certificate that the server shows.
     pub(crate) async fn shown(&self, server: SocketAddr) -> Option<CertificateDer<'static>> {
         let stream = self.connect(server).await.ok()?;
         Some(stream.get_ref().1.peer_certificates()?.first()?.clone().into_owned())
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     pub(crate) async fn call(
         &self,
         gateway: SocketAddr,
@@ -65,7 +65,7 @@ impl Pair {
         self.send(gateway, request).await
     }
 
-    /// The same, with headers.
+    /// Sends one request with its headers on a connection of its own.
     pub(crate) async fn send(
         &self,
         gateway: SocketAddr,
@@ -78,7 +78,7 @@ impl Pair {
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
         drop(sender);
-        // The answer is complete; how the connection ends says nothing more.
+        // The answer is complete, so it does not matter how the connection ends.
         driver.abort();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }

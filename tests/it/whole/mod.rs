@@ -1,5 +1,5 @@
-//! The whole loop: hub and gateway as one process runs them, agents, calls, rotation, detachment. With our own agent on
-//! both kinds of hubs, with OCM's unmodified agent on a real one.
+//! Tests of everything together: hub and gateway in one process, agents, calls, rotation, detachment. Our own agent
+//! runs on both kinds of hubs, OCM's unmodified agent on a real one.
 
 mod audit;
 pub(crate) mod client;
@@ -30,7 +30,7 @@ use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger};
 use crate::support::{TestHub, wait_until};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 
-/// Hub and gateway, as `addon-signer hub` runs them.
+/// A hub and a gateway, as `addon-signer hub` runs them.
 pub(crate) struct Whole {
     pub(crate) gateway: SocketAddr,
     pub(crate) metrics: SocketAddr,
@@ -57,29 +57,31 @@ pub(crate) fn options() -> HubOptions {
 }
 
 impl Whole {
-    /// Starts with the rights of deploy/ and waits until the gateway has its certificate.
+    /// Starts the process with the rights of deploy/.
     pub(crate) async fn start(hub: &TestHub, clock: Clock) -> Self {
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
         let (dir, ledger) = fresh_ledger();
         let process = HubProcess::prepare(client, HubOptions { ledger, ..options() }, clock).await.unwrap();
-        let (gateway, metrics, stop) = (process.gateway_address(), process.metrics_address(), CancellationToken::new());
+        let gateway = process.gateway_address();
+        let metrics = process.metrics_address();
+        let stop = CancellationToken::new();
         let task = tokio::spawn(process.run(stop.clone()));
         Self { gateway, metrics, stop, task, ledger: dir }
     }
 
-    /// How the process ended by itself.
+    /// Waits until the process ends by itself; returns how it ended.
     pub(crate) async fn ended(self) -> anyhow::Result<()> {
         tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap()
     }
 
-    /// Ends as on SIGTERM.
+    /// Stops the process as SIGTERM does.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
         self.task.await.unwrap()
     }
 }
 
-/// deploy/ applied, and the signer `telemetry` whose route leads to `upstream`.
+/// Applies deploy/ and creates the signer `telemetry` with a route to `upstream`.
 pub(crate) async fn prepare(hub: &TestHub, upstream: SocketAddr, duration: &str) -> Client {
     deploy(hub).await;
     let admin = hub.admin().await;
@@ -109,7 +111,7 @@ pub(crate) async fn rotate(admin: &Client) -> String {
     wait_until(PATIENCE, "another authority to sign", async || active(admin).await.filter(|id| *id != before)).await
 }
 
-/// The serving anchors as the hub publishes them for those who have no certificate yet.
+/// The serving anchors that the hub publishes for agents that have no certificate yet.
 pub(crate) async fn serving_anchors(admin: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     wait_until(PATIENCE, "the serving anchors", async || {

@@ -1,4 +1,4 @@
-//! The loop with OCM's own, unmodified registration agent on a real API server.
+//! The whole loop with OCM's own, unmodified registration agent on a real API server.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
 
 const SECRET: &str = "telemetry-example.com-telemetry-client-cert";
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
-/// OCM's agent looks at its Secret when it changes or every five minutes; this test changes it, and waits out the life.
+/// How long a renewal may take. OCM's agent looks at its Secret when that changes, or every five minutes; this test
+/// changes it.
 const RENEWAL: Duration = Duration::from_secs(240);
 
 async fn pair(admin: &Client, anchors: &str) -> Option<Pair> {
@@ -38,7 +39,7 @@ fn issuer(pair: &Pair) -> String {
     leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
 }
 
-/// Changes nothing that counts, so that the agent looks at its Secret.
+/// Changes the Secret in a way that does not matter, so that the agent looks at it.
 async fn touch(admin: &Client, round: u32) {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
     let body = json!({ "metadata": { "annotations": { "test.example.com/round": round.to_string() } } });
@@ -59,8 +60,8 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
         return;
     };
     let admin = prepare(&hub, upstream::start().await, "10m").await;
-    // Certificates of 10 minutes that are 4.5 minutes old when they are made: with the 5 minutes of backdating, 5.5 of
-    // 15 are left, and the agent renews at a quarter.
+    // The hub's clock is 4.5 minutes late, so a certificate of 10 minutes is 4.5 minutes old when it is made. With the
+    // 5 minutes of backdating, 5.5 of 15 minutes are left, and the agent renews when a quarter is left.
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(270));
     let whole = Whole::start(&hub, clock.clone()).await;
@@ -93,7 +94,7 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     revoke(&admin, clock.now().plus(Duration::from_secs(1))).await;
     let refuses = async || (renewed.call(whole.gateway, Method::POST, RECEIVE).await.ok()?.0 == 403).then_some(());
     agent.wait_until(Duration::from_secs(5), "the gateway to refuse it", refuses).await;
-    // It does not notice, until its Secret is gone.
+    // OCM's agent does not notice the revocation until its Secret is deleted.
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
     secrets.delete(SECRET, &Default::default()).await.unwrap();
     let fresh = agent.wait_until(RENEWAL, "another certificate", async || pair(&admin, &anchors).await).await;

@@ -1,4 +1,4 @@
-//! The loop with `addon-signer-agent`.
+//! The whole loop with `addon-signer-agent`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -164,7 +164,7 @@ async fn a_restart_of_the_hub_keeps_authorities_and_certificates() {
     assert!(Authority::from_der(&CertificateDer::from_pem_slice(anchors.as_bytes()).unwrap()).is_ok());
 }
 
-/// One request after the other, each on a connection of its own.
+/// Sends one request after the other, each on a connection of its own.
 struct Traffic {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU32>,
@@ -174,9 +174,12 @@ struct Traffic {
 
 impl Traffic {
     fn start(gateway: SocketAddr, pair: Pair) -> Self {
-        let (stop, sent, failed) =
-            (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
-        let (stopped, count, failures) = (stop.clone(), sent.clone(), failed.clone());
+        let stop = Arc::<AtomicBool>::default();
+        let sent = Arc::<AtomicU32>::default();
+        let failed = Arc::<AtomicU32>::default();
+        let stopped = stop.clone();
+        let count = sent.clone();
+        let failures = failed.clone();
         let task = tokio::spawn(async move {
             while !stopped.load(Ordering::Relaxed) {
                 let answer = pair.call(gateway, Method::POST, RECEIVE).await;

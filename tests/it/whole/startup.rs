@@ -1,4 +1,4 @@
-//! What is said when the process cannot start, and how it reports itself when it did.
+//! What the process says if it cannot start, and how it reports its state after it has started.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn readiness_and_metrics_are_served() {
     tokio::time::timeout(Duration::from_secs(15), whole.stop()).await.unwrap().unwrap();
 }
 
-/// Kubernetes must not take the gateway away because nothing can be signed.
+/// Kubernetes must not take the gateway out of service because the hub cannot sign.
 #[tokio::test]
 async fn readiness_says_that_the_ledger_is_away_and_does_not_fail() {
     let hub = TestHub::start().await;

@@ -1,4 +1,4 @@
-//! The command line of `addon-signer-agent`. Exit 0 done, 1 failed, 2 usage.
+//! The command line of `addon-signer-agent`. Exit code 0: done; 1: failed; 2: wrong usage.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ struct AgentArgs {
     /// The cluster's kubeconfig for the hub; read again for every request.
     #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
     hub_kubeconfig: PathBuf,
-    /// The gateway's address, https://HOST[:PORT]: new certificates are proven there before they replace old ones.
+    /// The gateway's address, https://HOST[:PORT]. New certificates are proven there before they replace old ones.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY", value_name = "URL")]
     gateway: Gateway,
     /// Keep tls.crt, tls.key and ca.crt in this directory.
@@ -51,7 +51,7 @@ struct AgentArgs {
     /// The kubeconfig for --secret-namespace [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Enrol or renew if that is due, then exit: 1 when it was due and failed.
+    /// Enrol or renew if that is due, then exit; the exit code is 1 if it was due and failed.
     #[arg(long, env = "ADDON_SIGNER_ONCE")]
     once: bool,
     /// The signer's template for the user.
@@ -65,16 +65,16 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_DNS_NAME", value_name = "TEMPLATE", value_delimiter = ',',
           default_values = identity::DEFAULT_DNS_NAMES)]
     dns_name: Vec<String>,
-    /// The certificate's life to ask for, at least 600 [default: the signer's].
+    /// The certificate's lifetime to request, at least 600 [default: the signer's].
     #[arg(long, env = "ADDON_SIGNER_EXPIRATION_SECONDS", value_name = "SECONDS",
           value_parser = clap::value_parser!(i32).range(600..))]
     expiration_seconds: Option<i32>,
-    /// Logs as lines of text or of JSON; what is logged is set by RUST_LOG (default: info).
+    /// Logs as lines of text or of JSON; RUST_LOG sets what is logged (default: info).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
 
-/// Kubernetes wants `domain/path` (`ValidateSignerName`); the hub checks the rest.
+/// Checks the form `domain/path`, which Kubernetes wants (`ValidateSignerName`). The hub checks the rest.
 fn parse_signer_name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
         Some((domain, path)) if domain.contains('.') && !path.is_empty() && !path.contains('/') => Ok(text.to_owned()),
@@ -106,15 +106,15 @@ impl AgentArgs {
             (Some(path), _) => Ok(Store::directory(path.clone())),
             (None, Some(namespace)) => {
                 let client =
-                    kubernetes::client(self.kubeconfig.as_deref()).await.context("the Secret cannot be kept")?;
+                    kubernetes::client(self.kubeconfig.as_deref()).await.context("the Secret cannot be reached")?;
                 Ok(Store::secret(client, namespace, &self.addon))
             }
-            (None, None) => anyhow::bail!("one of --output-dir and --secret-namespace is needed"),
+            (None, None) => anyhow::bail!("give either --output-dir or --secret-namespace"),
         }
     }
 }
 
-/// Parses the command line, runs the agent, and says what went wrong.
+/// Parses the command line, runs the agent, and prints an error if it failed.
 pub fn main() -> ExitCode {
     crypto::install_provider();
     let args = AgentArgs::parse();
@@ -128,12 +128,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the agent on a runtime of one thread, which keeps it small.
+/// Runs the agent on a runtime with one thread, which needs little memory.
 fn run_here(args: AgentArgs) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(args))
 }
 
-/// Runs the agent until SIGTERM or SIGINT, or for one look with `--once`.
+/// Runs the agent until SIGTERM or SIGINT, or once with `--once`.
 async fn run(args: AgentArgs) -> anyhow::Result<()> {
     let mut agent = Agent::new(args.settings()?, args.store().await?, Clock::default());
     if args.once {
@@ -143,7 +143,8 @@ async fn run(args: AgentArgs) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         never = agent.run() => match never {},
         _ = terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! Where the credentials are kept: a Secret, or a directory.
+//! Stores of credentials: a Secret, or a directory.
 
 mod directory;
 mod secret;
@@ -21,21 +21,21 @@ pub enum StoreError {
     /// The managed cluster's API server refused or did not answer.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// There is nowhere to put the Secret.
+    /// The namespace of the Secret does not exist.
     #[error("the namespace {0} does not exist on the managed cluster; create it")]
     NamespaceMissing(String),
-    /// The Secret may not change.
+    /// The Secret cannot be changed.
     #[error("the Secret {0} is marked immutable; delete it, or give the agent another namespace")]
     Immutable(String),
     /// Somebody else writes the same Secret all the time.
-    #[error("the Secret {0} was changed by somebody else each time it was about to be written")]
+    #[error("the Secret {0} could not be written, because somebody else changed it at each attempt")]
     Contended(String),
     /// A file operation failed.
     #[error("cannot {0} {path}: {2}", path = .1.display())]
     File(&'static str, PathBuf, std::io::Error),
 }
 
-/// One of the two.
+/// A Secret or a directory.
 pub struct Store(Kind);
 
 enum Kind {
@@ -49,12 +49,12 @@ impl Store {
         Self(Kind::Secret(SecretStore::new(client, namespace, addon)))
     }
 
-    /// Files in `path`, which is made if need be.
+    /// Files in the directory `path`, which the first write creates.
     pub fn directory(path: PathBuf) -> Self {
         Self(Kind::Directory(Directory::new(path)))
     }
 
-    /// What is stored; `None` when there is nothing.
+    /// The stored credentials, or `None` if there are none.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -65,19 +65,20 @@ impl Store {
         }
     }
 
-    /// Replaces everything in one step; on an error what was there is still there.
+    /// Replaces the stored credentials in one step. After an error the old ones are still there.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn save(&self, credentials: &Credentials) -> Result<(), StoreError> {
         match &self.0 {
             Kind::Secret(secret) => secret.save(credentials).await,
-            // A few kilobytes, synced once per renewal: not worth a thread of its own.
+            // This blocks the thread, but it writes only a few kilobytes once per renewal.
             Kind::Directory(directory) => directory.save(credentials),
         }
     }
 
-    /// An item whenever what is stored may have changed. A directory is silent: it is looked at in intervals.
+    /// Yields an item whenever the stored credentials may have changed. A directory yields none: the agent reads it at
+    /// intervals.
     pub(crate) fn changes(&self) -> BoxStream<'static, ()> {
         match &self.0 {
             Kind::Secret(secret) => secret.changes(),

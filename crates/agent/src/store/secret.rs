@@ -20,7 +20,7 @@ use addon_signer_core::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
 use addon_signer_core::identity::AddOnName;
 
 const TYPE: &str = "kubernetes.io/tls";
-/// A write that meets this many foreign writes gives up.
+/// How often a write is tried while others change the Secret at the same time.
 const WRITES: usize = 5;
 
 pub(super) struct SecretStore {
@@ -63,7 +63,7 @@ impl SecretStore {
         Err(StoreError::Contended(self.name.clone()))
     }
 
-    /// `false` when somebody else was faster.
+    /// Returns `false` if somebody else created the Secret first.
     async fn create(&self, credentials: &Credentials) -> Result<bool, StoreError> {
         let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned())]);
         let secret = Secret {
@@ -75,7 +75,7 @@ impl SecretStore {
         match self.api().create(&PostParams::default(), &secret).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-            // The collection itself is always served: only its namespace can be what is not found.
+            // An API server always serves Secrets, so only the namespace can be missing.
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 Err(StoreError::NamespaceMissing(self.namespace.clone()))
             }
@@ -83,7 +83,8 @@ impl SecretStore {
         }
     }
 
-    /// Everything but the data stays: other people's labels and owners, and the type, which cannot change.
+    /// Replaces the data and leaves all else: the labels and owners of others, and the type, which cannot change.
+    /// Returns `false` if somebody else changed the Secret first.
     async fn replace(&self, mut found: Secret, credentials: &Credentials) -> Result<bool, StoreError> {
         if found.immutable == Some(true) {
             return Err(StoreError::Immutable(self.name.clone()));
@@ -96,12 +97,12 @@ impl SecretStore {
         }
     }
 
-    /// Watches the metadata alone: the key does not come along.
+    /// Watches only the metadata, so that the API server does not send the key.
     pub(super) fn changes(&self) -> BoxStream<'static, ()> {
         let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &self.namespace);
         let events = watch_object(api, &self.name).default_backoff();
         let changes = events.filter_map(|event| async {
-            // The watch goes on by itself; until it does, looking in intervals finds what it misses.
+            // The watch resumes by itself. Until then the agent reads the Secret at intervals.
             event.inspect_err(|error| tracing::warn!(error = explain(error), "Lost the watch on the Secret")).ok()
         });
         changes.map(|_| ()).boxed()
@@ -112,7 +113,8 @@ fn attempt(verb: &'static str) -> Attempt {
     Attempt { server: "the managed cluster", verb, resource: "secrets" }
 }
 
-/// The copies that kube makes of the key on its way are not wiped: they live in this process, which holds it anyway.
+/// Nobody wipes the copies of the key that kube makes while it sends them. They stay in this process, which holds the
+/// key anyway.
 fn data(credentials: &Credentials) -> BTreeMap<String, ByteString> {
     credentials.files().into_iter().map(|(name, bytes)| (name.to_owned(), ByteString(bytes.to_vec()))).collect()
 }

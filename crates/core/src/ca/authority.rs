@@ -1,4 +1,4 @@
-//! One certificate authority: its self-signed certificate, read and checked once.
+//! A certificate authority: its self-signed certificate, read and checked once.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use x509_parser::prelude::FromDer;
 use crate::keys::private::{KeyError, PrivateKey, RcgenKey};
 use crate::timestamp::Timestamp;
 
-/// A CA is valid from a little before it is made, for clusters whose clocks are behind.
+/// Certificates begin this much before they are made, for clusters whose clocks are slow.
 pub const BACKDATE: Duration = Duration::from_secs(300);
 
-/// Why a certificate is not an authority of ours.
+/// Why a CA certificate cannot be read, used or made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
-    /// Not one certificate in DER, or bytes are left over.
+    /// The bytes are not one certificate in DER, or bytes are left over.
     #[error("the CA certificate cannot be read")]
     Unreadable,
     /// BasicConstraints or KeyUsage do not make it a CA (RFC 5280 sections 4.2.1.3 and 4.2.1.9).
     #[error("the certificate {0:?} is not a CA certificate")]
     NotACa(String),
-    /// The signature is not its own.
+    /// The certificate is not self-signed.
     #[error("the CA certificate {0:?} is not signed by its own key")]
     NotSelfSigned(String),
     /// The certificate could not be made.
@@ -51,10 +51,11 @@ pub struct Authority {
 impl Authority {
     /// Makes a self-signed CA certificate for `key`, valid from 5 minutes before `now` for `duration`.
     ///
-    /// The subject is `CN=<line> <id>`: two authorities of one line never share a name, so that a chain has one way.
+    /// The subject is `CN=<line> <id>`. Two authorities of one line never share a name, so a leaf has only one possible
+    /// issuer.
     ///
     /// # Errors
-    /// [`AuthorityError::NotMade`] when rcgen refuses, or the error of reading the result back.
+    /// [`AuthorityError::NotMade`] if rcgen refuses, or the error of reading the result back.
     pub fn self_signed(
         line: &str,
         key: &PrivateKey,
@@ -71,9 +72,9 @@ impl Authority {
         name.push(rcgen::DnType::CommonName, format!("{line} {id}"));
         params.distinguished_name = name;
         params.serial_number = Some(rcgen::SerialNumber::from_slice(&serial));
-        params.not_before = rcgen_time(now.minus(BACKDATE)).ok_or_else(|| not_made(&"bad clock"))?;
-        params.not_after = rcgen_time(now.plus(duration)).ok_or_else(|| not_made(&"too long a life"))?;
-        // Path length 0: what it signs can never be a CA.
+        params.not_before = rcgen_time(now.minus(BACKDATE)).ok_or_else(|| not_made(&"the clock is wrong"))?;
+        params.not_after = rcgen_time(now.plus(duration)).ok_or_else(|| not_made(&"it ends too late"))?;
+        // With path length 0, no certificate that it signs can be a CA.
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
         params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
         params.key_identifier_method = rcgen::KeyIdMethod::PreSpecified(key_identifier(key.public_key_der()));
@@ -84,7 +85,7 @@ impl Authority {
     /// Reads one CA certificate.
     ///
     /// # Errors
-    /// [`AuthorityError`] when it is not a self-signed CA certificate with nothing left over.
+    /// [`AuthorityError`] if it is not a self-signed CA certificate, or bytes are left over.
     pub fn from_der(der: &[u8]) -> Result<Self, AuthorityError> {
         let (rest, parsed) = X509Certificate::from_der(der).map_err(|_| AuthorityError::Unreadable)?;
         if !rest.is_empty() {
@@ -115,7 +116,7 @@ impl Authority {
         })
     }
 
-    /// 16 hexadecimal digits of the SHA-256 of its public key.
+    /// The first 16 hexadecimal digits of the SHA-256 of its SubjectPublicKeyInfo.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -143,11 +144,11 @@ impl Authority {
     pub fn key_id(&self) -> &[u8] {
         &self.key_id
     }
-    /// First second of its life.
+    /// The first second in which it is valid.
     pub fn not_before(&self) -> Timestamp {
         self.not_before
     }
-    /// Last second of its life.
+    /// The last second in which it is valid.
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
@@ -164,8 +165,8 @@ fn subject_key_id(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
     })
 }
 
-/// RFC 7093 section 2, method 1, over the whole SubjectPublicKeyInfo (its method 4 allows any hash input that is
-/// unique): the leftmost 160 bits of a SHA-256.
+/// The leftmost 160 bits of the SHA-256 of the SubjectPublicKeyInfo: the input of method 4 in RFC 7093 section 2, cut
+/// to the length of method 1.
 pub(crate) fn key_identifier(public_key_der: &[u8]) -> Vec<u8> {
     digest::digest(&digest::SHA256, public_key_der).as_ref().iter().copied().take(20).collect()
 }

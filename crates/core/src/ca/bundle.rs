@@ -1,4 +1,4 @@
-//! A set of trust anchors: never empty, no duplicates, the same digest however it is ordered.
+//! The trust bundle: a set of trust anchors that is never empty. Order and duplicates do not change its digest.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use webpki::{EndEntityCert, KeyUsage};
 use crate::ca::authority::{Authority, AuthorityError};
 use crate::timestamp::Timestamp;
 
-/// The signature algorithms that our own chains use: EC and Ed25519 CAs only.
+/// The signature algorithms of our own authorities, which have EC and Ed25519 keys only.
 pub(crate) const ALGORITHMS: &[&dyn rustls_pki_types::SignatureVerificationAlgorithm] =
     &[webpki::ring::ECDSA_P256_SHA256, webpki::ring::ECDSA_P384_SHA384, webpki::ring::ED25519];
 
-/// Why there is no bundle, or why a certificate does not chain to one.
+/// Why a trust bundle cannot be made, or why a certificate does not chain to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// No certificate at all: nobody could be trusted (invariant I11).
-    #[error("the bundle holds no CA certificate")]
+    /// There is no certificate, so that nobody could be trusted (invariant I11).
+    #[error("the trust bundle has no CA certificate")]
     Empty,
-    /// Something other than certificates.
-    #[error("the bundle must hold PEM blocks CERTIFICATE and nothing else")]
+    /// The text has something other than certificates.
+    #[error("the trust bundle must have PEM blocks CERTIFICATE and nothing else")]
     NotCertificates,
-    /// One of the certificates is not a CA of ours.
+    /// One of the certificates is not a self-signed CA certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// A leaf that no anchor vouches for at that time and for that use.
+    /// No anchor verifies the leaf at that time and for that purpose.
     #[error("the certificate does not verify: {0}")]
     NotVerified(String),
 }
 
-/// What a certificate is used for.
+/// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// TLS client authentication.
@@ -39,7 +39,7 @@ pub enum Purpose {
     Server,
 }
 
-/// One or more anchors, sorted by their bytes.
+/// A trust bundle: one or more anchors, sorted by their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
     authorities: Vec<Authority>,
@@ -47,7 +47,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Sorts the authorities and removes duplicates.
+    /// A bundle of these authorities, sorted and without duplicates.
     ///
     /// # Errors
     /// [`BundleError::Empty`].
@@ -64,7 +64,7 @@ impl Bundle {
     /// Reads PEM blocks.
     ///
     /// # Errors
-    /// [`BundleError`] when there is none, or anything but CA certificates.
+    /// [`BundleError`] if there is no certificate, or anything but CA certificates.
     pub fn from_pem(text: &[u8]) -> Result<Self, BundleError> {
         if text.trim_ascii().is_empty() {
             return Err(BundleError::Empty);
@@ -79,12 +79,12 @@ impl Bundle {
         &self.anchors
     }
 
-    /// The authorities whose anchors these are, in the same order.
+    /// The authorities of the anchors, in the same order.
     pub fn authorities(&self) -> &[Authority] {
         &self.authorities
     }
 
-    /// PEM blocks in the order of the digest.
+    /// The certificates as PEM blocks, in the order of the digest.
     pub fn pem(&self) -> String {
         self.authorities.iter().map(Authority::pem).collect()
     }
@@ -103,7 +103,8 @@ impl Bundle {
         other.authorities.iter().all(|authority| self.authorities.contains(authority))
     }
 
-    /// Which authority vouches for `leaf` at `now`: signature, times and purpose, without intermediates.
+    /// Verifies signature, times and purpose of `leaf` at `now`, without intermediates, and returns the authority that
+    /// signed it.
     ///
     /// # Errors
     /// [`BundleError::NotVerified`] with webpki's reason.

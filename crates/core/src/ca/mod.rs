@@ -1,4 +1,4 @@
-//! The certificate authority, pure: keys, authorities and their states, bundles, issuing.
+//! The certificate authority: authorities and their states, trust bundles, issuing. Pure functions.
 
 pub mod authority;
 pub mod bundle;

@@ -9,46 +9,49 @@ use x509_parser::prelude::FromDer;
 use crate::keys::private::KeyError;
 use crate::timestamp::Timestamp;
 
-/// Octets at most (RFC 5280 section 4.1.2.2).
+/// The length of a serial number in octets, the most that RFC 5280 section 4.1.2.2 allows.
 const OCTETS: usize = 20;
-/// Of these, for the time.
+/// How many of these octets have the time.
 const TIME: usize = 4;
 
-/// 128 random bits (CA/Browser Forum BR 7.1 asks for 64): unique without a register (invariant I4).
+/// A serial number: 4 octets of time, then 128 random bits (CA/Browser Forum BR 7.1 asks for 64), which make it unique
+/// without a list of all numbers (invariant I4).
 ///
-/// Before them stands when it was made, in units of two seconds: new numbers are neighbours in an index of all of them,
-/// so that a ledger of millions writes no slower than a new one.
+/// The time is when the number was made, in units of two seconds. So new numbers are neighbours in an index of all
+/// numbers, and a ledger of millions writes no slower than a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Serial([u8; OCTETS]);
 
 impl Serial {
-    /// A new one, at `now`.
+    /// Makes a new serial number at `now`.
     ///
     /// # Errors
-    /// [`KeyError::Random`] when the system has no random bytes.
+    /// [`KeyError::Random`] if the system has no random bytes.
     pub fn new(now: Timestamp, rng: &dyn SecureRandom) -> Result<Self, KeyError> {
         let mut bytes = [0; OCTETS];
         let (time, random) = bytes.split_at_mut(TIME);
-        // 31 bits, until 2106: a number with the 32nd would be negative, and DER would add an octet too many.
+        // The time has 31 bits, which last until 2106. With the 32nd bit DER would need a 21st octet to keep the number
+        // positive.
         let units = u32::try_from(now.unix() >> 1).unwrap_or(u32::MAX) & (u32::MAX >> 1);
         time.copy_from_slice(&units.to_be_bytes());
         rng.fill(random).map_err(|_| KeyError::Random)?;
         Ok(Self(bytes))
     }
 
-    /// Reads what its `Display` wrote. `None` for any other text.
+    /// Reads the text that `Display` writes. `None` for any other text.
     pub fn from_hex(text: &str) -> Option<Self> {
         let bytes = data_encoding::HEXLOWER.decode(text.as_bytes()).ok()?;
         Self::from_octets(&bytes).filter(|serial| serial.to_string() == text)
     }
 
-    /// That of a certificate. `None` of one that cannot be read, or whose number is longer than ours are.
+    /// The serial number of a certificate. `None` if the certificate cannot be read, or its number has more than 20
+    /// octets.
     pub fn of(certificate: &[u8]) -> Option<Self> {
         Self::of_leaf(&X509Certificate::from_der(certificate).ok()?.1)
     }
 
     pub(crate) fn of_leaf(leaf: &X509Certificate<'_>) -> Option<Self> {
-        // Without the zero in front that keeps a number positive (X.690 section 8.3.2).
+        // DER keeps a number positive by a leading zero (X.690 section 8.3.2).
         let zeros = leaf.raw_serial().iter().take_while(|byte| **byte == 0).count();
         Self::from_octets(leaf.raw_serial().get(zeros..)?)
     }
@@ -59,7 +62,7 @@ impl Serial {
         Some(Self(bytes))
     }
 
-    /// The number, the highest octet first.
+    /// The octets, the highest first.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -84,7 +87,8 @@ mod tests {
 
     #[test]
     fn numbers_are_random_and_in_the_order_of_their_times() {
-        let (one, other) = (at(1_795_000_000), at(1_795_000_000));
+        let one = at(1_795_000_000);
+        let other = at(1_795_000_000);
         assert_eq!((one.len(), &one[..8]), (40, &*format!("{:08x}", 1_795_000_000 / 2)));
         assert_ne!(one[8..], other[8..]);
         assert!(one < at(1_795_000_002));

@@ -1,4 +1,4 @@
-//! The to-be-signed part of a leaf: our template, with the requester's subject and key byte for byte (invariant I3).
+//! The to-be-signed part of a leaf: our template, with the request's subject and key byte for byte (invariant I3).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::keys::public::KeyKind;
 use crate::policy::{Approved, Profile};
 use crate::timestamp::Timestamp;
 
-/// Serial number, times and issuer: what a leaf has besides what policy approved.
+/// The parts of a leaf that policy does not decide: serial number, times and issuer.
 pub(crate) struct Frame<'f> {
     pub(crate) serial: &'f [u8],
     pub(crate) not_before: Timestamp,
@@ -21,7 +21,7 @@ pub(crate) struct Frame<'f> {
     pub(crate) algorithm: asn1::Algorithm<'f>,
 }
 
-/// Encodes the certificate's signed part. The extensions come from the profile alone.
+/// Encodes the part of the certificate that will be signed. Only the profile decides the extensions.
 pub(crate) fn encode(approved: &Approved, frame: &Frame<'_>) -> Result<Vec<u8>, der::Error> {
     let values = extension_values(approved, frame.issuer)?;
     let extensions = values
@@ -30,7 +30,8 @@ pub(crate) fn encode(approved: &Approved, frame: &Frame<'_>) -> Result<Vec<u8>, 
             Ok(Extension { oid: *oid, critical: *critical, value: OctetStringRef::new(value)? })
         })
         .collect::<Result<Vec<_>, der::Error>>()?;
-    let (not_before, not_after) = (time(frame.not_before)?, time(frame.not_after)?);
+    let not_before = time(frame.not_before)?;
+    let not_after = time(frame.not_after)?;
     asn1::TbsCertificate {
         version: 2, // v3
         serial: UintRef::new(frame.serial)?,

@@ -1,4 +1,4 @@
-//! What the agent keeps: a certificate, its key, and the anchors of the gateway, as PEM.
+//! The agent's credentials as PEM: a certificate, its key, and the anchors of the gateway.
 
 pub mod plan;
 
@@ -13,10 +13,10 @@ pub const KEY: &str = "tls.key";
 /// The name of the anchors that the gateway's certificate must chain to.
 pub const BUNDLE: &str = "ca.crt";
 
-/// The three files, unjudged. An absent one is empty.
+/// The three files, not checked yet. An absent file is empty.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// `tls.crt`: one PEM block CERTIFICATE, more are ignored.
+    /// `tls.crt`: one PEM block CERTIFICATE; further blocks are ignored.
     pub certificate: Vec<u8>,
     /// `tls.key`: one PEM block PRIVATE KEY (PKCS#8).
     pub key: Zeroizing<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Writes PKCS#10 requests: the agent's and the gateway's.
+//! Writes the PKCS#10 requests of the agent and of the gateway.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ use crate::keys::private::{KeyError, PrivateKey};
 /// Why a request could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// A name that cannot be encoded.
+    /// A name cannot be encoded.
     #[error("the request could not be encoded: {0}")]
     Encoding(String),
     /// The key could not sign.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// What was written is not what we read.
-    #[error("the request that was written is refused by our own reader: {0}")]
+    /// [`super::CertificateRequest`] refuses the written request.
+    #[error("the request that was written cannot be read back: {0}")]
     NotReadable(#[from] CsrError),
 }
 
@@ -31,12 +31,12 @@ impl From<der::Error> for BuildError {
     }
 }
 
-/// What to ask for.
+/// The content of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
     /// CN.
     pub common_name: String,
-    /// O, each in an RDN of its own.
+    /// O, each in a separate RDN.
     pub organizations: Vec<String>,
     /// DNS names of the SAN.
     pub dns_names: Vec<String>,

@@ -1,8 +1,8 @@
-//! PKCS#10 requests (RFC 2986): read strictly, possession of the key proven.
+//! PKCS#10 requests (RFC 2986): reads them strictly and checks that the requester holds the key.
 //!
 //! A [`CertificateRequest`] exists only if its bytes are one PEM block, nothing is left over at any level, every
-//! attribute and extension appears once, the key is one we know and is not weak, and the signature proves that the
-//! requester holds it. Whether the content may be signed, `policy` decides.
+//! attribute and extension appears once, the key is of a known kind and not weak, and the signature proves that the
+//! requester holds the key. `policy` decides whether the content may be signed.
 
 use std::net::IpAddr;
 
@@ -20,37 +20,37 @@ pub mod build;
 #[cfg(test)]
 mod tests;
 
-/// The largest request we look at, in bytes of PEM. An RSA-4096 request with every name we allow has 3 KiB.
+/// The largest request that is read, in bytes of PEM. An RSA-4096 request with all allowed names has 3 KiB.
 pub const MAX_PEM_BYTES: usize = 16 * 1024;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
 const END: &str = "-----END CERTIFICATE REQUEST-----";
 
-/// Why bytes are not a request that policy may look at.
+/// Why a request cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
     /// Larger than [`MAX_PEM_BYTES`].
-    #[error("the request has {0} bytes, more than the {MAX_PEM_BYTES} that are read")]
+    #[error("the request has {0} bytes; the most is {MAX_PEM_BYTES}")]
     TooLarge(usize),
-    /// No single PEM block of type CERTIFICATE REQUEST and nothing else.
+    /// Not one PEM block of type CERTIFICATE REQUEST and nothing else.
     #[error("the request must be exactly one PEM block CERTIFICATE REQUEST, with nothing before or after it")]
     NotOnePemBlock,
-    /// The block's content is not a PKCS#10 request in DER, or something is left over inside it.
+    /// The block's content is not a PKCS#10 request in DER, or bytes are left over inside it.
     #[error("the request is not a well-formed PKCS#10 request in DER: {0}")]
     Malformed(String),
-    /// RFC 2986 knows version 1 (encoded 0) only.
+    /// RFC 2986 has only version 1, encoded as 0.
     #[error("the request has version {0}; only version 0 exists")]
     Version(u8),
     /// The key is of a kind or quality that is never certified.
     #[error(transparent)]
     PublicKey(#[from] PublicKeyError),
-    /// Signed with an algorithm that is broken or unknown here.
+    /// The signature algorithm is broken or unknown here.
     #[error("the request is signed with the algorithm {0}; use ECDSA or RSA PKCS#1 with SHA-256 or better, or Ed25519")]
     SignatureAlgorithm(String),
-    /// The signature does not verify: the requester has not shown that it holds the key.
+    /// The signature does not verify, so the requester has not proven that it holds the key.
     #[error("the request's signature does not verify with its own public key: possession of the key is not proven")]
     Possession,
-    /// A subject attribute that is not UTF8String or PrintableString text.
+    /// A subject attribute is not a UTF8String or PrintableString.
     #[error("the subject's attribute {0} is not a UTF8String or PrintableString")]
     SubjectText(String),
     /// An attribute other than the extension request.
@@ -62,7 +62,7 @@ pub enum CsrError {
     /// The same extension twice.
     #[error("the request asks for the extension {0} twice")]
     DuplicateExtension(String),
-    /// An extension whose value is not what its identifier says.
+    /// An extension's value does not have the form of its kind.
     #[error("the requested extension {0} is malformed")]
     MalformedExtension(&'static str),
 }
@@ -73,7 +73,7 @@ impl From<der::Error> for CsrError {
     }
 }
 
-/// The subject's attributes, in the order of the request; separate and multi-valued RDNs mean the same.
+/// The subject's attributes, in the order of the request. Separate and multi-valued RDNs mean the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
     /// Common names (CN).
@@ -86,16 +86,16 @@ pub struct Subject {
     pub others: Vec<String>,
 }
 
-/// What the extension request asks for.
+/// The content of the extension request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestedExtensions {
     /// DNS names of the SAN.
     pub dns_names: Vec<String>,
     /// IP addresses of the SAN.
     pub ip_addresses: Vec<IpAddr>,
-    /// Kinds of SAN entries that are neither.
+    /// Kinds of the other SAN entries.
     pub other_names: Vec<&'static str>,
-    /// BasicConstraints asks for CA:TRUE or a path length.
+    /// Whether BasicConstraints asks for CA:TRUE or a path length.
     pub ca: bool,
     /// Names of the bits of KeyUsage.
     pub key_usages: Vec<&'static str>,
@@ -105,7 +105,7 @@ pub struct RequestedExtensions {
     pub unknown: Vec<String>,
 }
 
-/// A well-formed request whose key is proven to be the requester's.
+/// A well-formed request whose requester has proven that it holds the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateRequest {
     subject: Subject,
@@ -116,10 +116,10 @@ pub struct CertificateRequest {
 }
 
 impl CertificateRequest {
-    /// Reads `spec.request`: PEM bytes of at most [`MAX_PEM_BYTES`].
+    /// Reads `spec.request`: PEM of at most [`MAX_PEM_BYTES`].
     ///
     /// # Errors
-    /// One [`CsrError`] per broken rule, the first that is found.
+    /// The [`CsrError`] of the first broken rule.
     pub fn from_pem(pem: &[u8]) -> Result<Self, CsrError> {
         if pem.len() > MAX_PEM_BYTES {
             return Err(CsrError::TooLarge(pem.len()));
@@ -130,7 +130,7 @@ impl CertificateRequest {
     /// Reads one PKCS#10 request in DER.
     ///
     /// # Errors
-    /// One [`CsrError`] per broken rule, the first that is found.
+    /// The [`CsrError`] of the first broken rule.
     pub fn from_der(bytes: &[u8]) -> Result<Self, CsrError> {
         let signed = asn1::Signed::from_der(bytes)?;
         let info: asn1::RequestInfo<'_> = signed.content.decode_as()?;
@@ -173,14 +173,13 @@ impl CertificateRequest {
         self.key_kind
     }
 
-    /// What the extension request asks for.
+    /// The content of the extension request.
     pub fn extensions(&self) -> &RequestedExtensions {
         &self.extensions
     }
 }
 
-/// RFC 7468, strict: the text between the first BEGIN and the last END is the only one, and only white space is
-/// outside.
+/// Reads strict PEM (RFC 7468): there is one block, and only white space before and after it.
 fn single_block(pem: &[u8]) -> Result<CertificateSigningRequestDer<'static>, CsrError> {
     let text = std::str::from_utf8(pem).map_err(|_| CsrError::NotOnePemBlock)?.trim();
     let body = text.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(END)).ok_or(CsrError::NotOnePemBlock)?;
@@ -191,8 +190,9 @@ fn single_block(pem: &[u8]) -> Result<CertificateSigningRequestDer<'static>, Csr
         .map_err(|error| CsrError::Malformed(format!("{error:?}")))
 }
 
-/// Known algorithm, its parameters as RFC 5758, 8410 and 4055 have them, and whole bytes: all of it is outside of what
-/// the signature covers, and x509-parser looks at none of it (it would verify SHA-1 too).
+/// Checks that the signature algorithm is known, that its parameters follow RFC 5758, 8410 or 4055, and that the
+/// signature has whole bytes. The signature covers none of this, and x509-parser checks none of it: it even verifies
+/// SHA-1.
 fn check_signature(signed: &asn1::Signed<'_>) -> Result<(), CsrError> {
     let malformed = |what: &str| Err(CsrError::Malformed(what.to_owned()));
     let bare = signed.algorithm.parameters.is_none();
@@ -213,8 +213,8 @@ fn check_signature(signed: &asn1::Signed<'_>) -> Result<(), CsrError> {
     }
 }
 
-/// The subject's bytes become the certificate's, so they must be DER themselves: `der` reads a SET in any order and
-/// an empty one, which RFC 5280 (SIZE 1..MAX) does not have.
+/// The subject's bytes become the certificate's, so they must be DER. `der` alone also reads a SET in the wrong order
+/// and an empty SET, which RFC 5280 (SIZE 1..MAX) does not allow.
 fn read_name(bytes: &[u8]) -> Result<asn1::Name<'_>, CsrError> {
     let name = asn1::Name::from_der(bytes)?;
     if name.iter().any(|relative| relative.is_empty()) || name.to_der()? != bytes {
@@ -241,7 +241,8 @@ fn read_subject(name: &asn1::Name<'_>) -> Result<Subject, CsrError> {
     Ok(subject)
 }
 
-/// UTF8String and PrintableString, RFC 5280 section 4.1.2.4, alphabets checked; the older types have ambiguous ones.
+/// Reads UTF8String and PrintableString (RFC 5280 section 4.1.2.4) and checks their alphabets. The alphabets of older
+/// types are ambiguous.
 fn read_text<'a>(value: &AnyRef<'a>) -> Option<&'a str> {
     match der::Tagged::tag(value) {
         Tag::Utf8String => value.decode_as::<Utf8StringRef<'a>>().ok().map(|text| text.as_str()),
@@ -313,7 +314,7 @@ fn read_extension(requested: &mut RequestedExtensions, extension: &asn1::Extensi
     }
 }
 
-/// RFC 5280 section 4.2.1.3, in the order of the bits.
+/// The names of the bits of KeyUsage, in their order (RFC 5280 section 4.2.1.3).
 const KEY_USAGES: [&str; 9] = [
     "digital signature",
     "content commitment",
@@ -331,7 +332,7 @@ fn key_usages(bits: &BitStringRef<'_>) -> Vec<&'static str> {
     bits.bits().enumerate().filter_map(named).collect()
 }
 
-/// GeneralName's choices by tag number, RFC 5280 section 4.2.1.6.
+/// The kinds of GeneralName by tag number (RFC 5280 section 4.2.1.6).
 const GENERAL_NAMES: [&str; 9] = [
     "other name",
     "email address",
@@ -352,7 +353,7 @@ fn read_alt_names(requested: &mut RequestedExtensions, value: &[u8]) -> Result<(
     }
     for name in names {
         let tag = der::Tagged::tag(&name);
-        // Only names that are structures are constructed: 4 in RFC 5280 is a CHOICE, 0, 3 and 5 are sequences.
+        // Only structures have a constructed tag: 0, 3 and 5 are sequences, and 4 is a CHOICE (RFC 5280).
         let structure = matches!(tag.number().value(), 0 | 3 | 4 | 5);
         if tag.class() != der::Class::ContextSpecific || tag.is_constructed() != structure {
             return Err(malformed());

@@ -1,4 +1,4 @@
-//! What a request says once it is read. `tests/it/requests` runs the corpus of bad ones.
+//! Tests of reading a request. `tests/it/requests` runs the corpus of bad requests.
 
 use super::*;
 use proptest::prelude::*;
@@ -35,7 +35,8 @@ fn every_part_of_the_real_agents_request_is_read() {
 
 #[test]
 fn subject_and_key_are_kept_byte_for_byte() {
-    let (request, der) = (read(OCM_REQUEST), der());
+    let request = read(OCM_REQUEST);
+    let der = der();
     for part in [request.subject_der(), request.public_key_der()] {
         assert!(der.windows(part.len()).any(|window| window == part));
     }

@@ -1,7 +1,7 @@
 //! The DER structures that we read strictly and write ourselves (RFC 5280, RFC 2986), and their object identifiers.
 //!
-//! `der` refuses what is left over at every level, so decoding with these types is the gate that everything from
-//! outside passes before `x509-parser` looks at it.
+//! `der` refuses left-over bytes at every level. All bytes from outside are decoded with these types before
+//! `x509-parser` reads them.
 
 use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetStringRef, SetOfVec, UintRef};
 use der::{Sequence, ValueOrd};
@@ -65,7 +65,7 @@ pub(crate) struct NameAttribute<'a> {
     pub(crate) value: AnyRef<'a>,
 }
 
-/// RDNSequence: each relative name is a set, and Go puts all organizations into one.
+/// RDNSequence: each relative name is a set. Go puts all organizations into one set.
 pub(crate) type Name<'a> = Vec<SetOfVec<NameAttribute<'a>>>;
 
 /// Extension, RFC 5280 section 4.1.
@@ -106,7 +106,8 @@ pub(crate) struct RequestInfo<'a> {
     pub(crate) attributes: SetOfVec<RequestAttribute<'a>>,
 }
 
-/// CertificationRequest, RFC 2986 section 4.2. The first part is kept raw: it is what was signed.
+/// CertificationRequest, RFC 2986 section 4.2, or Certificate, RFC 5280 section 4.1. The content stays raw, because the
+/// signature covers its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Sequence)]
 pub(crate) struct Signed<'a> {
     pub(crate) content: AnyRef<'a>,
@@ -121,7 +122,7 @@ pub(crate) struct Validity<'a> {
     pub(crate) not_after: AnyRef<'a>,
 }
 
-/// TBSCertificate, RFC 5280 section 4.1, without the two unique identifiers that nobody may use.
+/// TBSCertificate, RFC 5280 section 4.1, without the two unique identifiers, which RFC 5280 forbids to CAs.
 #[derive(Debug, Clone, PartialEq, Eq, Sequence)]
 pub(crate) struct TbsCertificate<'a> {
     #[asn1(context_specific = "0", tag_mode = "EXPLICIT")]

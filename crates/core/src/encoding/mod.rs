@@ -1,4 +1,4 @@
-//! Encodings: the ASN.1 of requests and certificates, their names, PEM.
+//! Encodings: ASN.1 of requests and certificates, subject alternative names, PEM.
 
 pub(crate) mod asn1;
 pub(crate) mod general_names;

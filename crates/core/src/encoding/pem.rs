@@ -1,32 +1,32 @@
-//! PEM blocks (RFC 7468): what we write, and certificates as we read them.
+//! Writes and reads PEM blocks (RFC 7468).
 
 use der::pem::LineEnding;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
-/// One block with lines of 64 characters and a final newline. Private keys go through [`encode_private`].
+/// Writes one block with lines of 64 characters and a final newline. For private keys use [`encode_private`].
 pub fn encode(label: &str, der: &[u8]) -> String {
-    // The labels are constants and the size fits in memory already: encoding does not fail.
+    // Encoding does not fail, because the labels are constants and the data fits into memory.
     der::pem::encode_string(label, LineEnding::LF, der).unwrap_or_default()
 }
 
-/// A private key's block, wiped when dropped: written once, into a buffer that never grows.
+/// Writes the block of a private key. The text is wiped when dropped. It is written into a buffer that never grows, so
+/// that no copy is left.
 pub fn encode_private(der: &[u8]) -> Zeroizing<String> {
     let mut buffer = Zeroizing::new(vec![0_u8; der.len() * 2 + 128]);
     let text = der::pem::encode("PRIVATE KEY", LineEnding::LF, der, &mut buffer);
     Zeroizing::new(text.unwrap_or_default().to_owned())
 }
 
-/// The DER of one block `PRIVATE KEY` (PKCS#8) and nothing else, read in constant time and wiped when dropped; `None`
-/// for other text.
+/// Reads one block `PRIVATE KEY` (PKCS#8) in constant time. The DER is wiped when dropped. `None` for any other text.
 pub fn decode_private(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let mut buffer = Zeroizing::new(vec![0_u8; text.len()]);
     let (label, der) = der::pem::decode(text, &mut buffer).ok()?;
     (label == "PRIVATE KEY").then(|| Zeroizing::new(der.to_vec()))
 }
 
-/// Every certificate of `text`; `None` when there is none, or when anything else is in it.
+/// All certificates of `text`. `None` if there is none, or if there is a block of another kind.
 pub fn certificates(text: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let blocks = text.windows(11).filter(|window| window == b"-----BEGIN ").count();
     let found: Vec<_> = CertificateDer::pem_slice_iter(text).collect::<Result<_, _>>().ok()?;

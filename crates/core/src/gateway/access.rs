@@ -1,4 +1,4 @@
-//! Whether a caller may have what it asks for: its standing, and the route that its path and method lead to.
+//! Decides whether a caller may send a request: checks its standing, and finds the route of its path and method.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::registry::{NotRegistered, Registry};
 use crate::timestamp::Timestamp;
 use crate::trust::Route;
 
-/// Why a connection's holder may not ask for anything.
+/// Why the holder of a client certificate may not send requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoStanding {
     /// The gateway has no configuration in effect.
-    #[error("nobody is trusted at the moment")]
+    #[error("the gateway has no configuration in effect, so it trusts nobody")]
     NothingInEffect,
     /// The certificate is nobody's identity.
     #[error(transparent)]
@@ -22,15 +22,15 @@ pub enum NoStanding {
     /// The addon is not registered on the cluster.
     #[error("{} has no standing: {cause}", peer.identity)]
     NotRegistered {
-        /// Whose certificate it is.
+        /// The holder of the certificate.
         peer: Arc<Peer>,
-        /// What the registry says.
+        /// Why the addon has no standing.
         cause: NotRegistered,
     },
-    /// The holder may have another certificate, and not use this one.
-    #[error("the certificate of {} is revoked: it begins at {}, and those that begin before {before} are revoked", peer.identity, peer.not_before)]
+    /// The certificate is revoked. The holder may get another one.
+    #[error("the certificate of {} is revoked: it begins at {}, earlier than {before}", peer.identity, peer.not_before)]
     Revoked {
-        /// Whose certificate it is.
+        /// The holder of the certificate.
         peer: Arc<Peer>,
         /// Certificates that begin before this time are revoked.
         before: Timestamp,
@@ -38,13 +38,13 @@ pub enum NoStanding {
 }
 
 impl NoStanding {
-    /// Whether asking again may help: the registry is not complete yet, and nothing was refused.
+    /// Whether the registry is not complete yet. Nothing was refused then, and the caller may try again.
     #[must_use]
     pub fn is_not_ready(&self) -> bool {
         matches!(self, Self::NotRegistered { cause: NotRegistered::NotReady, .. })
     }
 
-    /// CamelCase name for the audit log.
+    /// The CamelCase name for the audit log.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl NoStanding {
         }
     }
 
-    /// Whose certificate it is, if it is an identity.
+    /// The holder of the certificate, if the certificate is an identity.
     #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         match self {
@@ -65,7 +65,7 @@ impl NoStanding {
     }
 }
 
-/// Whether the addon is registered on the cluster and the certificate is not revoked (invariants I8, I15).
+/// Checks that the addon is registered on the cluster and the certificate is not revoked (invariants I8, I15).
 ///
 /// # Errors
 /// [`NoStanding::NotRegistered`] and [`NoStanding::Revoked`].
@@ -81,7 +81,7 @@ pub fn standing(peer: &Arc<Peer>, registry: &Registry) -> Result<(), NoStanding>
     }
 }
 
-/// Why a request below `/addons/` goes to no backend.
+/// Why a request below `/addons/` reaches no backend.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAccess {
     /// The path names an addon that is not the caller's.
@@ -90,15 +90,15 @@ pub enum NoAccess {
     /// No route of the addon is a prefix of the path.
     #[error("no route of the addon matches the path")]
     NoRoute,
-    /// The route has other methods; these.
+    /// The route allows only these methods.
     #[error("the method is not one of {0}")]
     Method(String),
 }
 
-/// The route of `/addons/<addon>/…` for the caller, and the path that its backend is asked for.
+/// The caller's route for `/addons/<addon>/…`, and the path that goes to its backend.
 ///
 /// # Errors
-/// [`NoAccess`]: the first rule that is broken.
+/// The [`NoAccess`] of the first broken rule.
 pub fn route<'p>(peer: &'p Peer, method: &Method, path: &SafePath<'_>) -> Result<(&'p Route, String), NoAccess> {
     let asked = path.segments().get(1).copied().unwrap_or_default().to_owned();
     if asked != peer.identity.addon.as_str() {

@@ -1,4 +1,4 @@
-//! What of a request's and a response's headers crosses the gateway. Pure.
+//! Decides which headers of requests and responses cross the gateway. Pure functions.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use http::header::{
 
 use super::authz::Peer;
 
-/// RFC 9110 section 7.6.1: for this connection only.
+/// Headers that are for one connection only (RFC 9110 section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("proxy-connection"),
@@ -22,12 +22,12 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Names by which upstreams are told who asks: only the gateway says that. With `_` read as `-`, because CGI and WSGI
-/// make the same variable of both.
+/// Headers that tell a backend who the caller is, so only the gateway may set them. `_` counts as `-` in their names,
+/// because CGI and WSGI make the same variable of both.
 const IDENTITY: [&str; 5] = ["client-cert", "client-cert-chain", "x-forwarded-client-cert", "forwarded", "x-real-ip"];
 const IDENTITY_PREFIXES: [&str; 3] = ["x-remote-", "x-addon-signer-", "x-forwarded-"];
 
-/// Removes what is for this connection only, the headers that `Connection` lists included.
+/// Removes headers that are for one connection only, including those that `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let listed = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let listed: Vec<HeaderName> =
@@ -37,8 +37,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes a client's headers the upstream's: nothing of the client's connection, nothing that claims an identity. The
-/// body's length is for hyper to say anew, and `Host` is the upstream's.
+/// Removes the headers of a client's request that must not reach the backend: those of the connection, and those that
+/// claim an identity. hyper sets the length of the body again, and `Host` will be the backend's.
 pub fn strip_request(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     let claims: Vec<HeaderName> = headers.keys().filter(|name| claims_identity(name)).cloned().collect();
@@ -52,10 +52,10 @@ fn claims_identity(name: &HeaderName) -> bool {
     IDENTITY.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Says who asks: the aggregation layer's headers, RFC 9440's, and our own.
+/// Sets the headers that tell the caller's identity: those of the aggregation layer, that of RFC 9440, and our own.
 ///
 /// # Errors
-/// A name that no header can hold; conventions are printable ASCII, so there is none.
+/// A header cannot have the name. That does not happen, because conventions are printable ASCII.
 pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidHeaderValue> {
     headers.insert("x-remote-user", HeaderValue::from_str(&peer.user)?);
     for group in &peer.groups {
@@ -68,10 +68,10 @@ pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidH
     Ok(())
 }
 
-/// Says where the request came from.
+/// Sets the headers that tell where the request came from.
 ///
 /// # Errors
-/// As [`set_identity`]: none in practice.
+/// As for [`set_identity`], none in practice.
 pub fn set_forwarded(
     headers: &mut HeaderMap,
     client: IpAddr,

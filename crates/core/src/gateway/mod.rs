@@ -1,5 +1,5 @@
-//! What the gateway decides: whose identity a certificate is, which route a path takes, which headers cross.
-//! Strangers' bytes meet these functions, so `fuzz/` feeds each of them.
+//! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross.
+//! These functions read bytes of strangers, so `fuzz/` tests each of them.
 
 pub mod access;
 pub mod authz;

@@ -1,7 +1,7 @@
-//! Request paths, read so that no two parties can understand them differently. Pure.
+//! Reads request paths so that gateway and backend cannot understand them differently. Pure functions.
 //!
-//! Routes are matched on decoded segments and the path is passed on as it came, so what could decode to something else
-//! on the way is refused: dot segments in any spelling, encoded separators, empty segments, control characters.
+//! Routes match decoded segments, but the backend gets the path as it came. So a path that a backend could decode
+//! differently is refused: dot segments in any spelling, encoded separators, empty segments, control characters.
 
 use crate::trust::Route;
 
@@ -20,7 +20,7 @@ pub enum PathError {
     /// `%` without two hexadecimal digits.
     #[error("the path has a percent sign without two hexadecimal digits")]
     Encoding,
-    /// `/` or `\\` encoded, a backslash, a control character.
+    /// An encoded `/` or `\\`, a backslash, or a control character.
     #[error("the path has an encoded separator, a backslash or a control character")]
     Separator,
 }
@@ -33,7 +33,7 @@ pub struct SafePath<'p> {
 }
 
 impl<'p> SafePath<'p> {
-    /// Reads an absolute path. A trailing slash is an empty last segment, and the only empty one allowed.
+    /// Reads an absolute path. A trailing slash makes an empty last segment; no other segment may be empty.
     pub fn parse(path: &'p str) -> Result<Self, PathError> {
         let raw: Vec<&str> = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?.split('/').collect();
         if raw.iter().rev().skip(1).any(|segment| segment.is_empty()) {
@@ -43,13 +43,13 @@ impl<'p> SafePath<'p> {
         Ok(Self { raw, decoded })
     }
 
-    /// The first segments, decoded where that gives text.
+    /// The decoded segments. A segment that is not UTF-8 is empty.
     pub fn segments(&self) -> Vec<&str> {
         self.decoded.iter().map(|segment| std::str::from_utf8(segment).unwrap_or_default()).collect()
     }
 
-    /// The route with the longest prefix of whole segments after the first `skip`, and the path after these, as it
-    /// came: the route's own path is part of it, because the upstream knows itself by that path.
+    /// The route with the longest prefix of whole segments after the first `skip` segments, and the path after these,
+    /// as it came. The route's own path is part of it, because the backend serves that path.
     pub fn route<'r>(&self, skip: usize, routes: &'r [Route]) -> Option<(&'r Route, String)> {
         let below = self.decoded.get(skip..).unwrap_or_default();
         let matching = routes.iter().filter_map(|route| {
@@ -68,11 +68,11 @@ fn route_segments(route: &Route) -> impl Iterator<Item = &[u8]> {
     route.path.split('/').filter(|segment| !segment.is_empty()).map(str::as_bytes)
 }
 
-/// Decodes once, and refuses what is ambiguous now or for somebody who decodes again.
+/// Decodes once, and refuses a segment that is ambiguous now or after it is decoded again.
 fn decode_segment(segment: &str) -> Result<Vec<u8>, PathError> {
     let once = decode(segment.as_bytes(), |_| None).ok_or(PathError::Encoding)?;
     check(&once)?;
-    // Whoever decodes again may leave a percent sign without two digits as it is.
+    // A second decoder may keep a percent sign without two digits.
     if let Some(twice) = decode(&once, Some) {
         check(&twice)?;
     }
@@ -89,7 +89,7 @@ fn check(segment: &[u8]) -> Result<(), PathError> {
     if segment.iter().any(ambiguous) { Err(PathError::Separator) } else { Ok(()) }
 }
 
-/// RFC 3986 section 2.1; `alone` says what a percent sign without two digits is, `None` where it is a fault.
+/// Percent-decoding (RFC 3986 section 2.1). `alone` decodes a percent sign without two digits; `None` refuses it.
 fn decode(text: &[u8], alone: fn(u8) -> Option<u8>) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,8 +1,8 @@
-//! Who an addon agent is: (cluster, addon, agent), and the convention that writes it into a certificate.
+//! The identity of an addon's agent (cluster, addon, agent), and the convention that writes it into a certificate.
 //!
-//! Names are parsed once, here, and compared with `==` everywhere else. A [`Convention`] is a set of
-//! templates over `{cluster}`, `{addon}` and `{agent}`; it can be read backwards without ambiguity
-//! because two placeholders are always kept apart by a character that no name can hold.
+//! Names are parsed here once, and compared with `==` everywhere else. A [`Convention`] is a set of templates with
+//! `{cluster}`, `{addon}` and `{agent}`. An identity can be read back from it without ambiguity, because a character
+//! that no name can have stands between any two placeholders.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,13 +12,13 @@ pub const DEFAULT_USER: &str = "system:open-cluster-management:cluster:{cluster}
 /// OCM's convention for the groups of an addon agent.
 pub const DEFAULT_GROUPS: [&str; 2] =
     ["system:open-cluster-management:cluster:{cluster}:addon:{addon}", "system:open-cluster-management:addon:{addon}"];
-/// The DNS name that OCM's registration agent puts into every addon request.
+/// The DNS name that OCM's registration agent adds to every addon request.
 pub const DEFAULT_DNS_NAMES: [&str; 1] = ["{addon}.addon.open-cluster-management.io"];
 
-const LABEL_MAX: usize = 63; // RFC 1123 label; a cluster's name is its namespace's name
-const TEMPLATE_MAX: usize = 512; // longer than any convention in use, short enough for a subject
+const LABEL_MAX: usize = 63; // an RFC 1123 label, because a cluster's namespace has the same name
+const TEMPLATE_MAX: usize = 512; // longer than any convention in use, and short enough for a subject
 
-/// Why a text is not a name or not a template.
+/// Why a text is not a name, a template or an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// A cluster or addon name that is not an RFC 1123 label.
@@ -35,16 +35,16 @@ pub enum IdentityError {
     /// A brace that is not part of one of the three placeholders.
     #[error("the template {0:?} has braces that are not {{cluster}}, {{addon}} or {{agent}}")]
     UnknownPlaceholder(String),
-    /// Two placeholders that could run into each other.
+    /// Two placeholders that are not clearly separated.
     #[error("the template {0:?} must keep its placeholders apart by a character no name can hold, such as ':'")]
     Ambiguous(String),
-    /// `identity.user` cannot be mapped back to one identity.
+    /// The user template does not lead back to one identity.
     #[error("the user template {0:?} must name {{cluster}} and {{addon}} exactly once and {{agent}} at most once")]
     UserIncomplete(String),
     /// A group or DNS template that depends on the agent, which the requester chooses.
-    #[error("the template {0:?} must not name {{agent}}: the agent's name is chosen by the requester")]
+    #[error("the template {0:?} must not name {{agent}}, because the requester chooses the agent's name")]
     AgentNotAllowed(String),
-    /// A subject that is not of the convention's form.
+    /// A common name that does not have the convention's form.
     #[error("{0:?} does not follow the convention {1:?}")]
     NotConvention(String, String),
 }
@@ -109,7 +109,7 @@ name_type!(
 );
 
 impl AgentName {
-    /// The agent that is named after its addon, as OCM's agents from v1.3 on are. Every label is an agent name.
+    /// The agent that has its addon's name, as OCM's agents have since v1.3. Every label is an agent name.
     pub fn of_addon(addon: &AddOnName) -> Self {
         Self(addon.0.clone())
     }
@@ -130,7 +130,7 @@ impl fmt::Display for AddOnKey {
     }
 }
 
-/// One agent of one addon on one cluster: what a certificate of ours says its holder is.
+/// One agent of one addon on one cluster: the identity in a client certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {
     /// The managed cluster.
@@ -192,7 +192,8 @@ impl Template {
         if template.is_unambiguous() { Ok(template) } else { Err(IdentityError::Ambiguous(source.to_owned())) }
     }
 
-    /// A hole ends where the next literal begins, so that literal must begin with what no name holds.
+    /// A placeholder ends where the next literal begins, so that literal must begin with a character that no name can
+    /// have.
     fn is_unambiguous(&self) -> bool {
         self.pieces.windows(2).all(|pair| match pair {
             [Piece::Hole(_), Piece::Hole(_)] => false,
@@ -203,7 +204,7 @@ impl Template {
         })
     }
 
-    /// Whether no hole follows the literal `text`: then it is a suffix and cannot be confused.
+    /// Whether no placeholder follows the literal `text`. Then it is a suffix, and any text is unambiguous.
     fn is_last(&self, text: &str) -> bool {
         matches!(self.pieces.last(), Some(Piece::Literal(last)) if std::ptr::eq(last.as_str(), text))
     }
@@ -224,7 +225,7 @@ impl Template {
             .collect()
     }
 
-    /// The texts that stand in the holes, in order, when `text` has this template's form.
+    /// The texts in place of the placeholders, in order. `None` if `text` does not have this template's form.
     fn captures<'t>(&self, text: &'t str) -> Option<Vec<(Placeholder, &'t str)>> {
         let mut found = Vec::new();
         let mut rest = text;
@@ -257,10 +258,10 @@ fn push_literal(pieces: &mut Vec<Piece>, literal: &str, source: &str) -> Result<
     Ok(())
 }
 
-/// How identities of one signer are written into certificates.
+/// How one signer writes identities into certificates.
 ///
-/// Invariant: the user template names the cluster and the addon, so that a certificate maps back to exactly one
-/// identity and no two identities share a user.
+/// The user template always has the cluster and the addon. So a certificate leads back to exactly one identity, and no
+/// two identities share a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convention {
     user: Template,
@@ -272,7 +273,7 @@ impl Convention {
     /// Reads the templates of `spec.identity`.
     ///
     /// # Errors
-    /// [`IdentityError`] names the template and what is wrong with it.
+    /// The [`IdentityError`] names the template and says what is wrong with it.
     pub fn new<S: AsRef<str>>(user: &str, groups: &[S], dns_names: &[S]) -> Result<Self, IdentityError> {
         let user = Template::parse(user)?;
         let once = user.count(Placeholder::Cluster) == 1 && user.count(Placeholder::AddOn) == 1;
@@ -297,10 +298,10 @@ impl Convention {
         self.dns_names.iter().map(|t| t.render(cluster.as_str(), addon.as_str(), "")).collect()
     }
 
-    /// Reads a common name back. Where the convention has no `{agent}`, the agent is the addon itself.
+    /// Reads the identity from a common name. If the convention has no `{agent}`, the agent has the addon's name.
     ///
     /// # Errors
-    /// [`IdentityError::NotConvention`] when the form differs, or the error of the part that is not a name.
+    /// [`IdentityError::NotConvention`] if the form differs, or the error of the part that is not a name.
     pub fn identify(&self, common_name: &str) -> Result<PeerIdentity, IdentityError> {
         let refused = || IdentityError::NotConvention(common_name.to_owned(), self.user.source.clone());
         let captures = self.user.captures(common_name).ok_or_else(refused)?;

@@ -1,4 +1,4 @@
-//! Names, templates, and the convention read both ways.
+//! Tests of names, templates, and conventions that are written and read back.
 
 use super::*;
 use proptest::prelude::*;

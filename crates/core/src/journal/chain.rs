@@ -1,11 +1,10 @@
-//! The check of a chain, row by row: [`Chain::follow`] takes each row as it is stored and names the first that is
-//! wrong.
+//! Checks a chain of entries row by row: [`Chain::follow`] takes each row as it is stored, and names the first bad row.
 
 use crate::journal::checkpoint::Checkpoint;
 use crate::journal::entry::{Entry, EntryError, Hash, Tip};
 use crate::timestamp::Timestamp;
 
-/// What is wrong, and with which row.
+/// The first bad row, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("row {row}: {problem}")]
 pub struct Fault {
@@ -18,39 +17,39 @@ pub struct Fault {
 /// What can be wrong with a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// A row is not there.
+    /// The row is missing.
     #[error("it is missing; after row {before} comes row {found}")]
     Missing {
-        /// The row before.
+        /// The last row before the gap.
         before: u64,
-        /// The row that stands there.
+        /// The first row after the gap.
         found: u64,
     },
-    /// The number in the text is not the row's.
+    /// The number in the text is not the row's number.
     #[error("its text says that it is row {0}")]
     Number(u64),
     /// The text is not an entry.
     #[error(transparent)]
     Entry(#[from] EntryError),
-    /// The text was altered, or the hash beside it.
+    /// The text was altered, or the hash that is stored beside it.
     #[error("its text does not have the hash that is stored beside it")]
     Text,
-    /// The row and its hash were altered, and the next row remembers the old one.
+    /// The row and its hash were altered; the next row still has the old hash.
     #[error("it was altered: the row after it holds another hash of it")]
     Rewritten,
-    /// The time is before that of the row before.
-    #[error("its time {0:?} is no time, or is before that of the row before")]
+    /// The time is not a time, or it is earlier than that of the row before.
+    #[error("its time {0:?} is not a time, or is earlier than that of the row before it")]
     Time(String),
-    /// The first row is none.
-    #[error("it is the first, and names another row before it")]
+    /// The first row has the hash of a row before it.
+    #[error("it is the first row, but names a row before it")]
     First,
-    /// The epoch is before that of the row before.
-    #[error("its epoch {0} is before that of the row before")]
+    /// The epoch is less than that of the row before.
+    #[error("its epoch {0} is less than that of the row before it")]
     Epoch(u64),
-    /// The published checkpoint says otherwise.
+    /// The published checkpoint has another hash for the row.
     #[error("it is not the row that the checkpoint of {0} vouches for: it or rows before it were rewritten")]
     NotTheCheckpoint(String),
-    /// The ledger ends too early.
+    /// The ledger ends before the row of the checkpoint.
     #[error(
         "it is missing, and all after it: the ledger ends at row {end}, and the checkpoint vouches for row {checkpoint}"
     )]
@@ -60,7 +59,7 @@ pub enum Problem {
         /// The row of the checkpoint.
         checkpoint: u64,
     },
-    /// The index tells something else than the entries.
+    /// The index contradicts the entries.
     #[error("the index of certificates says something else about it: {0}")]
     Index(String),
 }
@@ -71,7 +70,7 @@ impl Problem {
     }
 }
 
-/// A chain, as far as it was followed.
+/// The part of a chain that was checked so far.
 #[derive(Debug, Clone)]
 pub struct Chain {
     tip: Tip,
@@ -80,21 +79,21 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain that goes on after `tip`, and that must contain what `checkpoint` vouches for. The signature of the checkpoint is
-    /// its reader's to check.
+    /// A chain that continues after `tip`, and that must contain the row of `checkpoint`. The caller must have checked
+    /// the signature of the checkpoint.
     pub fn after(tip: Tip, checkpoint: Option<Checkpoint>) -> Self {
         Self { tip, epoch: 0, checkpoint }
     }
 
-    /// Where the chain is.
+    /// The last row that was checked.
     pub fn tip(&self) -> Tip {
         self.tip
     }
 
-    /// Checks the next row, and reads it.
+    /// Checks and reads the next row.
     ///
     /// # Errors
-    /// [`Fault`] names the first bad row, which may be the one before.
+    /// The [`Fault`] names the first bad row, which may be the row before.
     pub fn follow(&mut self, seq: u64, text: &str, stored: &[u8]) -> Result<Entry, Fault> {
         let expected = self.tip.seq + 1;
         if seq != expected {
@@ -129,10 +128,10 @@ impl Chain {
         Ok(entry)
     }
 
-    /// After the last row: the checkpoint must have been reached.
+    /// Checks, after the last row, that the chain contains the row of the checkpoint.
     ///
     /// # Errors
-    /// [`Problem::Cut`] with the first row that is missing.
+    /// [`Problem::Cut`] with the first missing row.
     pub fn end(&self) -> Result<Tip, Fault> {
         match self.checkpoint.as_ref().filter(|checkpoint| checkpoint.seq > self.tip.seq) {
             Some(checkpoint) => {
@@ -190,7 +189,7 @@ mod tests {
         chain.end()
     }
 
-    /// Row 3 says something else; `hashes` says whether the hash beside it, and all that follows, is made anew.
+    /// Alters the text of row 3. `own_hash` corrects the hash beside it, and `all_after` corrects all rows after it.
     fn alter(rows: &mut [Row], own_hash: bool, all_after: bool) {
         rows[2].1 = rows[2].1.replace(r#""n":"3""#, r#""n":"4""#);
         if own_hash {
@@ -235,7 +234,8 @@ mod tests {
         rows.remove(3);
         assert_eq!(check(&rows, None), Err(Problem::Missing { before: 3, found: 5 }.at(4)));
         let mut rows = mk_rows(9);
-        let (third, fifth) = (rows[2].clone(), rows[4].clone());
+        let third = rows[2].clone();
+        let fifth = rows[4].clone();
         (rows[2].1, rows[2].2) = (fifth.1, fifth.2);
         (rows[4].1, rows[4].2) = (third.1, third.2);
         assert_eq!(check(&rows, None), Err(Problem::Number(5).at(3)));

@@ -1,4 +1,4 @@
-//! A signed checkpoint: who has it can tell that the rows up to it are the ones that were there when it was made.
+//! A signed checkpoint. It proves that the rows up to its row are the same as when it was signed.
 
 use data_encoding::BASE64;
 use ring::rand::SecureRandom;
@@ -10,41 +10,41 @@ use crate::keys::private::{KeyError, PrivateKey};
 use crate::keys::public::KeyKind;
 use crate::timestamp::Timestamp;
 
-/// SubjectPublicKeyInfo of an Ed25519 key up to its 32 bytes (RFC 8410 section 4).
+/// SubjectPublicKeyInfo of an Ed25519 key without the 32 bytes of the key (RFC 8410 section 4).
 const ED25519_SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// What is published, as JSON with these members.
+/// A checkpoint as it is published: JSON with these members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// The ledger's id, from its first entry.
     pub ledger: String,
-    /// The last entry that it vouches for.
+    /// The number of the last entry that it vouches for.
     pub seq: u64,
-    /// That entry's hash, in hexadecimal.
+    /// The hash of that entry, in hexadecimal.
     pub hash: String,
     /// When it was signed, RFC 3339.
     pub time: String,
-    /// The Ed25519 key that signed, as SubjectPublicKeyInfo in base64.
+    /// The Ed25519 key that signed it, as SubjectPublicKeyInfo in base64.
     pub key: String,
-    /// Over [`Checkpoint::message`], in base64.
+    /// The signature over [`Checkpoint::message`], in base64.
     pub signature: String,
 }
 
 /// Why a checkpoint proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// Not the JSON of a checkpoint.
+    /// The text is not the JSON of a checkpoint.
     #[error("it is not a signed checkpoint: {0}")]
     Unreadable(String),
     /// The key is not an Ed25519 key.
     #[error("its key is not an Ed25519 key in base64")]
     Key,
-    /// The signature is not the key's.
-    #[error("its signature is not good")]
+    /// The key did not make the signature.
+    #[error("its signature is not valid")]
     Signature,
     /// Only Ed25519 keys sign checkpoints.
-    #[error("a checkpoint is signed with an Ed25519 key, and this key is {0}")]
+    #[error("a checkpoint is signed with an Ed25519 key, but this key is {0}")]
     Kind(KeyKind),
     /// The key could not sign.
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Vouches for everything up to `tip`.
+    /// Signs a checkpoint for all entries up to `tip`.
     ///
     /// # Errors
     /// [`CheckpointError::Kind`] and [`CheckpointError::Signing`].
@@ -78,7 +78,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Reads a checkpoint and checks its signature by the key in it. Whose key that is, its reader must know.
+    /// Reads a checkpoint and checks its signature with the key in it. The caller must check whose key that is.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -94,7 +94,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The bytes that are signed: a line that says what they are, then ledger, number, hash and time, a line each.
+    /// The signed bytes: a line that names their purpose, then ledger, number, hash and time, one line each.
     pub fn message(&self) -> Vec<u8> {
         let Self { ledger, seq, hash, time, key: _, signature: _ } = self;
         format!("addon-signer ledger head v1\n{ledger}\n{seq}\n{hash}\n{time}\n").into_bytes()
@@ -102,7 +102,7 @@ impl Checkpoint {
 
     /// One line of JSON.
     pub fn json(&self) -> String {
-        // Integers and strings: nothing of it can fail to be written.
+        // Writing does not fail, because the struct has only integers and strings.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

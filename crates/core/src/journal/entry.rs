@@ -1,4 +1,4 @@
-//! One entry: a line of JSON in one fixed form, and its hash.
+//! An entry of the ledger: a line of JSON in one fixed form, and its hash.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::timestamp::Timestamp;
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// What stands in the first entry for the one before it.
+    /// The `previous` of the first entry.
     pub const ZERO: Self = Self([0; 32]);
 
     /// The hash of a text.
@@ -24,12 +24,12 @@ impl Hash {
         Self(hash)
     }
 
-    /// A stored hash; `None` unless it has 32 bytes.
+    /// Reads a stored hash. `None` unless it has 32 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// 64 lower-case hexadecimal digits; `None` for anything else.
+    /// Reads 64 lower-case hexadecimal digits. `None` for any other text.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         let mut hash = [0; 32];
         if text.len() != 64 {
@@ -54,48 +54,48 @@ impl fmt::Display for Hash {
 /// The last entry of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tip {
-    /// Its number; 0 of an empty ledger.
+    /// Its number; 0 for an empty ledger.
     pub seq: u64,
-    /// Its hash; [`Hash::ZERO`] of an empty ledger.
+    /// Its hash; [`Hash::ZERO`] for an empty ledger.
     pub hash: Hash,
-    /// Its time; an entry is never older than the one before it.
+    /// Its time. The next entry never has an earlier time.
     pub time: Timestamp,
 }
 
 impl Tip {
-    /// Nothing was recorded yet.
+    /// The tip of an empty ledger.
     pub const EMPTY: Self = Self { seq: 0, hash: Hash::ZERO, time: Timestamp::from_unix(0) };
 }
 
-/// What an entry says, in the order of its members.
+/// An entry, with its members in the order of its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// 1 for the first, one more for each.
+    /// Its number: 1 for the first entry, then one more for each.
     pub seq: u64,
     /// The hash of the entry before, in hexadecimal.
     pub previous: String,
-    /// RFC 3339 in UTC, whole seconds. Never before the entry before.
+    /// Its time: RFC 3339 in UTC, whole seconds. It is never earlier than that of the entry before.
     pub time: String,
-    /// What kind of decision it is; [`crate::journal::record`] has them.
+    /// The kind of the decision; [`crate::journal::record`] lists the kinds.
     pub kind: String,
-    /// The transition count of the Lease under which it was written.
+    /// The transition count of the Lease when it was written.
     pub epoch: u64,
-    /// Which process wrote it.
+    /// The process that wrote it.
     pub replica: String,
-    /// Who asked for it, where that is known.
+    /// Who asked for the decision; empty if that is not known.
     pub actor: String,
-    /// What was decided, by name in byte order.
+    /// The details of the decision, by name in byte order.
     pub details: BTreeMap<String, String>,
 }
 
 /// Why a text is not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// Not JSON with the members of an entry.
+    /// The text is not JSON with the members of an entry.
     #[error("it is not an entry: {0}")]
     Unreadable(String),
-    /// The same content in another form.
+    /// The text has the content of an entry, but another form.
     #[error("it is not in the one form that an entry has")]
     NotCanonical,
 }
@@ -103,11 +103,11 @@ pub enum EntryError {
 impl Entry {
     /// The text that is stored and hashed: one JSON object without white space, members in the order of the struct.
     pub fn text(&self) -> String {
-        // A struct of integers and strings: nothing of it can fail to be written.
+        // Writing does not fail, because the struct has only integers and strings.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads a text, and refuses one that [`Entry::text`] would not have written.
+    /// Reads a text, and refuses it if [`Entry::text`] would write it in another form.
     ///
     /// # Errors
     /// [`EntryError`].
@@ -116,7 +116,7 @@ impl Entry {
         if entry.text() == text { Ok(entry) } else { Err(EntryError::NotCanonical) }
     }
 
-    /// One detail; empty where the entry has none of this name.
+    /// The detail of this name; empty if the entry does not have it.
     pub fn detail(&self, name: &str) -> &str {
         self.details.get(name).map_or("", String::as_str)
     }

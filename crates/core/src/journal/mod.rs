@@ -1,6 +1,6 @@
-//! The record of what was decided, as text: entries that hold the hash of the one before, a checkpoint that vouches for all
-//! of them, and the check of both. `docs/ledger-format.md` documents every byte, so that others can check without this
-//! program.
+//! The ledger's format: entries that have the hash of the entry before, checkpoints that vouch for all entries up to
+//! one, and the check of both. `docs/ledger-format.md` documents every byte, so that others can check a ledger without
+//! this program.
 
 pub mod chain;
 pub mod checkpoint;

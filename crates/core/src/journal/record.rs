@@ -75,27 +75,27 @@ pub struct Intent {
 pub enum Intended {
     /// It is durable: the certificate may be signed.
     Recorded,
-    /// The ledger has something of the request already.
+    /// Nothing was recorded, because the ledger already has something for the request.
     Existing(Existing),
 }
 
-/// What the ledger has of a request.
+/// What the ledger already has for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existing {
-    /// An intent without a certificate.
+    /// The intent to sign a certificate, which is not signed yet.
     Intent {
-        /// The entry that says so.
+        /// The entry of the intent.
         row: u64,
         /// The id of the authority that was to sign.
         issuer: String,
         /// The serial number.
         serial: Serial,
-        /// When it was decided.
+        /// When the certificate was decided on.
         prepared: Timestamp,
         /// SHA-256 over the bytes to be signed, in hexadecimal.
         tbs: String,
     },
-    /// A certificate.
+    /// A signed certificate.
     Signed {
         /// The entry that holds it.
         row: u64,
@@ -106,7 +106,7 @@ pub enum Existing {
         /// DER.
         certificate: Vec<u8>,
     },
-    /// A row that is not readable: the ledger was altered.
+    /// A row that cannot be read: the ledger was altered.
     Unreadable {
         /// The entry.
         row: u64,

@@ -1,4 +1,4 @@
-//! Keys: private ones, which sign and are wiped; kinds of public ones, and which are known to be weak.
+//! Keys: private keys, which sign and are wiped; kinds of public keys, and the check for weak ones.
 
 pub mod private;
 pub mod public;

@@ -1,4 +1,4 @@
-//! Public keys that may be certified: which kinds exist, and which are known to be weak.
+//! Public keys that may be certified: their kinds, and the check for weak keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use der::{Decode, Encode};
 
 use crate::encoding::asn1;
 
-/// A kind of key, by the name that `AddOnSigner` uses.
+/// A kind of key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyKind {
     /// NIST P-256.
@@ -44,7 +44,7 @@ impl KeyKind {
     /// Reads SubjectPublicKeyInfo and finds its kind.
     ///
     /// # Errors
-    /// [`PublicKeyError`] when the key is of no known kind, malformed or weak.
+    /// [`PublicKeyError`] if the key is of an unknown kind, malformed or weak.
     pub fn of_public_key(der: &[u8]) -> Result<Self, PublicKeyError> {
         let info = asn1::PublicKeyInfo::from_der(der).map_err(|_| PublicKeyError::Malformed)?;
         let key = info.key.as_bytes().ok_or(PublicKeyError::Malformed)?;
@@ -75,7 +75,7 @@ impl FromStr for KeyKind {
 /// Why a public key is never certified, whatever the configuration says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublicKeyError {
-    /// SubjectPublicKeyInfo that is not what its algorithm says.
+    /// The key does not have the form of its algorithm.
     #[error("the public key is malformed")]
     Malformed,
     /// Not EC, RSA or Ed25519.
@@ -89,21 +89,21 @@ pub enum PublicKeyError {
     /// A modulus of another size.
     #[error("an RSA key of {0} bits is not supported: use 2048, 3072 or 4096")]
     RsaSize(usize),
-    /// An exponent other than 65537 (CA/Browser Forum BR 6.1.6; Boulder's `goodkey` asks the same).
+    /// An exponent other than 65537 (CA/Browser Forum BR 6.1.6; Boulder's `goodkey` requires the same).
     #[error("the RSA key's public exponent is not 65537")]
     RsaExponent,
-    /// Divisible by a small prime: a broken generator.
+    /// The modulus is divisible by a small prime, because its generator is broken.
     #[error("the RSA key's modulus is divisible by {0}")]
     RsaSmallFactor(u32),
-    /// The structure of keys made by Infineon's faulty library.
+    /// The key has the structure of keys from Infineon's faulty library.
     #[error("the RSA key has the fingerprint of ROCA (CVE-2017-15361)")]
     RsaRoca,
 }
 
 fn curve_kind(algorithm: &asn1::Algorithm<'_>, point: &[u8]) -> Result<KeyKind, PublicKeyError> {
     let curve = algorithm.parameters.and_then(|any| any.decode_as().ok()).ok_or(PublicKeyError::Malformed)?;
-    // Uncompressed points only (SEC 1 section 2.3.3): 0x04 and two coordinates. That it is on the curve is
-    // checked by ring when the signature is verified.
+    // Only uncompressed points (SEC 1 section 2.3.3): 0x04 and two coordinates. ring checks that the point is on the
+    // curve when it verifies the signature.
     let (kind, length) = match curve {
         asn1::CURVE_P256 => (KeyKind::EcdsaP256, 65),
         asn1::CURVE_P384 => (KeyKind::EcdsaP384, 97),
@@ -143,7 +143,8 @@ const ROCA_PRIMES: [u32; 17] = [11, 13, 17, 19, 37, 53, 61, 71, 73, 79, 97, 103,
 
 const fn small_primes() -> [u32; 133] {
     let mut primes = [0; 133];
-    let (mut count, mut candidate) = (0, 2);
+    let mut count = 0;
+    let mut candidate = 2;
     while count < primes.len() {
         let mut divisor = 2;
         while divisor * divisor <= candidate && candidate % divisor != 0 {
@@ -180,7 +181,7 @@ fn is_power_of_65537(residue: u32, prime: u32) -> bool {
 /// SubjectPublicKeyInfo for a raw public key of `kind` (an EC point or an Ed25519 key).
 ///
 /// # Errors
-/// [`PublicKeyError::UnknownAlgorithm`] for RSA, which has no raw form here; [`PublicKeyError::Malformed`] when it
+/// [`PublicKeyError::UnknownAlgorithm`] for RSA, which has no raw form here; [`PublicKeyError::Malformed`] if the key
 /// cannot be encoded.
 pub(crate) fn encode_public_key(kind: KeyKind, raw: &[u8]) -> Result<Vec<u8>, PublicKeyError> {
     let (oid, curve) = match kind {
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn powers_of_65537_are_recognised() {
-        // 65537 = 10 mod 11, whose powers are 1 and 10.
+        // 65537 is 10 modulo 11, and the powers of 10 are 1 and 10.
         let powers: Vec<u32> = (0..11).filter(|residue| is_power_of_65537(*residue, 11)).collect();
         assert_eq!(powers, [1, 10]);
     }

@@ -1,8 +1,8 @@
-//! When a certificate is issued: one pure function per kind of certificate, one [`Refusal`] per broken rule.
+//! Decides whether a certificate is issued: a pure function for each kind of certificate, a [`Refusal`] for each rule.
 //!
-//! Names are compared as parsed parts with `==`; there are no prefix tests. Only this module makes an
-//! [`Approved`] (invariant I1), and what reaches a certificate from a request is in it: the key and the
-//! validated subject, nothing else (invariant I3).
+//! Names are compared as parsed parts with `==`; there are no prefix tests. Only this module makes an [`Approved`]
+//! (invariant I1). It has all that a certificate takes from a request: the key and the validated subject, nothing else
+//! (invariant I3).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(crate) mod tests;
 
 pub use refusal::Refusal;
 
-/// The shortest life that may be asked for: the API server's own minimum for `expirationSeconds`.
+/// The shortest lifetime that a request may ask for: the API server's minimum for `expirationSeconds`.
 pub const MIN_LIFETIME: Duration = Duration::from_secs(600);
 /// The signer name of the gateway's own serving certificate.
 pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
@@ -31,7 +31,7 @@ const CLUSTER_USER: [&str; 2] = ["system", "open-cluster-management"];
 /// OCM up to v1.2 asks for this group too (addon-framework#359 removed it); it grants nothing at the gateway.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
-/// What one AddOnSigner allows; made from its `spec` by `api::rules`.
+/// What one AddOnSigner allows. `api::rules` makes it from the `spec`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignerRules {
     /// `spec.signerName`.
@@ -44,28 +44,28 @@ pub struct SignerRules {
     pub organizational_units: BTreeSet<String>,
     /// `spec.certificate.keys`.
     pub keys: BTreeSet<KeyKind>,
-    /// `spec.certificate.duration`: the life of a certificate that asks for none.
+    /// `spec.certificate.duration`: the lifetime of a certificate whose request asks for none.
     pub duration: Duration,
-    /// `spec.certificate.maxDuration`: longer wishes are cut to it, as Kubernetes' own signers do.
+    /// `spec.certificate.maxDuration`: a longer requested lifetime is cut to it, as Kubernetes' own signers do.
     pub max_duration: Duration,
-    /// The only account whose annotation `open-cluster-management.io/csr-user` stands in for the username.
+    /// The only account whose annotation `open-cluster-management.io/csr-user` replaces the username.
     pub grpc_proxy: Option<String>,
 }
 
-/// What the gateway's own serving certificate must be.
+/// The rules of the gateway's own serving certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServingRules {
-    /// The gateway's account: the only requester.
+    /// The gateway's account, the only allowed requester.
     pub account: String,
-    /// Exactly these DNS names.
+    /// The DNS names, exactly these.
     pub dns_names: BTreeSet<String>,
-    /// Exactly these addresses.
+    /// The addresses, exactly these.
     pub ip_addresses: BTreeSet<IpAddr>,
-    /// The life of the certificate.
+    /// The lifetime of the certificate.
     pub duration: Duration,
 }
 
-/// What the API server says of one CertificateSigningRequest.
+/// A CertificateSigningRequest as the API server has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Submission {
     /// `spec.username`, set by the API server.
@@ -93,7 +93,7 @@ pub enum Profile {
     Client {
         /// Its holder.
         identity: PeerIdentity,
-        /// The convention's DNS names for it.
+        /// The DNS names that the convention gives it.
         dns_names: Vec<String>,
     },
     /// The gateway's serving certificate.
@@ -133,33 +133,33 @@ impl Approved {
     pub fn key_kind(&self) -> KeyKind {
         self.key_kind
     }
-    /// How long the certificate may live from now on.
+    /// The lifetime of the certificate from now on.
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
-    /// The certificate must not begin before this time, because those that do are revoked. While it is in the future,
-    /// no certificate can be made.
+    /// The certificate must not begin before this time, because then it would be revoked. While this time is in the
+    /// future, no certificate can be made.
     pub fn revoked_before(&self) -> Option<Timestamp> {
         self.revoked_before
     }
 }
 
-/// A request for an addon agent's client certificate whose requester, subject, names and key follow the rules. Read once,
-/// possession of the key proven once, decided as often as needed.
+/// A request for an agent's client certificate whose requester, subject, names and key follow the rules. It is read
+/// once, and it can be decided several times.
 #[derive(Debug, Clone)]
 pub struct Claim {
     identity: PeerIdentity,
     dns_names: Vec<String>,
     request: CertificateRequest,
-    /// The rules that come after the registry's.
+    /// The result of the rules that come after those of the registry.
     lifetime: Result<Duration, Refusal>,
 }
 
 impl Claim {
-    /// Reads a request, by the rules on requester, subject, names and key, in that order.
+    /// Reads a request and checks the rules for requester, subject, names and key, in that order.
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// The first broken rule.
     pub fn read(rules: &SignerRules, submission: &Submission) -> Result<Self, Refusal> {
         let cluster = requester(rules, submission)?;
         let request = CertificateRequest::from_pem(&submission.request)?;
@@ -176,18 +176,19 @@ impl Claim {
         Ok(Self { identity, dns_names, request, lifetime })
     }
 
-    /// Whose certificate is asked for.
+    /// The identity that the certificate is requested for.
     #[must_use]
     pub fn identity(&self) -> &PeerIdentity {
         &self.identity
     }
 
-    /// Decides, by what is registered and then by the rules on hints, usages and lifetime.
+    /// Checks the registry, and then the rules for labels, usages and lifetime.
     ///
     /// # Errors
-    /// The first rule that is broken. [`Refusal::is_final`] is false when the answer may change by waiting.
+    /// The first broken rule. [`Refusal::is_final`] is false if the answer may change later.
     pub fn decide(&self, registry: &Registry) -> Result<Approved, Refusal> {
-        let (cluster, addon) = (&self.identity.cluster, &self.identity.addon);
+        let cluster = &self.identity.cluster;
+        let addon = &self.identity.addon;
         registry.check(cluster, addon)?;
         let lifetime = self.lifetime.clone()?;
         let profile = Profile::Client { identity: self.identity.clone(), dns_names: self.dns_names.clone() };
@@ -195,7 +196,7 @@ impl Claim {
     }
 }
 
-/// Reads and decides at once.
+/// Reads a request and decides on it at once.
 ///
 /// # Errors
 /// Those of [`Claim::read`] and [`Claim::decide`].
@@ -206,7 +207,7 @@ pub fn evaluate(rules: &SignerRules, submission: &Submission, registry: &Registr
 /// Decides on a request for the gateway's own serving certificate.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first broken rule.
 pub fn evaluate_serving(rules: &ServingRules, submission: &Submission) -> Result<Approved, Refusal> {
     if submission.username != rules.account {
         return Err(Refusal::NotTheGateway(submission.username.clone()));
@@ -246,8 +247,8 @@ fn approve(
     }
 }
 
-/// Rule 1: exactly `system:open-cluster-management:<cluster>:<agent-id>`, in the cluster's group (OCM
-/// `pkg/registration/hub/user/identity.go`). A proxied user comes without its groups.
+/// Rule 1: the requester is exactly `system:open-cluster-management:<cluster>:<agent-id>` and in the cluster's group
+/// (OCM `pkg/registration/hub/user/identity.go`). The gRPC proxy does not tell the groups of its user.
 fn requester(rules: &SignerRules, submission: &Submission) -> Result<ClusterName, Refusal> {
     let proxied = rules.grpc_proxy.as_ref().is_some_and(|account| *account == submission.username);
     let username = match (&submission.csr_user, proxied) {
@@ -267,7 +268,7 @@ fn requester(rules: &SignerRules, submission: &Submission) -> Result<ClusterName
     if proxied || submission.groups.contains(&group) { Ok(cluster) } else { Err(Refusal::RequesterGroup(group)) }
 }
 
-/// Rule 2: the subject is the convention's for the requester's cluster and one of the signer's addons.
+/// Rule 2: the subject follows the convention, for the requester's cluster and one of the signer's addons.
 fn subject_identity(rules: &SignerRules, cluster: &ClusterName, subject: &Subject) -> Result<PeerIdentity, Refusal> {
     let [common_name] = subject.common_names.as_slice() else {
         return Err(Refusal::CommonNames(subject.common_names.len()));
@@ -294,7 +295,7 @@ fn subject_identity(rules: &SignerRules, cluster: &ClusterName, subject: &Subjec
     }
 }
 
-/// Rule 3, names: a subset of what is allowed, and of no other kind.
+/// Rule 3, names: only DNS names and addresses, and only allowed ones.
 fn check_names(request: &CertificateRequest, dns_names: &[String], addresses: &[IpAddr]) -> Result<(), Refusal> {
     let asked = request.extensions();
     if let Some(name) = asked.dns_names.iter().find(|name| !dns_names.contains(name)) {
@@ -309,7 +310,7 @@ fn check_names(request: &CertificateRequest, dns_names: &[String], addresses: &[
     }
 }
 
-/// Rule 3, extensions inside the request: `purpose` is the object identifier of the one extended usage.
+/// Rule 3, extensions in the request: `purpose` is the object identifier of the only allowed extended key usage.
 fn check_request_usages(request: &CertificateRequest, purpose: &str) -> Result<(), Refusal> {
     let asked = request.extensions();
     if asked.ca {
@@ -328,7 +329,7 @@ fn check_request_usages(request: &CertificateRequest, purpose: &str) -> Result<(
     }
 }
 
-/// Rule 5, hints: a label that contradicts the proven identity is a lie or a mistake, and neither is signed.
+/// Rule 5, labels: a label must not contradict the proven identity.
 fn check_labels(submission: &Submission, identity: &PeerIdentity) -> Result<(), Refusal> {
     let lies = |label: &Option<String>, truth: &str| label.as_ref().is_some_and(|label| label != truth);
     if lies(&submission.cluster_label, identity.cluster.as_str()) {
@@ -340,7 +341,7 @@ fn check_labels(submission: &Submission, identity: &PeerIdentity) -> Result<(), 
     Ok(())
 }
 
-/// Rules 3 and 6, `spec.usages`: the two of TLS and `purpose`, which must be there.
+/// Rule 6, `spec.usages`: only the two usages of TLS and `purpose`, which must be there.
 fn check_usages(submission: &Submission, purpose: &'static str) -> Result<(), Refusal> {
     let allowed = ["digital signature", "key encipherment", purpose];
     if let Some(usage) = submission.usages.iter().find(|usage| !allowed.contains(&usage.as_str())) {
@@ -349,7 +350,8 @@ fn check_usages(submission: &Submission, purpose: &'static str) -> Result<(), Re
     if submission.usages.iter().any(|usage| usage == purpose) { Ok(()) } else { Err(Refusal::UsageMissing(purpose)) }
 }
 
-/// Rule 6: what is asked for, at least [`MIN_LIFETIME`], cut to `longest`; `usual` where nothing is asked.
+/// Rule 6, lifetime: the requested lifetime, which must be at least [`MIN_LIFETIME`], or `usual` if the request asks
+/// for none. Both are cut to `longest`.
 fn lifetime(submission: &Submission, usual: Duration, longest: Duration) -> Result<Duration, Refusal> {
     let Some(seconds) = submission.expiration_seconds else {
         return Ok(usual.min(longest));

@@ -1,4 +1,4 @@
-//! Why policy refuses: one variant per broken rule, each with its CamelCase reason and its sentence.
+//! The refusals of policy: a variant for each broken rule, with its CamelCase reason and its text.
 
 use std::net::IpAddr;
 
@@ -16,24 +16,24 @@ pub enum Refusal {
     /// Rule 1: the requester is not in its cluster's group.
     #[error("the requester is not in the group {0:?}")]
     RequesterGroup(String),
-    /// Rule 1: the gRPC proxy did not say for whom it asks.
+    /// Rule 1: the gRPC proxy did not name the user that it asks for.
     #[error("the gRPC proxy's request has no annotation open-cluster-management.io/csr-user")]
     ProxiedUserMissing,
-    /// Rule 1, serving: somebody else asks for the gateway's certificate.
+    /// Rule 1, serving: the requester is not the gateway.
     #[error("the requester {0:?} is not the gateway's account")]
     NotTheGateway(String),
-    /// Rule 2: not one common name.
+    /// Rule 2: the subject does not have exactly one common name.
     #[error("the subject has {0} common names; it must have one")]
     CommonNames(usize),
-    /// Rule 2: the common name is not the convention's.
+    /// Rule 2: the common name does not follow the convention.
     #[error("the subject's common name is refused: {0}")]
     CommonName(#[source] IdentityError),
-    /// Rule 2: a certificate for somebody else's cluster.
+    /// Rule 2: the subject names another cluster than the requester's.
     #[error("the subject names the cluster {subject}, the requester belongs to {requester}")]
     AnotherCluster {
         /// The cluster in the common name.
         subject: ClusterName,
-        /// The requester's.
+        /// The cluster of the requester.
         requester: ClusterName,
     },
     /// Rule 2: an addon that this signer does not serve.
@@ -48,7 +48,7 @@ pub enum Refusal {
     /// Rule 2: an attribute other than CN, O and OU.
     #[error("the subject has the attribute {0}; only CN, O and OU are allowed")]
     SubjectAttribute(String),
-    /// Rule 2, serving: not the gateway's subject.
+    /// Rule 2, serving: the subject is not the gateway's.
     #[error("the subject must be CN=addon-signer-gateway and nothing else")]
     GatewaySubject,
     /// Rule 3: a DNS name outside the convention.
@@ -72,10 +72,10 @@ pub enum Refusal {
     /// Rule 3: an extended key usage inside the request.
     #[error("the request asks for the extended key usage {0}, which is not this signer's purpose")]
     ExtendedKeyUsage(String),
-    /// Rule 3: an extension that nobody understands.
+    /// Rule 3: an unknown extension.
     #[error("the request asks for the extension {0}; only names, usages and CA:FALSE are understood")]
     UnknownExtension(String),
-    /// Rules 3 and 4: not a request that can be read, or no proof of possession, or a bad key.
+    /// Rules 2, 3 and 4: the request cannot be read, possession of the key is not proven, or the key is weak.
     #[error(transparent)]
     Request(#[from] CsrError),
     /// Rule 4: a kind of key that the configuration does not allow.
@@ -90,19 +90,19 @@ pub enum Refusal {
     /// Rule 5: the label contradicts the proven addon.
     #[error("the label open-cluster-management.io/addon-name says {0:?}, which is not the subject's addon")]
     AddOnLabel(String),
-    /// Rule 6: a usage in `spec.usages`.
+    /// Rule 6: a usage in `spec.usages` that is not allowed.
     #[error("the usage {0:?} is not allowed")]
     Usage(String),
     /// Rule 6: the signer's purpose is missing from `spec.usages`.
     #[error("spec.usages must include {0:?}")]
     UsageMissing(&'static str),
-    /// Rule 6: too short.
+    /// Rule 6: the requested lifetime is too short.
     #[error("expirationSeconds is {0}; the least is 600")]
     ExpirationTooShort(i32),
 }
 
 impl Refusal {
-    /// The number of the broken rule (design section 4).
+    /// The number of the broken rule; `certs/requests/README.md` lists the rules.
     pub fn rule(&self) -> u8 {
         match self {
             Self::Requester(_) | Self::RequesterGroup(_) | Self::ProxiedUserMissing | Self::NotTheGateway(_) => 1,
@@ -163,12 +163,12 @@ impl Refusal {
         }
     }
 
-    /// Whether the answer stays the same however long one waits.
+    /// Whether the answer stays the same if the hub waits.
     pub fn is_final(&self) -> bool {
         *self != Self::Registration(NotRegistered::NotReady)
     }
 
-    /// One plain sentence for people: the text with a capital and a period.
+    /// The text as a sentence for people, with a capital letter and a period.
     pub fn sentence(&self) -> String {
         let text = self.to_string();
         let mut chars = text.chars();

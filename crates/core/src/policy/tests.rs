@@ -1,4 +1,4 @@
-//! The rules on OCM's own request: one thing is varied per test. `tests/it/requests/` runs the whole corpus.
+//! Tests of the rules with OCM's own request. Each test varies one thing. `tests/it/requests/` runs the whole corpus.
 
 use super::*;
 use crate::registry::{AddOnFacts, ClusterFacts, NotRegistered};
@@ -43,7 +43,9 @@ fn mk_registry() -> Registry {
 }
 
 fn refusal(change: impl FnOnce(&mut SignerRules, &mut Submission, &mut Registry)) -> Refusal {
-    let (mut rules, mut submission, mut registry) = (mk_rules(), mk_submission(), mk_registry());
+    let mut rules = mk_rules();
+    let mut submission = mk_submission();
+    let mut registry = mk_registry();
     change(&mut rules, &mut submission, &mut registry);
     evaluate(&rules, &submission, &registry).unwrap_err()
 }
@@ -109,7 +111,7 @@ fn only_the_configured_proxy_may_name_another_user() {
     assert!(evaluate(&rules, &submission, &mk_registry()).is_ok());
     submission.csr_user = None;
     assert_eq!(evaluate(&rules, &submission, &mk_registry()).unwrap_err(), Refusal::ProxiedUserMissing);
-    // The annotation means nothing on anybody else's request.
+    // The annotation has no effect on requests of others.
     let liar = Submission { csr_user: Some("system:open-cluster-management:other:a".into()), ..mk_submission() };
     assert!(evaluate(&rules, &liar, &mk_registry()).is_ok());
 }

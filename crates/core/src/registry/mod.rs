@@ -1,7 +1,7 @@
-//! Which addon of which cluster is registered on the hub: the facts that policy and gateway ask for.
+//! The registry: which addons of which clusters are registered on the hub. Policy and gateway ask it.
 //!
-//! Fed from watches of ManagedCluster and ManagedClusterAddOn; nothing that an agent can write is kept here
-//! (`status.registrations` never is). What cannot be read denies (invariant I8).
+//! Watches of ManagedCluster and ManagedClusterAddOn fill it. It has nothing that an agent can write, such as
+//! `status.registrations`. An addon whose object cannot be read has no standing (invariant I8).
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,7 +13,7 @@ mod standing;
 
 pub use standing::{Change, Revocation, Standing, StandingChange};
 
-/// What the hub says of a ManagedCluster.
+/// What the hub knows of a ManagedCluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterFacts {
     /// `spec.hubAcceptsClient`.
@@ -22,16 +22,16 @@ pub struct ClusterFacts {
     pub deleting: bool,
 }
 
-/// What the hub says of a ManagedClusterAddOn.
+/// What the hub knows of a ManagedClusterAddOn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddOnFacts {
-    /// Installed.
+    /// It is installed.
     Installed,
     /// `metadata.deletionTimestamp` is set.
     Deleting,
-    /// The annotation `addon-signer.io/suspended: "true"`.
+    /// It has the annotation `addon-signer.io/suspended: "true"`.
     Suspended,
-    /// An object or annotation whose meaning is unclear: denies.
+    /// The meaning of the object or of an annotation is unclear, so the addon has no standing.
     Unreadable,
 }
 
@@ -40,7 +40,7 @@ pub enum AddOnFacts {
 pub struct AddOn {
     /// Whether it has standing.
     pub facts: AddOnFacts,
-    /// Which of its certificates are revoked. Boxed, because few addons have one.
+    /// Which of its certificates are revoked. It is boxed, because few addons have one.
     pub revocation: Option<Box<Revocation>>,
 }
 
@@ -53,25 +53,25 @@ impl From<AddOnFacts> for AddOn {
 /// Why an addon of a cluster has no standing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRegistered {
-    /// The first list of clusters and addons is not complete. Not a refusal: ask again.
+    /// The first list of clusters or addons is not complete. This is not a refusal; ask again later.
     #[error("the hub has not read its clusters and addons yet")]
     NotReady,
-    /// No such ManagedCluster.
+    /// There is no such ManagedCluster.
     #[error("there is no ManagedCluster of that name")]
     ClusterUnknown,
     /// `hubAcceptsClient` is not true.
     #[error("the ManagedCluster is not accepted (hubAcceptsClient is not true)")]
     ClusterNotAccepted,
-    /// The ManagedCluster is going away.
+    /// The ManagedCluster is being deleted.
     #[error("the ManagedCluster is being deleted")]
     ClusterDeleting,
-    /// No such ManagedClusterAddOn.
+    /// There is no such ManagedClusterAddOn.
     #[error("the addon is not installed on that cluster (no ManagedClusterAddOn)")]
     AddOnUnknown,
-    /// The ManagedClusterAddOn is going away.
+    /// The ManagedClusterAddOn is being deleted.
     #[error("the ManagedClusterAddOn is being deleted")]
     AddOnDeleting,
-    /// Suspended by annotation.
+    /// An annotation suspends the addon.
     #[error("the addon is suspended on that cluster (annotation addon-signer.io/suspended)")]
     AddOnSuspended,
     /// The object cannot be read.
@@ -80,7 +80,7 @@ pub enum NotRegistered {
 }
 
 impl NotRegistered {
-    /// CamelCase name for conditions and logs.
+    /// The CamelCase name for conditions and logs.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NotReady => "RegistryNotReady",
@@ -104,15 +104,15 @@ pub struct Registry {
     addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>,
 }
 
-/// What is compared before and after a change.
+/// The state of an addon, which is compared before and after a change.
 struct Found {
     standing: Result<(), NotRegistered>,
-    /// `None` where the object is not there, or cannot be read: nothing is known then, and nothing was taken back.
+    /// `None` if the object is not there or cannot be read. Then the revocation is unknown, but it was not taken back.
     revocation: Option<Option<Revocation>>,
 }
 
 impl Registry {
-    /// Records what is known of a cluster, or with `None` that it is gone. Returns whose standing changed.
+    /// Records what is known of a cluster; `None` means that it was deleted. Returns the changes of standing.
     pub fn set_cluster(&mut self, cluster: ClusterName, facts: Option<ClusterFacts>) -> Vec<StandingChange> {
         self.compare(Some(&cluster.clone()), |registry| match facts {
             Some(facts) => drop(registry.clusters.insert(cluster, facts)),
@@ -120,12 +120,13 @@ impl Registry {
         })
     }
 
-    /// Records what is known of an addon on a cluster, or with `None` that it is gone. Returns whose standing changed.
+    /// Records what is known of an addon on a cluster; `None` means that it was deleted. Returns the changes of
+    /// standing.
     pub fn put_addon(&mut self, cluster: ClusterName, addon: AddOnName, found: Option<AddOn>) -> Vec<StandingChange> {
         self.compare(Some(&cluster.clone()), |registry| registry.insert(cluster, addon, found))
     }
 
-    /// The same, of an addon none of whose certificates is revoked.
+    /// Does the same as [`Self::put_addon`], for an addon without revocation.
     pub fn set_addon(
         &mut self,
         cluster: ClusterName,
@@ -135,8 +136,7 @@ impl Registry {
         self.put_addon(cluster, addon, facts.map(AddOn::from))
     }
 
-    /// Replaces all clusters by a complete list. Returns whose standing changed; the first complete lists change
-    /// nobody's.
+    /// Replaces all clusters by a complete list. Returns the changes of standing; the first complete lists cause none.
     pub fn replace_clusters(&mut self, clusters: HashMap<ClusterName, ClusterFacts>) -> Vec<StandingChange> {
         self.compare(None, |registry| {
             registry.clusters = clusters;
@@ -144,8 +144,7 @@ impl Registry {
         })
     }
 
-    /// Replaces all addons by a complete list. Returns whose standing changed; the first complete lists change
-    /// nobody's.
+    /// Replaces all addons by a complete list. Returns the changes of standing; the first complete lists cause none.
     pub fn put_addons(&mut self, addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>) -> Vec<StandingChange> {
         self.compare(None, |registry| {
             registry.addons = addons;
@@ -153,7 +152,7 @@ impl Registry {
         })
     }
 
-    /// The same, of addons none of whose certificates is revoked.
+    /// Does the same as [`Self::put_addons`], for addons without revocations.
     pub fn replace_addons(
         &mut self,
         addons: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>>,
@@ -178,7 +177,7 @@ impl Registry {
         }
     }
 
-    /// Makes a change, and compares every addon, or those of one cluster, before and after it.
+    /// Makes a change, and compares all addons, or those of one cluster, before and after it.
     fn compare(&mut self, only: Option<&ClusterName>, change: impl FnOnce(&mut Self)) -> Vec<StandingChange> {
         if !self.is_ready() {
             change(self);
@@ -217,7 +216,7 @@ impl Registry {
         self.addons.get(cluster)?.get(addon)
     }
 
-    /// Whether both lists have been complete once.
+    /// Whether both lists were complete at least once.
     pub fn is_ready(&self) -> bool {
         self.clusters_ready && self.addons_ready
     }
@@ -225,7 +224,7 @@ impl Registry {
     /// Whether `addon` on `cluster` has standing now.
     ///
     /// # Errors
-    /// [`NotRegistered`] says what is missing; [`NotRegistered::NotReady`] means that nobody can say yet.
+    /// [`NotRegistered`] says what is missing. [`NotRegistered::NotReady`] means that the hub does not know yet.
     pub fn check(&self, cluster: &ClusterName, addon: &AddOnName) -> Result<(), NotRegistered> {
         if !self.is_ready() {
             return Err(NotRegistered::NotReady);
@@ -246,18 +245,19 @@ impl Registry {
         }
     }
 
-    /// Before which time certificates of `addon` on `cluster` must not have begun to count.
+    /// Certificates of `addon` on `cluster` that begin before this time are revoked.
     pub fn revoked_before(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
         self.addon(cluster, addon)?.revocation.as_ref().map(|revocation| revocation.before)
     }
 
-    /// What is revoked of an addon; `None` where the object is not there or cannot be read, so that nobody knows.
+    /// The revocation of an addon. The outer `None` means that it is unknown, because the object is not there or cannot
+    /// be read.
     pub fn revocation(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Option<&Revocation>> {
         let readable = self.addon(cluster, addon).filter(|addon| addon.facts != AddOnFacts::Unreadable)?;
         Some(readable.revocation.as_deref())
     }
 
-    /// Every addon of which something is revoked.
+    /// Every addon with a revocation.
     pub fn revocations(&self) -> impl Iterator<Item = (&ClusterName, &AddOnName, &Revocation)> {
         let of_cluster = |(cluster, addons)| std::iter::repeat(cluster).zip::<&HashMap<AddOnName, AddOn>>(addons);
         let all = self.addons.iter().flat_map(of_cluster);
@@ -273,14 +273,14 @@ impl Found {
     }
 }
 
-/// One registry, written by the hub's watches, read per request by signer and gateway.
+/// A registry that the hub's watches write, and that signer and gateway read for each request.
 #[derive(Debug, Clone, Default)]
 pub struct SharedRegistry(Arc<RwLock<Registry>>);
 
 impl SharedRegistry {
-    /// Reads under a lock that is held for a look-up only.
+    /// Calls `look` under a lock, so `look` must be short.
     pub fn read<T>(&self, look: impl FnOnce(&Registry) -> T) -> T {
-        // A panic elsewhere cannot leave these maps half-written: every change is one map operation.
+        // A panic elsewhere cannot leave these maps half-written, because every change is one map operation.
         look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 

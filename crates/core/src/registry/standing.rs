@@ -1,30 +1,30 @@
-//! How the standing of an addon on a cluster changed, and since when its certificates are good.
+//! Changes of an addon's standing on a cluster, and revocations of its certificates.
 
 use super::NotRegistered;
 use crate::identity::{AddOnName, ClusterName};
 use crate::timestamp::Timestamp;
 
-/// Certificates of an addon on a cluster that count no more.
+/// Which certificates of an addon on a cluster are revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// A certificate that begins before this time is revoked, and the hub makes none that does. `notBefore` decides,
-    /// so that nobody has to know when a certificate was signed: leaves are backdated, so more are revoked rather
-    /// than fewer.
+    /// Certificates that begin before this time are revoked, and the hub makes no such certificate. `notBefore`
+    /// decides, so nobody has to know when a certificate was signed. Leaves are backdated, so rather more than fewer
+    /// are revoked.
     pub before: Timestamp,
-    /// Who asked, by their own word; empty where nobody says.
+    /// Who asked for it, as the annotation says; empty if it does not say. It is not proven.
     pub by: String,
 }
 
 /// How the standing of an addon on a cluster changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It has standing now and had none: it was installed, or its cluster was accepted.
+    /// It gained standing: it was installed, or its cluster was accepted.
     Registered,
-    /// It was suspended and is not any more.
+    /// It is not suspended any more.
     Resumed,
-    /// It is suspended now.
+    /// It was suspended.
     Suspended,
-    /// It lost its standing: it was removed, or its cluster was, or is not accepted any more.
+    /// It lost its standing: it was removed, or its cluster was removed or is not accepted any more.
     Detached,
 }
 
@@ -39,7 +39,8 @@ impl Standing {
         }
     }
 
-    /// Without standing before and after, nothing changed, whatever the reasons are.
+    /// The change between two results of [`Registry::check`](super::Registry::check). An addon without standing before
+    /// and after has not changed, even if the reasons differ.
     pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
         match (before, after) {
             (Err(NotRegistered::AddOnSuspended), Ok(())) => Some(Self::Resumed),
@@ -58,7 +59,7 @@ pub enum Change {
     Standing(Standing),
     /// More of its certificates are revoked than before.
     Revoked(Revocation),
-    /// Revoked certificates are good again: the time was set back, or removed.
+    /// Revoked certificates are valid again, because the time was set back or removed.
     Unrevoked(Option<Revocation>),
 }
 
@@ -72,7 +73,7 @@ impl Change {
         }
     }
 
-    /// The time alone counts: another word on who asked changes nothing.
+    /// The change between two revocations. Only the time counts, not who asked.
     pub fn moved(before: Option<&Revocation>, after: Option<&Revocation>) -> Option<Self> {
         let was = before.map(|revocation| revocation.before);
         let is = after.map(|revocation| revocation.before);
@@ -83,7 +84,7 @@ impl Change {
         }
     }
 
-    /// The time of [`Self::Revoked`], and of [`Self::Unrevoked`] where one is left.
+    /// The revocation of [`Self::Revoked`], and that of [`Self::Unrevoked`] if there still is one.
     pub fn revocation(&self) -> Option<&Revocation> {
         match self {
             Self::Revoked(revocation) => Some(revocation),
@@ -93,15 +94,15 @@ impl Change {
     }
 }
 
-/// An addon on a cluster gained or lost standing, or certificates.
+/// A change of standing of an addon on a cluster, or of the revocation of its certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandingChange {
     /// The cluster.
     pub cluster: ClusterName,
     /// The addon.
     pub addon: AddOnName,
-    /// What happened.
+    /// The change.
     pub change: Change,
-    /// Why it has no standing now; `None` when it has.
+    /// Why the addon has no standing now; `None` if it has.
     pub cause: Option<NotRegistered>,
 }

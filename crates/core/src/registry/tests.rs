@@ -49,7 +49,8 @@ fn changes_of_standing_are_told_one_by_one() {
     use AddOnFacts::{Deleting, Installed, Suspended};
     let mut registry = registry(ACCEPTED, None);
     let change = |change, cause| {
-        let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
+        let cluster = "c1".parse().unwrap();
+        let addon = "a1".parse().unwrap();
         vec![StandingChange { cluster, addon, change: Change::Standing(change), cause }]
     };
     let mut addon = |facts| registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), facts);
@@ -117,7 +118,8 @@ fn every_move_of_a_revocation_is_told_with_its_time() {
 #[test]
 fn a_revocation_is_found_where_the_object_can_be_read() {
     let mut registry = registry(ACCEPTED, None);
-    let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
+    let cluster = "c1".parse().unwrap();
+    let addon = "a1".parse().unwrap();
     assert_eq!((registry.revocation(&cluster, &addon), registry.revoked_before(&cluster, &addon)), (None, None));
     registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), Some(AddOnFacts::Installed));
     assert_eq!(registry.revocation(&cluster, &addon), Some(None));

@@ -1,4 +1,4 @@
-//! The rules that kube-apiserver has for CertificateSigningRequests. Pure.
+//! The rules of kube-apiserver for CertificateSigningRequests. Pure functions.
 //!
 //! Source: k8s.io/kubernetes 1.36, `pkg/apis/certificates/validation/validation.go`,
 //! `pkg/registry/certificates/certificates/strategy.go` and `plugin/pkg/admission/certificates`.
@@ -18,11 +18,10 @@ use super::status::Cause;
 /// `MinimumExpirationSeconds` of the API's documentation: ten minutes.
 const MINIMUM_EXPIRATION_SECONDS: i64 = 600;
 
-/// domain (253) + `/` + path of as many characters as a name may have (317):
-/// `ValidateSignerName` in `pkg/apis/core/validation`.
+/// The longest signer name: domain (253) + `/` + path (317), as in `ValidateSignerName` of `pkg/apis/core/validation`.
 const SIGNER_NAME_LIMIT: usize = 571;
 
-/// Conditions that mean something only when true.
+/// Conditions whose status can only be `True`.
 const TRUE_ONLY: [&str; 3] = ["Approved", "Denied", "Failed"];
 
 const USAGES: [&str; 23] = [
@@ -51,7 +50,7 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// Fills what the server alone may say about a new CSR: who asks, and that nobody has answered.
+/// Sets the fields of a new CSR that only the server may set: the requester, and an empty status.
 pub(super) fn prepare_create(csr: &mut Value, user: &User) {
     for field in ["username", "uid", "groups", "extra"] {
         objects::remove(csr, &format!("spec.{field}"));
@@ -64,7 +63,7 @@ pub(super) fn prepare_create(csr: &mut Value, user: &User) {
     objects::set(csr, "status", json!({}));
 }
 
-/// Undoes what a write to this subresource may not touch, and dates the conditions.
+/// Restores the fields that a write to this subresource may not change, and sets the times of the conditions.
 pub(super) fn prepare_update(new: &mut Value, old: &Value, subresource: Option<&str>, now: &str) -> Vec<Cause> {
     keep(new, old, "spec");
     match subresource {
@@ -103,7 +102,7 @@ pub(super) fn validate_create(csr: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Admission plugin CertificateSubjectRestriction: nobody asks for `system:masters`.
+/// Whether the request asks for `system:masters`, which the admission plugin CertificateSubjectRestriction refuses.
 pub(super) fn asks_for_masters(csr: &Value) -> bool {
     if text(csr, "spec.signerName") != "kubernetes.io/kube-apiserver-client" {
         return false;
@@ -165,8 +164,8 @@ pub(super) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// The first PEM block must be a PKCS#10 request whose signature holds; what follows the block is
-/// not looked at, as in the real server.
+/// The first PEM block must be a PKCS#10 request with a valid signature. Like the real server, this ignores what
+/// follows the block.
 fn parse_request(csr: &Value) -> Result<(), String> {
     let block = first_block(csr)
         .filter(|block| block.label == "CERTIFICATE REQUEST")
@@ -177,14 +176,14 @@ fn parse_request(csr: &Value) -> Result<(), String> {
         return Err("asn1: syntax error: trailing data".into());
     }
     match request.verify_signature() {
-        // P-521 and other kinds that ring does not know: kube-apiserver takes them.
+        // kube-apiserver accepts P-521 and other kinds of keys that ring does not know.
         Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => Ok(()),
         Err(_) if small_rsa_holds(&request) => Ok(()),
         Err(_) => Err("x509: signature verification error".into()),
     }
 }
 
-/// RSA keys below 2048 bits, which kube-apiserver takes and x509-parser does not verify.
+/// Verifies with RSA keys below 2048 bits, which kube-apiserver accepts and x509-parser does not verify.
 fn small_rsa_holds(request: &X509CertificationRequest<'_>) -> bool {
     let oid = &request.signature_algorithm.algorithm;
     let algorithm = if *oid == OID_PKCS1_SHA256WITHRSA {
@@ -205,11 +204,11 @@ fn first_block(csr: &Value) -> Option<Pem> {
     Pem::iter_from_buffer(&pem).next().and_then(Result::ok)
 }
 
-/// `/status` cannot change Approved and Denied: equal in number, they stay what they were.
+/// A write to `/status` cannot change Approved and Denied. If it neither adds nor removes one, the old one stays.
 fn keep_verdicts(new: &mut Value, old: &Value) {
     for verdict in ["Approved", "Denied"] {
         if of_type(new, verdict).len() != of_type(old, verdict).len() {
-            continue; // validation refuses it
+            continue; // `validate_update` refuses it
         }
         let Some(before) = objects::condition(old, verdict) else {
             continue;
@@ -223,7 +222,7 @@ fn keep_verdicts(new: &mut Value, old: &Value) {
     }
 }
 
-/// Sets `lastUpdateTime` and `lastTransitionTime` where the writer left them out.
+/// Sets `lastUpdateTime` and `lastTransitionTime` of conditions where the writer left them out.
 fn date_conditions(new: &mut Value, old: &Value, now: &str) {
     let Some(Value::Array(conditions)) = objects::get_mut(new, "status.conditions") else {
         return;
@@ -248,7 +247,8 @@ fn validate_update(new: &Value, old: &Value, approval: bool) -> Vec<Cause> {
     let mut causes = validate_conditions(new);
     let field = "status.conditions";
     for kind in TRUE_ONLY {
-        let (before, after) = (of_type(old, kind), of_type(new, kind));
+        let before = of_type(old, kind);
+        let after = of_type(new, kind);
         let refusal = if after.len() < before.len() {
             "remove"
         } else if approval || kind == "Failed" || after == before {
@@ -261,7 +261,8 @@ fn validate_update(new: &Value, old: &Value, approval: bool) -> Vec<Cause> {
         let words = format!("updates may not {refusal} a condition of type {kind:?}");
         causes.push(Cause::forbidden(field, &words));
     }
-    let (before, after) = (text(old, "status.certificate"), text(new, "status.certificate"));
+    let before = text(old, "status.certificate");
+    let after = text(new, "status.certificate");
     if before != after && !before.is_empty() {
         causes.push(Cause::forbidden("status.certificate", "updates may not modify existing certificate content"));
     } else if let Some(problem) = certificate_problem(after, new) {
@@ -275,7 +276,8 @@ fn validate_conditions(csr: &Value) -> Vec<Cause> {
     let conditions = list(csr, "status.conditions");
     for (i, condition) in conditions.iter().enumerate() {
         let field = |name: &str| format!("status.conditions[{i}].{name}");
-        let (kind, status) = (text(condition, "type"), text(condition, "status"));
+        let kind = text(condition, "type");
+        let status = text(condition, "status");
         if kind.is_empty() {
             causes.push(Cause::required(field("type"), ""));
         }

@@ -1,4 +1,4 @@
-//! The rules of CSRs, one by one.
+//! Tests of the rules of CSRs, one by one.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn mk_csr(request: &[u8]) -> Value {
     } })
 }
 
-/// The fields that are refused when `path` of a good CSR is `value`.
+/// The fields that are refused if `path` of a good CSR is `value`.
 fn refused(path: &str, value: impl Into<Value>) -> Vec<String> {
     let mut csr = mk_csr(&mk_request());
     objects::set(&mut csr, path, value);
@@ -36,7 +36,7 @@ fn with_status(status: Value) -> Value {
     csr
 }
 
-/// The sentences that refuse a write of `new` over `old`, and what would be stored.
+/// The messages that refuse a write of `new` over `old`, and the object that the write would store.
 fn write(old: &Value, new: &Value, subresource: &str) -> (Vec<String>, Value) {
     let mut new = new.clone();
     let causes = prepare_update(&mut new, old, Some(subresource), NOW);
@@ -130,7 +130,7 @@ fn approval_dates_conditions_and_cannot_touch_spec_or_certificate() {
     objects::set(&mut new_with_old_certificate, "status.conditions", json!([approved()]));
     let (problems, stored) = write(&old, &new, "approval");
     assert_eq!(stored, new_with_old_certificate);
-    // The old certificate of this test is no PEM; that is all that is wrong.
+    // The only problem is that the old certificate of this test is not PEM.
     assert_eq!(problems.len(), 1);
 }
 

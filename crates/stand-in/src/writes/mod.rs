@@ -1,4 +1,4 @@
-//! What create and update mean: metadata, conflicts, subresources. Pure: the time and the random parts come in a
+//! Create and update: metadata, conflicts, subresources. Pure functions, which get the time and the random parts in a
 //! [`Stamp`](super::write::Stamp).
 
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn fill_namespace(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Admission plugin NamespaceLifecycle.
+/// The check of the admission plugin NamespaceLifecycle.
 fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiError> {
     if !w.resource.namespaced {
         return Ok(());
@@ -71,7 +71,8 @@ fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiEr
     if text(namespace, "metadata.deletionTimestamp").is_empty() {
         return Ok(());
     }
-    let (what, ns) = (w.resource.qualified(), w.namespace);
+    let what = w.resource.qualified();
+    let ns = w.namespace;
     Err(ApiError::Forbidden(format!(
         "{what} {name:?} is forbidden: unable to create new content in namespace {ns} because it is being terminated"
     )))
@@ -126,7 +127,7 @@ fn labels_mut(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>>
     objects::get_mut(object, "metadata.labels")?.as_object_mut()
 }
 
-/// `stringData` is written into `data`; a Secret without a type is `Opaque`.
+/// Moves `stringData` into `data`. A Secret without a type becomes `Opaque`.
 fn fill_secret(object: &mut Value) {
     if text(object, "type").is_empty() {
         objects::set(object, "type", "Opaque");
@@ -138,7 +139,7 @@ fn fill_secret(object: &mut Value) {
         objects::set(object, "data", json!({}));
     }
     let Some(data) = objects::get_mut(object, "data").and_then(Value::as_object_mut) else {
-        return; // just made one
+        return; // never: it is an object now
     };
     for (key, value) in strings {
         let text = value.as_str().unwrap_or("");
@@ -146,7 +147,7 @@ fn fill_secret(object: &mut Value) {
     }
 }
 
-/// `PUT`: replaces an object, or creates it where its resource allows that. Returns whether it was created.
+/// `PUT`: replaces an object, or creates it if its resource allows that. Returns whether it was created.
 pub(super) fn replace(store: &mut Store, w: &Write<'_>, name: &str, object: Value) -> Result<(bool, Value), ApiError> {
     if !w.resource.upsert || store.get(&w.key(name)).is_some() {
         return Ok((false, update(store, w, name, true, |_| Ok(object))?));
@@ -160,10 +161,10 @@ pub(super) fn replace(store: &mut Store, w: &Write<'_>, name: &str, object: Valu
     Ok((true, create(store, w, object)?))
 }
 
-/// Replaces an object by what `change` makes of it, and returns it as stored. A change that changes
-/// nothing is no write: the resourceVersion stays, as in the real server.
+/// Replaces an object by the result of `change`, and returns it as stored. If the result is the same, nothing is
+/// written and the resourceVersion stays, as in the real server.
 ///
-/// `replace` says that the caller sent the whole object (`PUT`).
+/// `replace` means that the caller sent the whole object (`PUT`).
 pub(super) fn update(
     store: &mut Store,
     w: &Write<'_>,
@@ -211,7 +212,8 @@ fn check_identity(w: &Write<'_>, name: &str, new: &Value) -> Result<(), ApiError
 }
 
 fn check_version(w: &Write<'_>, name: &str, new: &Value, old: &Value, replace: bool) -> Result<(), ApiError> {
-    let (uid, current_uid) = (text(new, "metadata.uid"), text(old, "metadata.uid"));
+    let uid = text(new, "metadata.uid");
+    let current_uid = text(old, "metadata.uid");
     if !uid.is_empty() && uid != current_uid {
         if !replace {
             let cause = Cause::invalid("metadata.uid", uid, "field is immutable");
@@ -269,7 +271,7 @@ fn prepare_update(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Re
     Ok(())
 }
 
-/// `pkg/apis/core/validation`: the type of a Secret never changes.
+/// Checks that the type of the Secret stays (`pkg/apis/core/validation`).
 fn update_secret(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Result<(), ApiError> {
     if text(new, "type").is_empty() {
         keep(new, old, "type");
@@ -282,7 +284,7 @@ fn update_secret(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Res
     ApiError::unless_valid(w.resource, name, causes)
 }
 
-/// Custom resources count every change outside metadata and status.
+/// Increments `metadata.generation` of a custom resource at a change outside of metadata and status.
 fn count_generation(resource: &Resource, new: &mut Value, old: &Value) {
     let content = |object: &Value| {
         let mut object = object.clone();

@@ -1,4 +1,4 @@
-//! The meaning of writes, on the bare store.
+//! Tests of writes on the store, without a server.
 
 use super::*;
 use crate::auth::User;

@@ -29,34 +29,36 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
-/// How often a line is looked at when nothing happens: time passes, and evidence with it.
+/// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
 /// How soon a round that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// How soon a hub looks again that cannot tell whether it leads.
+/// How soon a hub that does not lead for certain looks again.
 const SOON: Duration = Duration::from_millis(500);
-/// A reservation is made longer than needed by this part of its length, so that one write serves many certificates.
+/// A reservation is made longer than needed by its length divided by this number, so that one write serves many
+/// certificates.
 const RESERVE_AHEAD: u32 = 8;
 
-/// What a line is wanted to be.
+/// How a line should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinePlan {
     /// How authorities are made.
     pub authority: AuthorityPlan,
-    /// The rotation that is asked for, for lines whose request is not on their ConfigMap.
+    /// The rotation that the AddOnSigner asks for. If there is none, the keeper reads the annotation of the line's
+    /// ConfigMap.
     pub requested: Option<String>,
-    /// Whether something other than the ConfigMap remembers authorities whose certificates may live.
+    /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
 }
 
-/// Asks that `authority` may give away leaves that live until `until`; answered when that is persisted.
+/// Asks the keeper to persist that leaves of `authority` may be valid until `until`.
 #[derive(Debug)]
 pub struct Reserve {
     /// The id of the authority that will sign.
     pub authority: String,
     /// The last second of the leaf.
     pub until: Timestamp,
-    /// Answered with whether it is persisted.
+    /// Gets whether the reservation is persisted.
     pub done: oneshot::Sender<bool>,
 }
 
@@ -66,7 +68,7 @@ pub enum KeeperError {
     /// Another hub may lead.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
-    /// A step that was taken could not be recorded; it has no effect before it is.
+    /// A step that was persisted could not be recorded; it has no effect before it is recorded.
     #[error("a step of the authorities could not be recorded: {0}")]
     Ledger(#[from] LedgerError),
     /// The Secret could not be read or written.
@@ -88,27 +90,27 @@ pub enum KeeperError {
 
 /// One line and everything that its keeper needs.
 pub struct Keeper {
-    /// Where it lives.
+    /// The names of its objects.
     pub names: LineNames,
-    /// How it is read and written.
+    /// Reads and writes it.
     pub store: AuthorityStore,
     /// The time.
     pub clock: Clock,
-    /// Where decisions are told.
+    /// The log of decisions.
     pub audit: Audit,
-    /// What it is wanted to be.
+    /// How it should be.
     pub plan: watch::Receiver<LinePlan>,
     /// When a Next may sign.
     pub gate: Gate,
     /// Whether this hub may write.
     pub leading: Leading,
-    /// Where its state goes.
+    /// Publishes its state.
     pub state: watch::Sender<LineState>,
-    /// Told about every change of the state.
+    /// Publishes what the gateway is to trust after every change of the state.
     pub board: Board,
-    /// Where its steps are recorded.
+    /// Records its steps in the ledger.
     pub(crate) record: LineRecord,
-    /// Who asked for a step that is not recorded yet; empty when its time had come. `None` when nothing waits.
+    /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     pub unrecorded: Option<String>,
     /// Reservations of signers.
     pub reservations: mpsc::Receiver<Reserve>,
@@ -139,25 +141,25 @@ impl Keeper {
         }
     }
 
-    /// One look at the line; returns how long nothing needs to be done.
+    /// Looks at the line once; returns the pause before the next look.
     async fn round(&mut self) -> Duration {
         match self.advance().await {
             Ok(()) => ROUND,
             Err(KeeperError::NotLeading(_) | KeeperError::Store(StoreError::NotLeading(_))) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
-                info!(object, "The authorities were changed by somebody else; reading them again");
+                info!(object, "Somebody else changed the authorities; the hub reads them again");
                 Duration::from_millis(100)
             }
             Err(KeeperError::Ledger(error)) => {
-                // Its writer has said so.
+                // The ledger's writer has logged the error.
                 debug!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
                 RETRY
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {
-                warn!(%error, secret = self.names.secret, "Keeping the authorities; trying again");
-                // What was read stays: an API server that is away can be written to by nobody else either.
+                warn!(%error, secret = self.names.secret, "Could not read or write the authorities; the hub retries");
+                // Keep the line that was read: while the API server does not answer, nobody else can change it.
                 if self.state.borrow().last().is_none() {
-                    let message = format!("The authorities cannot be kept: {error}.");
+                    let message = format!("The authorities cannot be read or written: {error}.");
                     self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None });
                 }
                 RETRY
@@ -178,15 +180,15 @@ impl Keeper {
         }
     }
 
-    /// The gateway's line has no AddOnSigner whose status could say it.
+    /// Reports a problem of the gateway's line in its ConfigMap, because it has no AddOnSigner with a status.
     async fn report_problem(&self, problem: &str) {
         if matches!(self.gate, Gate::Gateway { .. }) {
             return;
         }
         let Ok(leads) = self.leading.leads() else { return };
         if let Err(error) = report::write_problem(&leads, &self.store.config_maps(), problem).await {
-            // The log has said it; the next round tries again.
-            warn!(error = explain(&error), "Writing the report of the gateway's authorities");
+            // The problem itself is logged already.
+            warn!(error = explain(&error), "Could not write the report of the gateway's authorities; the hub retries");
         }
     }
 
@@ -202,7 +204,7 @@ impl Keeper {
             Some(requested) => Some(requested),
             None => self.store.requested_rotation(&self.names).await?,
         };
-        // Each step is persisted before the next is looked at; a line has at most a handful of them.
+        // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
             let evidence = Evidence {
                 now,
@@ -223,11 +225,11 @@ impl Keeper {
         let persisted = match self.persist_reservation(&reserve).await {
             Ok(persisted) => persisted,
             Err(error) => {
-                warn!(%error, secret = self.names.secret, "Reserving the life of certificates; trying again");
+                warn!(%error, secret = self.names.secret, "Could not reserve the end of certificates; the hub retries");
                 false
             }
         };
-        // A signer that gave up asks again.
+        // Sending fails if the signer gave up waiting; it asks again.
         let _ = reserve.done.send(persisted);
     }
 
@@ -245,7 +247,8 @@ impl Keeper {
         let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
         let leads = self.leading.leads()?;
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
-        let (bundle, waiting) = (ready.bundle.clone(), ready.waiting.clone());
+        let bundle = ready.bundle.clone();
+        let waiting = ready.waiting.clone();
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! One step of a line: persisted, recorded, and only then of effect (invariants I7 and I13).
+//! Takes one step of a line: persists it, records it, and only then lets it have an effect (invariants I7 and I13).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use addon_signer_core::ca::line::{Line, Step};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How long a line waits for the record of what has had its effect before.
+/// How long a line waits until the ledger has recorded what has had its effect already.
 const CATCH_UP: Duration = Duration::from_millis(500);
 
 impl Keeper {
@@ -38,7 +38,7 @@ impl Keeper {
         Ok((authority, pkcs8))
     }
 
-    /// Persists one step, and publishes what it changed before the next step is looked at.
+    /// Persists one step. [`Self::settle`] records and publishes it.
     pub(super) async fn take(
         &mut self,
         stored: StoredLine,
@@ -62,7 +62,7 @@ impl Keeper {
         let handled = stored.line.handled_request().map(str::to_owned);
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
         let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
-        // `ca rotate` writes the time and the user; others write what they like.
+        // `ca rotate` writes the time and the user; other programs may write anything.
         let asked = asked.split_once(' ').map_or(asked, |(_, user)| user);
         self.unrecorded.get_or_insert_default().push_str(asked);
         let verb = match &step {
@@ -79,7 +79,7 @@ impl Keeper {
         Ok(stored)
     }
 
-    /// Publishes the line and hands it to the signers. A Next on the serving line is then given the time it has to wait
+    /// Records and publishes the line, hands it to the signers, and sets the time that a Next on the serving line waits
     /// for.
     pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), KeeperError> {
         let bundle = stored.line.bundle()?;
@@ -99,8 +99,8 @@ impl Keeper {
         self.hold_next().await
     }
 
-    /// A step of this process is recorded before it has an effect. What was read as it is has had its effect already:
-    /// recording it must not keep the gateway waiting.
+    /// Records a step of this process before it has an effect. A step that an earlier process has persisted has had its
+    /// effect already, so recording it must not make the gateway wait.
     async fn record_steps(&mut self, line: &Line) -> Result<(), KeeperError> {
         if self.record.is_known(line) {
             self.unrecorded = None;
@@ -124,7 +124,8 @@ impl Keeper {
         }
     }
 
-    /// Once every new certificate comes with the new anchor, the end of the last certificate without it is known.
+    /// Sets when a Next on the serving line may sign. From now on every new certificate comes with the new anchor, so
+    /// the end of the last certificate without it is known.
     async fn hold_next(&mut self) -> Result<(), KeeperError> {
         let Gate::Leaves(board) = &self.gate else { return Ok(()) };
         let ready = self.state.borrow().ready().cloned();

@@ -1,4 +1,4 @@
-//! The one task that decides what is written, when: each call is a task of its own, so that one addon holds up no
+//! The one task that decides what is written and when. Each call is a task of its own, so that one addon delays no
 //! other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,30 +31,31 @@ use addon_signer_platform::clock::Clock;
 
 /// How many addons are in work at once.
 const SIDE_BY_SIDE: usize = 16;
-/// What failed is tried again after this long, then after twice as long each time,
+/// The pause before a call that failed is tried again; it doubles each time.
 const RETRY: Duration = Duration::from_millis(250);
-/// up to this.
+/// The longest pause before a call that failed is tried again.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// How soon an addon is read again that has changed while it was in work.
+/// How soon an addon that has changed while it was in work is read again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What failed so often is told by the AddOnSigners.
+/// After this many failures in a row the AddOnSigners report an addon.
 const FAILING: u32 = 3;
-/// How often what is known is told, and what was not passed on is made up for: both may be due many times a second.
+/// How often the writer publishes its report, and lists all addons if some were not passed on. Both may be wanted many
+/// times a second.
 const ROUND: Duration = Duration::from_secs(10);
 /// The shortest time between two lists of all addons.
 const LIST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What the writer is told, and what it tells.
+/// The inputs of the writer, and its report.
 pub struct RegistrationInputs {
-    /// Addons as they are seen.
+    /// Addons as the watch and the lists show them.
     pub seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
-    /// Not all were passed on: look at all again, soon.
+    /// Notified if an addon was not passed on: the writer then lists all addons.
     pub all_again: Arc<Notify>,
-    /// Whose registrations are kept; `None` before the AddOnSigners were read.
+    /// The signers whose registrations are kept; `None` before the AddOnSigners were read.
     pub signers: watch::Receiver<Option<Signers>>,
-    /// Which addons are the addon-manager's.
+    /// Which addons OCM's addon-manager registers.
     pub templates: watch::Receiver<Templates>,
-    /// What is known, for the AddOnSigners to tell; `None` before it is.
+    /// What the status of AddOnSigners reports; `None` before the first report.
     pub report: watch::Sender<Option<RegistrationReport>>,
 }
 
@@ -69,9 +70,9 @@ pub struct RegistrationWriter {
     templates: Templates,
     disputes: Disputes,
     began: Instant,
-    /// What is looked at again.
+    /// Addons that wait to be looked at again.
     later: Later,
-    /// What is in work, and whether it has changed since.
+    /// Addons in work, and whether each has changed since the work began.
     at_work: HashMap<AddOnKey, bool>,
     tasks: JoinSet<Done>,
     /// How often in a row an addon could not be read or written, and why the last time.
@@ -80,17 +81,18 @@ pub struct RegistrationWriter {
     warned: bool,
     /// The AddOnTemplates that addons name for their cluster alone.
     overrides: BTreeMap<AddOnKey, String>,
-    /// All addons are to be looked at again, but not before.
+    /// Whether all addons have to be listed again.
     list_due: bool,
+    /// When the next list may start at the earliest.
     next_list: Duration,
     /// Addons that the list under way has shown.
     listed: Option<BTreeSet<AddOnKey>>,
-    /// All addons were looked at once.
+    /// Whether all addons were listed once.
     is_complete: bool,
 }
 
 impl RegistrationWriter {
-    /// With the hub's account, while it leads.
+    /// Makes a writer that writes with the hub's account while this hub leads.
     pub fn new(
         (client, api): (Client, AddOnApi),
         clock: Clock,
@@ -124,7 +126,7 @@ impl RegistrationWriter {
     /// Writes registrations until one of its inputs ends.
     ///
     /// # Errors
-    /// When a task of its own panicked.
+    /// One of its tasks panicked.
     pub async fn keep(mut self) -> Result<(), JoinError> {
         let mut round = interval(ROUND);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -156,7 +158,8 @@ impl RegistrationWriter {
                 }
                 () = sleep_until(next_list), if Instant::now() < next_list => {}
                 _ = round.tick() => {
-                    // Whoever makes events faster than they are worked off does not make one list follow the other.
+                    // This is checked once per round, so that a flood of events does not make one list follow the
+                    // other.
                     self.list_due |= self.inputs.all_again.notified().now_or_never().is_some();
                     self.warned = false;
                     self.tell();
@@ -169,7 +172,8 @@ impl RegistrationWriter {
         self.began.elapsed()
     }
 
-    /// AddOnSigners, ClusterManagementAddOns and AddOnTemplates were read, or people changed them after that.
+    /// Called when AddOnSigners, or ClusterManagementAddOns and AddOnTemplates, were first read or when people changed
+    /// them.
     fn look_at_all_again(&mut self, people_did_it: bool) {
         if people_did_it {
             self.disputes.people_changed_something();
@@ -177,7 +181,7 @@ impl RegistrationWriter {
         self.list_due = true;
     }
 
-    /// What decisions follow from, as soon as all of it is known.
+    /// The signers and templates that decisions need, once both are known.
     fn known(&self) -> Option<(Signers, Arc<TemplatedAddOns>)> {
         match (&self.signers, &self.templates) {
             (Some(signers), Templates::Read(templated)) => Some((signers.clone(), Arc::clone(templated))),
@@ -185,7 +189,7 @@ impl RegistrationWriter {
         }
     }
 
-    /// Looks at all addons, if that is due and something can be done about them.
+    /// Starts to list all addons, if that is due and the hub could write to them.
     fn list(&mut self) {
         let is_time = self.list_due && self.listed.is_none() && self.now() >= self.next_list;
         if is_time && self.known().is_some() && self.leading.leads().is_ok() {
@@ -216,7 +220,7 @@ impl RegistrationWriter {
         self.later.drop(key);
     }
 
-    /// Decides about an addon on what is seen of it.
+    /// Decides what to do about an addon that was just seen.
     fn look(&mut self, object: &DynamicObject) {
         let Some(key) = ocm::addon_key(object) else { return };
         if let Some(listed) = &mut self.listed {
@@ -260,14 +264,14 @@ impl RegistrationWriter {
             (DisputeStep::Rest | DisputeStep::Write, _) => return drop(self.failures.remove(key)),
         };
         if self.failures.contains_key(key) && self.later.has(key) {
-            return; // Its turn comes, however often it changes until then.
+            return; // the retry comes when it is due, however often the addon changes until then
         }
         self.at_work.insert(key.clone(), false);
         let version = object.metadata.resource_version.clone();
         self.tasks.spawn(work::write(leads.clone(), self.target.clone(), key.clone(), patch, version, status));
     }
 
-    /// What was due is read first: what was seen of it may be old.
+    /// Reads an addon that is due before deciding about it: what the hub has seen of it may be old.
     fn read_again(&mut self, key: AddOnKey) {
         if let Some(again) = self.at_work.get_mut(&key) {
             *again = true;
@@ -297,35 +301,40 @@ impl RegistrationWriter {
 
     fn wrote(&mut self, key: &AddOnKey, patch: Patch) {
         self.failures.remove(key);
-        let (cluster, addon) = (&key.cluster, &key.addon);
+        let cluster = &key.cluster;
+        let addon = &key.addon;
         match patch {
             Patch::Registrations => {
-                info!(%cluster, %addon, "Wrote the addon's registrations");
+                info!(%cluster, %addon, "The hub wrote the addon's registrations");
                 self.disputes.wrote(key, self.began.elapsed());
                 self.metrics.registrations_written();
             }
             Patch::SayLeft => {
-                warn!(%cluster, %addon, "Another program keeps changing the addon's registrations; they are left to it");
+                warn!(
+                    %cluster, %addon,
+                    "Another program keeps changing the addon's registrations; the hub leaves them to it"
+                );
                 self.disputes.said(key);
             }
             Patch::TakeBack => {
-                info!(%cluster, %addon, "Nobody changes the addon's registrations any more");
+                info!(%cluster, %addon, "No other program changes the addon's registrations any more");
                 self.disputes.took_back(key);
             }
         }
     }
 
     fn fail(&mut self, key: &AddOnKey, failure: Failure) {
-        let (cluster, addon) = (&key.cluster, &key.addon);
+        let cluster = &key.cluster;
+        let addon = &key.addon;
         let (error, is_news) = match failure {
             Failure::Other(error) => (error, !std::mem::replace(&mut self.warned, true)),
-            Failure::Gone | Failure::Conflict => ("somebody else has changed it".to_owned(), false),
+            Failure::Gone | Failure::Conflict => ("somebody else has changed the addon".to_owned(), false),
             Failure::NotLeading => ("this hub does not lead".to_owned(), false),
         };
         if is_news {
-            warn!(error, %cluster, %addon, "Writing an addon's registrations; trying again");
+            warn!(error, %cluster, %addon, "Could not read or write an addon's registrations; the hub retries");
         } else {
-            debug!(error, %cluster, %addon, "Writing an addon's registrations; trying again");
+            debug!(error, %cluster, %addon, "Could not read or write an addon's registrations; the hub retries");
         }
         let (failures, why) = self.failures.entry(key.clone()).or_default();
         let pause = doubled(RETRY, *failures, LONGEST_RETRY);
@@ -333,7 +342,7 @@ impl RegistrationWriter {
         self.later.put(key, pause);
     }
 
-    /// Tells what is known, once all addons were looked at, or why they cannot be.
+    /// Publishes the report, once all addons were listed or the cause is known why they cannot be.
     fn tell(&mut self) {
         if !self.is_complete && !matches!(self.templates, Templates::Unread(_)) {
             return;

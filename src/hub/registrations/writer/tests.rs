@@ -1,4 +1,4 @@
-//! The writer against an API server that is as bad as a test wants it, in time that a test moves.
+//! Tests the writer against an API server that misbehaves as the test wants, on a clock that the test moves.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,13 +15,13 @@ use crate::hub::lease;
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
     Good,
-    /// Takes the entry away at once.
+    /// Removes the entry at once.
     Rival,
     Refuses,
     NeverAnswers,
 }
 
-/// Addons, one per cluster, and when each was written.
+/// Addons, one per cluster, and the time of each write.
 struct Server {
     manners: BTreeMap<String, Manner>,
     addons: Mutex<BTreeMap<String, Value>>,
@@ -85,7 +85,7 @@ fn respond(code: StatusCode, body: &Value) -> Response<Body> {
     Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
 }
 
-/// A writer at work.
+/// A running writer.
 struct World {
     server: Arc<Server>,
     signers: watch::Sender<Option<Signers>>,
@@ -106,7 +106,7 @@ fn mk_signers(duration: &str) -> Signers {
 }
 
 impl World {
-    /// A leader whose server has one addon per cluster.
+    /// Starts a writer that leads; the server has one addon per cluster.
     fn start(manners: &[(&str, Manner)], status: &Value) -> Self {
         let seen = mpsc::channel(64);
         let server = Arc::new(Server {
@@ -192,7 +192,7 @@ async fn a_rival_has_its_way_after_four_writes_and_is_tried_again_ever_later() {
     let world = World::start(&[("c1", Manner::Rival), ("c2", Manner::Good)], &json!({}));
     world.know();
     pass(120).await;
-    // Four times the registrations, and once that they are left.
+    // Four writes of the registrations, and one of the condition that they are left.
     assert_eq!(world.server.writes_of("c1").len(), 5);
     assert_eq!((world.server.writes_of("c2").len(), world.left()), (1, 1));
     pass(24 * 3600).await;
@@ -278,7 +278,7 @@ async fn after_a_restart_nothing_is_told_before_all_addons_were_looked_at() {
     assert_eq!(world.left(), 1);
     assert!(world.server.writes.lock().unwrap().is_empty());
     pass(700).await;
-    // It is tried, stands, and the addon no longer says that it is left.
+    // The hub writes the entry, the entry stays, and the hub takes the condition away.
     assert_eq!((world.server.writes_of("c1").len(), world.left()), (2, 0));
     let status = world.server.addons.lock().unwrap()["c1"].clone();
     assert!(!is_left(&status) && status["registrations"][0]["signerName"] == "example.com/telemetry", "{status}");

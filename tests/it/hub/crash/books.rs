@@ -1,4 +1,4 @@
-//! The ledger's rows beside what requests have.
+//! Compares the ledger's rows with the certificates of requests.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -20,11 +20,11 @@ pub(in crate::hub) struct Row {
     pub(in crate::hub) uid: String,
     pub(in crate::hub) serial: String,
     pub(in crate::hub) state: String,
-    /// DER, from the entry that says that it was signed.
+    /// The DER of the certificate, from the entry of its signature.
     pub(in crate::hub) certificate: Option<Vec<u8>>,
 }
 
-/// Rows of a query, on either store.
+/// Runs a query on either store; returns its rows.
 async fn query<T>(url: &str, sql: &str) -> Vec<T>
 where
     T: for<'r> FromRow<'r, sqlx::sqlite::SqliteRow> + for<'r> FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
@@ -74,7 +74,7 @@ pub(in crate::hub) async fn entries(url: &str) -> Vec<String> {
     rows.into_iter().map(|row| row.0).collect()
 }
 
-/// The ledger is whole, say our own check and the checker that shares no code with it.
+/// Checks that the ledger is whole, by our own check and by the checker that shares no code with it.
 pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
     let file = match url.strip_prefix("sqlite://") {
         Some(path) => path.into(),
@@ -90,7 +90,7 @@ pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
     assert!(good, "{said}");
 }
 
-/// What requests and rows add up to.
+/// The result of comparing requests with rows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::hub) struct Tally {
     pub(in crate::hub) certificates: usize,
@@ -132,7 +132,9 @@ pub(super) fn der(pem: &str) -> Vec<u8> {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { certificates, lost, doubled, unrecorded } = self;
-        let (lost, doubled, unrecorded) = (lost.len(), doubled.len(), unrecorded.len());
+        let lost = lost.len();
+        let doubled = doubled.len();
+        let unrecorded = unrecorded.len();
         write!(f, "{certificates} certificates: {lost} lost, {doubled} doubled, {unrecorded} unrecorded")
     }
 }

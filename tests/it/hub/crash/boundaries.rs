@@ -1,4 +1,5 @@
-//! Kills between the steps of one request, each found by what PostgreSQL's client sends: nothing in the program helps.
+//! Kills the hub between the steps of one request. The test recognizes each step by what PostgreSQL's client sends, so
+//! the program has no code for this.
 
 use std::collections::HashMap;
 
@@ -14,12 +15,12 @@ use crate::support::postgres::{Options, Postgres, programs};
 /// Where a hub is killed.
 pub(super) struct Boundary {
     pub(super) name: &'static str,
-    /// How the transactions of the request end one after the other: its intent, its certificate, the note that it was
-    /// handed over. At the last one the hub is killed; before that it finds out how each ended.
+    /// How the transactions of the request end, in this order: its intent, its certificate, the note that it was
+    /// published. The hub is killed at the last one; it learns how each earlier one ended.
     cuts: &'static [Moment],
-    /// The state of its row then.
+    /// The state of the request's row at the kill.
     row: Option<&'static str>,
-    /// Whether the request has its certificate then.
+    /// Whether the request has its certificate at the kill.
     issued: bool,
 }
 
@@ -27,7 +28,7 @@ pub(super) static BOUNDARIES: [Boundary; 6] = [
     Boundary { name: "before-the-intent", cuts: &[Moment::Before], row: None, issued: false },
     Boundary { name: "intent-durable", cuts: &[Moment::After], row: Some("intent"), issued: false },
     Boundary { name: "signed-in-memory", cuts: &[Moment::After, Moment::Before], row: Some("intent"), issued: false },
-    // The server knows nothing of the kill: the next hub waits for it to end the transaction.
+    // The server does not notice the kill: the next hub waits until the server ends the transaction.
     Boundary { name: "signed-and-parted", cuts: &[Moment::After, Moment::Parted], row: Some("intent"), issued: false },
     Boundary { name: "signed-durable", cuts: &[Moment::After, Moment::After], row: Some("signed"), issued: false },
     Boundary {
@@ -42,7 +43,7 @@ pub(super) async fn row_of(url: &str, uid: &str) -> Option<Row> {
     rows(url).await.into_iter().find(|row| row.uid == uid)
 }
 
-/// A server, a proxy that can cut, and the URL by way of it.
+/// A server, a proxy that can cut its connections, and the URLs with and without the proxy.
 pub(super) struct Ledger {
     pub(super) proxy: Cut,
     pub(super) through: String,
@@ -55,7 +56,8 @@ pub(super) async fn mk_ledger() -> Option<Ledger> {
     let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
     server.create_database("ledger").await;
     let proxy = Cut::in_front_of(server.port()).await;
-    let (through, direct) = (server.url_through(proxy.port(), "ledger"), server.url("ledger"));
+    let through = server.url_through(proxy.port(), "ledger");
+    let direct = server.url("ledger");
     Some(Ledger { proxy, through, direct, _server: server })
 }
 

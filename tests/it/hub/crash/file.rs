@@ -1,6 +1,6 @@
-//! Kills at each boundary on SQLite, under load. The test waits for the boundary as another program that reads the
-//! file, and keeps the hub there by the file's own lock: nothing in the program helps. What counts is where requests
-//! stand after the kill.
+//! Kills the hub at each boundary on SQLite, under load. The test reads the file as another program would, to find the
+//! boundary, and holds the hub there by the file's own lock, so the program has no code for this. What counts is how
+//! far requests are after the kill.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::support::store::TestStore;
 use crate::support::wait_until;
 
 const CLUSTERS: [&str; 3] = ["spoke1", "spoke2", "spoke3"];
-/// How often each boundary must have been hit.
+/// How often each boundary must be hit.
 const HITS: usize = 3;
-/// How many kills that may take.
+/// How many kills the test may need.
 const KILLS: usize = 40;
-/// Until a hub that can go no further has done all that it can, and a write that was sent before a kill has arrived.
+/// How long it takes until a blocked hub has done all that it can, and until a write from before a kill has arrived.
 const SETTLED: Duration = Duration::from_millis(250);
 
 /// Where a hub is killed.
@@ -45,13 +45,13 @@ const BOUNDARIES: [Boundary; 5] = [
     Boundary::Published,
 ];
 
-/// How far a request has come: its row, and whether it has its certificate.
+/// How far a request is: the state of its row, and whether it has its certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
     NoRow,
     Intent,
     Signed,
-    /// Handed over, and not noted.
+    /// The certificate is published, and the row does not say so yet.
     Published,
     Done,
 }
@@ -70,7 +70,7 @@ impl Boundary {
 /// The ledger's file, opened by another program.
 struct File {
     connection: SqliteConnection,
-    /// The requests whose rows the hubs before left open.
+    /// The requests whose rows earlier hubs left open.
     old: HashSet<String>,
 }
 
@@ -84,7 +84,7 @@ impl File {
         sqlx::raw_sql(sql).execute(&mut self.connection).await.unwrap();
     }
 
-    /// Nobody writes from here on.
+    /// Locks the file: nobody else writes from now on.
     async fn lock(&mut self) {
         self.run("BEGIN IMMEDIATE").await;
     }
@@ -93,14 +93,14 @@ impl File {
         self.run("ROLLBACK").await;
     }
 
-    /// The requests that this hub has brought to that state.
+    /// The requests that this hub has brought to this state.
     async fn in_state(&mut self, state: &str) -> Vec<String> {
         let sql = "SELECT uid FROM certificates WHERE state = $1 AND signer = 'telemetry'";
         let uids: Vec<String> = sqlx::query_scalar(sql).bind(state).fetch_all(&mut self.connection).await.unwrap();
         uids.into_iter().filter(|uid| !self.old.contains(uid)).collect()
     }
 
-    /// Looks as often as it can: a row is in a state for milliseconds.
+    /// Looks without pauses, because a row is in a state only for milliseconds.
     async fn wait(&mut self, state: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.in_state(state).await.is_empty() {
@@ -108,7 +108,7 @@ impl File {
         }
     }
 
-    /// Locks it while a row is in that state; returns whose.
+    /// Locks the file while rows are in this state; returns their requests.
     async fn lock_in(&mut self, state: &str) -> Vec<String> {
         loop {
             self.wait(state).await;
@@ -122,7 +122,7 @@ impl File {
     }
 }
 
-/// Kills the hub where that boundary is, as far as anybody can tell from outside.
+/// Kills the hub at the boundary, as well as that can be seen from outside.
 async fn kill_at(boundary: Boundary, child: Child, file: &mut File, world: &World) {
     let locked = match boundary {
         Boundary::BeforeTheIntent => {
@@ -160,7 +160,7 @@ async fn kill_at(boundary: Boundary, child: Child, file: &mut File, world: &Worl
     sleep(SETTLED).await;
 }
 
-/// Panics when something was done before what comes before it was durable.
+/// How far a request is. Panics if a step was taken before the step that precedes it was durable.
 fn stand(csr: &CertificateSigningRequest, row: Option<&Row>) -> Stand {
     let given = certificate(csr).map(|pem| der(&pem));
     match (row.map(|row| row.state.as_str()), &given) {
@@ -176,7 +176,7 @@ fn stand(csr: &CertificateSigningRequest, row: Option<&Row>) -> Stand {
     }
 }
 
-/// What was found of requests that a kill interrupted.
+/// The requests that kills interrupted.
 #[derive(Default)]
 struct Caught {
     hits: BTreeMap<Boundary, usize>,
@@ -184,7 +184,7 @@ struct Caught {
 }
 
 impl Caught {
-    /// The requests that were interrupted before.
+    /// The requests that earlier kills interrupted.
     fn old(&self) -> HashSet<String> {
         self.rows.iter().map(|row| row.uid.clone()).collect()
     }
@@ -195,7 +195,7 @@ impl Caught {
     }
 
     async fn look(&mut self, boundary: Boundary, world: &World, url: &str) {
-        // The requests first: no row is written any more, and new requests have none.
+        // Read the requests first: no hub writes rows now, and newer requests have none.
         let requests = world.ours().await;
         let rows: HashMap<_, _> = live(rows(url).await);
         let old = self.old();
@@ -209,7 +209,7 @@ impl Caught {
         *self.hits.entry(boundary).or_default() += usize::from(hit);
     }
 
-    /// What was decided is what was signed, and what was signed was signed once.
+    /// Checks that the hub signed what it had decided, and signed it once.
     fn assert_kept(&self, rows: Vec<Row>) {
         let now = live(rows);
         for before in &self.rows {
@@ -220,7 +220,7 @@ impl Caught {
     }
 }
 
-/// By the request's UID.
+/// The rows that were not abandoned, by the UID of their request.
 fn live(rows: Vec<Row>) -> HashMap<String, Row> {
     let live = rows.into_iter().filter(|row| row.state != "abandoned");
     live.map(|row| (row.uid.clone(), row)).collect()
@@ -237,9 +237,11 @@ impl World {
 #[tokio::test]
 async fn hub_killed_at_each_boundary_on_sqlite_leaves_one_certificate_that_is_the_recorded_one() {
     let store = TestStore::sqlite();
-    let (url, world) = (store.url(), World::start(&CLUSTERS).await);
+    let url = store.url();
+    let world = World::start(&CLUSTERS).await;
     let mut load = Load::start(&world, &CLUSTERS).await;
-    let (mut caught, mut kills) = (Caught::default(), 0);
+    let mut caught = Caught::default();
+    let mut kills = 0;
     while let Some(boundary) = caught.missing() {
         assert!(kills < KILLS, "{kills} kills, and too few where they should be: {:?}", caught.hits);
         let child = world.start_hub(&url);

@@ -1,4 +1,4 @@
-//! A leader that is frozen in the middle of a transaction, and wakes up when another leads.
+//! A leader is frozen in the middle of a transaction, and wakes up when another hub leads.
 
 use addon_signer_core::journal::entry::Entry;
 use tokio::time::timeout;
@@ -26,14 +26,15 @@ async fn leader_that_was_frozen_writes_nothing_when_another_has_taken_over() {
     }
     let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
     server.create_database("ledger").await;
-    let (proxy, url) = (Cut::in_front_of(server.port()).await, server.url("ledger"));
+    let proxy = Cut::in_front_of(server.port()).await;
+    let url = server.url("ledger");
     let world = World::start(&CLUSTERS).await;
     let mut first = world.start_hub(&server.url_through(proxy.port(), "ledger"));
     wait_ready(&world.admin, "telemetry", "True").await;
     let mut load = Load::start(&world, &CLUSTERS).await;
     issues(&load, 5).await;
 
-    // Its transaction stays open on the server, and with it the lock of the fence.
+    // The leader's transaction stays open on the server, and with it the lock of the fence.
     proxy.close_at_commit_of("\"kind\":\"signed\"", Moment::Parted);
     timeout(PATIENCE, proxy.closed()).await.unwrap();
     let frozen = Frozen::with_children(first.process.id());

@@ -1,4 +1,4 @@
-//! Hubs as processes of their own, against one API server, on one ledger.
+//! Runs hubs as processes of their own, against one API server and on one ledger.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,7 +45,7 @@ impl World {
         Self { hub, admin, home, kubeconfig }
     }
 
-    /// A directory that lives as long as the world.
+    /// A directory that exists as long as the world.
     pub(super) fn dir(&self) -> &Path {
         self.home.path()
     }
@@ -54,7 +54,7 @@ impl World {
         Api::all(self.admin.clone())
     }
 
-    /// A hub on that ledger.
+    /// Starts a hub on this ledger.
     pub(super) fn start_hub(&self, ledger: &str) -> Child {
         let flags = [
             "hub".to_owned(),
@@ -72,7 +72,7 @@ impl World {
         Child { process, log, said }
     }
 
-    /// The holder of the Lease is dead for certain. The epoch goes on from what the ledger knows.
+    /// Deletes the Lease, because its holder is dead for certain. The next epoch follows from the ledger.
     pub(super) async fn delete_lease(&self) {
         match leases(&self.admin).delete(LEASE_NAME, &Default::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// A last hub in this process, which sees as old what the others left open.
+    /// Starts a last hub in this process. Its clock is ahead, so that it sweeps what the others left open.
     pub(super) async fn last_hub(&self, ledger: &str) -> RunningHub {
         change(&leases(&self.admin), |spec| spec.holder_identity = Some(String::new())).await;
         let clock = Clock::default();
@@ -91,7 +91,7 @@ impl World {
         RunningHub::start_with(&self.hub, options).await
     }
 
-    /// A request of that name; returns its UID.
+    /// Makes a request with this name; returns its UID.
     pub(super) async fn submit(&self, cluster: &str, name: &str) -> String {
         let mut csr = mk_csr(cluster, "telemetry");
         csr.metadata.generate_name = None;
@@ -102,7 +102,7 @@ impl World {
     }
 }
 
-/// `addon-signer hub`. Dropping it kills it by SIGKILL.
+/// A process `addon-signer hub`. Dropping it kills the process by SIGKILL.
 pub(super) struct Child {
     pub(super) process: Process,
     log: PathBuf,
@@ -111,14 +111,14 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Whether it has said that.
+    /// Whether its log contains these words.
     pub(super) fn said(&self, words: &str) -> bool {
         let log = fs::read(&self.log).unwrap();
         let from = usize::try_from(self.said).unwrap();
         String::from_utf8_lossy(&log[from..]).contains(words)
     }
 
-    /// By SIGKILL; it must not have ended by itself before.
+    /// Kills the process by SIGKILL; it must not have ended by itself.
     pub(super) fn kill(mut self) {
         self.process.assert_running();
     }

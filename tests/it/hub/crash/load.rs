@@ -1,4 +1,4 @@
-//! Requests of several clusters, always some in flight, and an eye on what becomes of each.
+//! A load of requests from several clusters, some always in flight, that also watches the result of each request.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +18,15 @@ use crate::hub::mk_csr;
 use crate::support::hub::{PATIENCE, certificate};
 use crate::support::wait::wait_or_explain;
 
-/// Requests without a certificate at any time.
+/// How many requests wait for their certificate at any time.
 const IN_FLIGHT: usize = 30;
-/// How many are created, or deleted, at a time.
+/// How many requests are created or deleted at the same time.
 const AT_ONCE: usize = 8;
 
 /// Every certificate that was ever seen on each request, by the request's UID.
 type Seen = HashMap<String, Vec<String>>;
 
-/// Goes on until it is dropped.
+/// A load that runs until it is dropped.
 pub(super) struct Load {
     seen: Arc<Mutex<Memory>>,
     watching: JoinSet<()>,
@@ -42,7 +42,8 @@ struct Memory {
 
 impl Memory {
     fn note(&mut self, csr: &CertificateSigningRequest) {
-        let (uid, name) = (csr.uid().unwrap(), csr.name_any());
+        let uid = csr.uid().unwrap();
+        let name = csr.name_any();
         let known = self.certificates.entry(uid.clone()).or_default();
         if let Some(certificate) = certificate(csr)
             && !known.contains(&certificate)
@@ -71,8 +72,10 @@ fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
 impl Load {
     pub(super) async fn start(world: &World, clusters: &[&str]) -> Self {
         let seen = Arc::<Mutex<Memory>>::default();
-        let (mut watching, mut driving) = (JoinSet::new(), JoinSet::new());
-        let (memory, requests) = (seen.clone(), world.requests());
+        let mut watching = JoinSet::new();
+        let mut driving = JoinSet::new();
+        let memory = seen.clone();
+        let requests = world.requests();
         watching.spawn(async move {
             let changes = watcher(requests, watcher::Config::default()).default_backoff().applied_objects();
             let noted = changes.try_for_each(async |csr| {
@@ -91,19 +94,19 @@ impl Load {
         Self { seen, watching, driving }
     }
 
-    /// Certificates so far.
+    /// The number of certificates so far.
     pub(super) fn issued(&self) -> usize {
         lock(&self.seen).issued
     }
 
-    /// Panics when it has ended by itself.
+    /// Panics if the load has ended by itself.
     pub(super) fn assert_running(&mut self) {
         if let Some(ended) = self.watching.try_join_next().or_else(|| self.driving.try_join_next()) {
             panic!("the load ended: {ended:?}");
         }
     }
 
-    /// Creates no more requests; waits until all have their certificates.
+    /// Stops creating requests and waits until all have their certificates.
     pub(super) async fn settle(&mut self) {
         self.assert_running();
         self.driving.shutdown().await;
@@ -112,7 +115,7 @@ impl Load {
         wait_or_explain(2 * PATIENCE, "every request to have its certificate", issued, explain).await;
     }
 
-    /// Everything that was ever seen, and what is there now.
+    /// Returns all certificates that were ever seen, including those that are there now.
     pub(super) async fn finish(mut self, world: &World) -> Seen {
         let there = world.requests().list(&ListParams::default()).await.unwrap();
         self.watching.shutdown().await;
@@ -121,7 +124,7 @@ impl Load {
         std::mem::take(&mut memory.certificates)
     }
 
-    /// A last hub brings everything to an end: every request has one certificate, which is the recorded one, and no row
+    /// Lets a last hub finish everything: then every request has one certificate, which is the recorded one, and no row
     /// is open.
     pub(super) async fn conclude(mut self, world: &World, ledger: &str) -> (Tally, Vec<Row>) {
         let running = world.last_hub(ledger).await;
@@ -136,7 +139,7 @@ impl Load {
         (tally, rows)
     }
 
-    /// Deletes requests that have their certificate and whose row says so: the list must not grow without end.
+    /// Deletes requests that have their certificate and whose row says so, so that the list does not grow without end.
     pub(super) async fn prune(&self, world: &World, rows: &[Row]) {
         let done: HashSet<_> = rows.iter().filter(|row| row.state == "published").map(|row| &row.uid).collect();
         let names: Vec<_> = {
@@ -149,7 +152,7 @@ impl Load {
             let requests = requests.clone();
             async move {
                 match requests.delete(&name, &Default::default()).await {
-                    Err(kube::Error::Api(status)) if status.is_not_found() => {} // a late event told of it again
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {} // a late event noted it again
                     deleted => drop(deleted.unwrap()),
                 }
             }
@@ -174,7 +177,7 @@ async fn drive(agents: &[(String, Api<CertificateSigningRequest>)], memory: &Mut
     }
 }
 
-/// `None` where the name that the API server made up is taken.
+/// Creates a request; `None` if the name that the API server made up is taken.
 async fn create(cluster: &str, api: &Api<CertificateSigningRequest>) -> Option<CertificateSigningRequest> {
     match api.create(&PostParams::default(), &mk_csr(cluster, "telemetry")).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => None,

@@ -1,5 +1,5 @@
-//! A hub that is killed by SIGKILL, wherever it stands: no certificate without a row of the ledger, and no request with
-//! two (invariant I13).
+//! A hub is killed by SIGKILL at any moment: no certificate is without a row in the ledger, and no request gets two
+//! (invariant I13).
 
 pub(super) mod books;
 mod boundaries;

@@ -1,4 +1,4 @@
-//! Kills at random moments under load.
+//! Kills the hub at random moments under load.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::support::postgres;
 use crate::support::store::TestStore;
 
 const CLUSTERS: [&str; 5] = ["spoke1", "spoke2", "spoke3", "spoke4", "spoke5"];
-/// A hub that shows no activity is killed all the same.
+/// After this time a hub that shows no activity is killed all the same.
 const IDLE: Duration = Duration::from_secs(8);
-/// Milliseconds from its activity until a hub is killed.
+/// How many milliseconds after its first activity a hub is killed.
 const LIVES: std::ops::Range<u64> = 50..900;
-/// How many kills there are between two looks at the books.
+/// After how many kills finished requests are deleted.
 const PRUNE: usize = 10;
 
-/// On the real API server there is time for many.
+/// The number of kills: on a real API server there is time for many.
 fn kills(real: bool, file: bool) -> usize {
     match (real, file) {
         (true, true) => 200,
@@ -34,9 +34,11 @@ fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Half of the hubs are killed some time after they have begun to write, half some time after their first certificate.
+/// Waits until the hub is to be killed: half of the hubs some time after they opened the ledger, the other half some
+/// time after their first certificate.
 async fn live(child: &Child, load: &Load, round: usize) {
-    let (before, deadline) = (load.issued(), Instant::now() + IDLE);
+    let before = load.issued();
+    let deadline = Instant::now() + IDLE;
     let active = || if round.is_multiple_of(2) { child.said("Opened the ledger") } else { load.issued() > before };
     while !active() && Instant::now() < deadline {
         sleep(Duration::from_millis(5)).await;
@@ -46,11 +48,14 @@ async fn live(child: &Child, load: &Load, round: usize) {
 
 async fn killed_at_random(store: &TestStore) {
     let world = World::start(&CLUSTERS).await;
-    let (url, kills) = (store.url(), kills(world.hub.is_real(), store.is_file()));
+    let url = store.url();
+    let kills = kills(world.hub.is_real(), store.is_file());
     let mut load = Load::start(&world, &CLUSTERS).await;
-    let (mut productive, mut intents) = (0, 0);
+    let mut productive = 0;
+    let mut intents = 0;
     for round in 0..kills {
-        let (child, before) = (world.start_hub(&url), load.issued());
+        let child = world.start_hub(&url);
+        let before = load.issued();
         live(&child, &load, round).await;
         child.kill();
         load.assert_running();

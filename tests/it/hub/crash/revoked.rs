@@ -1,4 +1,4 @@
-//! A hub that is killed in the middle of a request, and a revocation before the next one takes up what it left.
+//! A hub is killed in the middle of a request, and its addon is revoked before the next hub continues with the request.
 
 use addon_signer_platform::clock::Clock;
 use kube::api::{Patch, PatchParams};
@@ -66,7 +66,7 @@ async fn what_was_decided_before_a_revocation_is_not_signed_after_it() {
     assert_whole(&ledger.direct, world.dir()).await;
 }
 
-/// One request never gets two certificates (invariant I13), so that it is refused and may be made anew.
+/// One request never gets two certificates (invariant I13), so the hub refuses it, and its agent may make a new one.
 #[tokio::test]
 async fn what_was_signed_before_a_revocation_is_not_published_after_it() {
     let Some(ledger) = mk_ledger().await else { return };

@@ -1,4 +1,4 @@
-//! A hub that is killed, or cut off, in the middle of a step: what is stored stays consistent (invariants I5 to I7).
+//! A hub is killed or cut off in the middle of a step: what is stored stays consistent (invariants I5 to I7).
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::support::wait_until;
 /// Milliseconds until each hub is killed: from before its first write to after its last.
 const LIVES: [u64; 14] = [5, 20, 35, 50, 65, 80, 100, 120, 150, 190, 240, 300, 400, 600];
 
-/// Exactly one authority signs and has its key; every certificate that was given to anybody is vouched for by the
-/// published anchors, and there is no key without an authority.
+/// Checks that exactly one authority signs and has its key, that the published anchors accept every published
+/// certificate, and that there is no key without an authority. Returns the number of certificates.
 async fn check(admin: &Client, line: &OnServer, running: &RunningHub) -> usize {
     let data = line.data().await;
     let members = members(&data);

@@ -35,7 +35,7 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     let line = OnServer::client(&admin);
     issue(&hub, &admin).await;
     let active = line.wait(&["Active"]).await;
-    // The status remembers the certificate before the Secret goes.
+    // The status names the certificate's end before the Secret is deleted.
     wait_until(PATIENCE, "the status to know of the certificate", async || {
         line.status().await.authorities[0].last_leaf_expires.is_some().then_some(())
     })
@@ -56,7 +56,7 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     };
     nothing_happens().await;
     drop(running);
-    // Neither a restart nor the loss of the ConfigMap makes it forget.
+    // The hub still knows after a restart and after the loss of the ConfigMap.
     line.maps.delete(line.map, &Default::default()).await.unwrap();
     let _running = RunningHub::start(&hub).await;
     nothing_happens().await;
@@ -70,7 +70,7 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     assert_eq!(line.wait(&["Active"]).await, active);
 }
 
-/// One way to break the Secret, and what the message must name beside it.
+/// One way to break the Secret, and what the message must name.
 struct Damage {
     what: &'static str,
     names: String,
@@ -78,7 +78,8 @@ struct Damage {
 }
 
 fn damages(good: &Data, id: &str) -> Vec<Damage> {
-    let (crt, key) = (format!("{id}.crt"), format!("{id}.key"));
+    let crt = format!("{id}.crt");
+    let key = format!("{id}.key");
     let rng = SystemRandom::new();
     let (other_key, other_pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     let now = addon_signer_platform::clock::Clock::default().now();

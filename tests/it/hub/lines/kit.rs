@@ -21,7 +21,7 @@ use crate::support::{TestHub, wait_until};
 const ROTATE: &str = "addon-signer.io/rotate";
 static POKES: AtomicU32 = AtomicU32::new(0);
 
-/// Secret and ConfigMap of a line.
+/// The Secret and the ConfigMap of a line.
 pub(super) struct OnServer {
     admin: Client,
     pub(super) secrets: Api<Secret>,
@@ -62,7 +62,7 @@ impl OnServer {
         .await;
     }
 
-    /// `line.json`'s authorities.
+    /// The authorities in `line.json`.
     pub(super) async fn members(&self) -> Option<Vec<Value>> {
         Some(members(&self.secrets.get_opt(self.secret).await.ok()??.data?))
     }
@@ -132,7 +132,7 @@ pub(in crate::hub) async fn rotate(admin: &Client, request: &str) {
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
 }
 
-/// A new certificate for spoke1.
+/// Gets a new certificate for spoke1.
 pub(super) async fn issue(hub: &TestHub, admin: &Client) -> CertificateDer<'static> {
     let name = submit(hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let pem = wait_csr(admin, &name, "issued", certificate).await;

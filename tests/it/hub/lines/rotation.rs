@@ -1,4 +1,4 @@
-//! Next, Active, Old, gone: each when the evidence is there, and once.
+//! An authority becomes Next, Active, Old, and is removed: each step is taken once, and on its evidence.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::hub::{MOMENT, mk_ready, mk_ready_with};
 use crate::support::hub::{Options, PATIENCE, RunningHub};
 use crate::support::{TestHub, wait_until};
 
-/// Past the end of every certificate of a day, and of what is reserved ahead for more of them.
+/// After the end of every certificate that is valid for a day, and after the end that is reserved for further ones.
 const PAST_ALL_LEAVES: Duration = Duration::from_secs(28 * 3_600);
 
-/// A hub whose gateway follows only when it is told to.
+/// A hub whose gateway applies new trust only when the test tells it to.
 async fn mk_held() -> (TestHub, Client, RunningHub) {
     mk_ready_with(Options { follow: false, ..Options::default() }).await
 }

@@ -1,4 +1,4 @@
-//! Invariant I9: no byte of a key in any log, condition or error.
+//! Invariant I9: no byte of a key is in any log, condition or error.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,8 @@ async fn key_pieces(admin: &Client, pieces: &mut Vec<String>) {
 async fn no_key_reaches_a_log_or_a_status() {
     let (log, _guard) = log::capture("addon_signer=trace,audit=trace");
     let (hub, admin, running) = mk_ready().await;
-    let (line, serving) = (OnServer::client(&admin), OnServer::serving(&admin));
+    let line = OnServer::client(&admin);
+    let serving = OnServer::serving(&admin);
     let mut pieces = Vec::new();
     key_pieces(&admin, &mut pieces).await;
     issue(&hub, &admin).await;
@@ -42,7 +43,7 @@ async fn no_key_reaches_a_log_or_a_status() {
     line.wait(&["Active", "Old"]).await;
     serving.wait(&["Next", "Active"]).await;
     key_pieces(&admin, &mut pieces).await;
-    // Keys in the wrong places, where an error could quote them.
+    // Put keys into wrong places, where an error could quote them.
     let good = line.data().await;
     let key = good.iter().find(|(name, _)| name.ends_with(".key")).unwrap().1.clone();
     for place in good.keys() {

@@ -78,7 +78,7 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     assert_eq!(running.trust.borrow().serving_active.as_deref(), Some(first[0].as_str()));
     running.clock.advance(Duration::from_secs(5 * 3_600));
     line.poke().await;
-    // The gateway's old certificate has expired by then, so that the old authority goes at once.
+    // The gateway's old certificate has expired by then, so the old authority is removed at once.
     assert_eq!(line.wait(&["Active"]).await, ids[..1]);
     wait_until(PATIENCE, "the gateway to be told", async || {
         (running.trust.borrow().serving_active.as_deref() == Some(ids[0].as_str())).then_some(())
@@ -87,7 +87,8 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     wait_until(PATIENCE, "the report", async || report(&line).await["rotation"].is_null().then_some(())).await;
 }
 
-/// The anchors of a serving line that can no longer sign stay good; a hub that never read them has nothing to give out.
+/// If the serving line can no longer sign, a hub that has read its anchors still publishes them; a hub that has never
+/// read them cannot.
 #[tokio::test]
 async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
     let (hub, admin, running) = mk_ready().await;
@@ -114,12 +115,13 @@ async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
     issue(&hub, &admin).await;
 }
 
-/// A hub that starts has not read the client lines when it reads the gateway's, and one of them may be unreadable: it
-/// must not take that for "no certificates".
+/// A hub that starts may read the gateway's line before the client lines, and one of these may be unreadable. It must
+/// not conclude that there are no certificates.
 #[tokio::test]
 async fn a_restart_does_not_shorten_the_wait() {
     let (hub, admin, running) = mk_ready().await;
-    let (line, clients) = (OnServer::serving(&admin), OnServer::client(&admin));
+    let line = OnServer::serving(&admin);
+    let clients = OnServer::client(&admin);
     let leaf = issue(&hub, &admin).await;
     drop(running);
     let good = clients.data().await;

@@ -1,5 +1,5 @@
-//! Two hubs on one API server that both believe that they lead: the Lease keeps that from happening, `resourceVersion`
-//! from doing harm.
+//! Two hubs on one API server both believe that they lead. The Lease prevents that; if it happens all the same,
+//! `resourceVersion` prevents harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -56,7 +56,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
         assert_eq!(bundle.verify(&der, Purpose::Client, first.clock.now()).unwrap().id(), active[0]);
     }
     assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), REQUESTS);
-    // One rotation that both want to make is made once.
+    // Both hubs want to make the rotation, and it is made once.
     rotate(&admin, "r1").await;
     let ids = line.wait(&["Active", "Old"]).await;
     tokio::time::sleep(MOMENT).await;
@@ -65,13 +65,14 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     issue(&hub, &admin).await;
 }
 
-/// A step that was decided on an older line is not persisted: whoever came second reads again (invariant I7).
+/// A step that was decided on an older line is not persisted: the second hub reads the line again (invariant I7).
 #[tokio::test]
 async fn a_line_is_never_written_over_a_newer_one() {
     let (_hub, admin, running) = mk_ready().await;
     let now = running.clock.now();
     drop(running);
-    let (store, names) = (AuthorityStore::new(&admin, "addon-signer"), LineNames::client("telemetry"));
+    let store = AuthorityStore::new(&admin, "addon-signer");
+    let names = LineNames::client("telemetry");
     let (announcer, leading) = addon_signer::hub::lease::channel();
     announcer.lead(1, tokio::time::Instant::now() + Duration::from_secs(3_600));
     let leads = leading.leads().unwrap();

@@ -1,6 +1,6 @@
-//! Beside the programs that write `status.registrations` on a real hub: OCM's addon-manager and addons of
-//! addon-framework, in either order of starting, with restarts. Everything comes to rest, and the Secret is there where
-//! the signer is named.
+//! Runs the hub beside the programs that write `status.registrations` on a real hub: OCM's addon-manager and addons of
+//! addon-framework, in either order of starting, with restarts. After a while nobody writes any more, and the agents of
+//! the addons that name the signer have their Secret.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,9 +24,9 @@ use crate::support::real::RealHub;
 use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, wait_until};
 
 const SIGNER: &str = "example.com/telemetry";
-/// Addons by AddOnTemplates that do not name the signer, and that do.
+/// Addons with AddOnTemplates: one does not name the signer, and one does.
 const TEMPLATES: [(&str, &[&str]); 2] = [("template-without", &[]), ("template-with", &[SIGNER])];
-/// Addons that run a controller of their own, and what that registers.
+/// Addons with a controller of their own, and what it registers.
 const FRAMEWORK: [(&str, Registers); 3] = [
     ("framework-nothing", Registers::Nothing),
     ("framework-other", Registers::KubeClient),
@@ -34,11 +34,10 @@ const FRAMEWORK: [(&str, Registers); 3] = [
 ];
 /// An addon that nobody runs.
 const ALONE: &str = "alone";
-/// Those whose agent is to have a certificate: the signer is named by the template, by the program, or by nobody but
-/// us.
+/// The addons whose agent must get a certificate: the template, the program or only our hub names the signer.
 const NAMED: [&str; 4] = ["alone", "framework-nothing", "framework-with", "template-with"];
 const REST: Duration = Duration::from_secs(60);
-/// How long everything may take until it rests.
+/// How long it may take until nobody writes any more.
 const SETTLED: Duration = Duration::from_secs(240);
 
 fn addons() -> Vec<&'static str> {
@@ -46,7 +45,8 @@ fn addons() -> Vec<&'static str> {
     templated.chain(FRAMEWORK.iter().map(|(name, _)| *name)).chain([ALONE]).collect()
 }
 
-/// Every addon on the cluster spoke1, owned as OCM owns it, and a signer for all of them. Nothing runs yet.
+/// Makes every addon on the cluster spoke1, with ClusterManagementAddOns for the templates, and a signer for all
+/// addons. Nothing runs yet.
 async fn mk_world(hub: &TestHub) -> Client {
     deploy(hub).await;
     let admin = hub.admin().await;
@@ -86,7 +86,7 @@ async fn start_programs(hub: &RealHub) -> Vec<Process> {
     programs
 }
 
-/// The Secrets that OCM's agent keeps for our signer, by addon, with their versions.
+/// The Secrets that OCM's agent keeps for our signer: their versions by addon.
 async fn secrets(admin: &Client) -> BTreeMap<String, String> {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
     let suffix = "-example.com-telemetry-client-cert";
@@ -98,8 +98,8 @@ async fn secrets(admin: &Client) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// Waits until for a minute nobody has written an addon or an AddOnSigner and we have written nothing at all but what
-/// says that the hub lives and what its ledger came to; all that time the same Secrets were there.
+/// Waits for a minute in which nobody wrote an addon or an AddOnSigner, the hub wrote nothing except its Lease and the
+/// checkpoint of its ledger, and the Secrets stayed the same.
 async fn wait_rest(hub: &RealHub, admin: &Client) -> BTreeMap<String, String> {
     let deadline = Instant::now() + SETTLED;
     let counts = |write: &Write| {
@@ -110,7 +110,9 @@ async fn wait_rest(hub: &RealHub, admin: &Client) -> BTreeMap<String, String> {
         is_disputed || (write.user == HUB_USER && !is_life && !is_question)
     };
     let count = || hub.writes().iter().filter(|write| counts(write)).count();
-    let (mut writes, mut there, mut since) = (count(), secrets(admin).await, Instant::now());
+    let mut writes = count();
+    let mut there = secrets(admin).await;
+    let mut since = Instant::now();
     assert!(writes > 0, "the audit log has what was done so far");
     while since.elapsed() < REST {
         let last = || hub.writes().into_iter().rev().filter(counts).take(12).collect::<Vec<_>>();
@@ -138,7 +140,7 @@ async fn signer_names(admin: &Client, name: &str) -> Vec<String> {
     entries.iter().map(name).collect()
 }
 
-/// What rests is what should be.
+/// Checks registrations, Secrets and conditions after everything has come to rest.
 async fn assert_at_rest(admin: &Client, secrets: &BTreeMap<String, String>) {
     assert_eq!(secrets.keys().map(String::as_str).collect::<Vec<_>>(), NAMED);
     for name in NAMED {
@@ -152,7 +154,8 @@ async fn assert_at_rest(admin: &Client, secrets: &BTreeMap<String, String>) {
     assert!(message.contains("of 1 ManagedClusterAddOns (spoke1/framework-other)"), "{message}");
 }
 
-/// Where the program registers something else, it has its way, and the addon says so.
+/// Checks that the hub left the registrations of the addon whose program registers something else, and that the addon
+/// says so.
 async fn assert_left(admin: &Client) {
     assert_eq!(signer_names(admin, "framework-other").await, ["kubernetes.io/kube-apiserver-client"]);
     for name in addons() {
@@ -214,7 +217,7 @@ async fn a_hub_that_comes_first_comes_to_rest() {
     assert_at_rest(&admin, &secrets).await;
 }
 
-/// Without an agent: the one that is built here reads v1alpha1.
+/// Runs without OCM's agent, because the agent that is built here reads v1alpha1.
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_programs_that_write_v1beta1_it_comes_to_rest_as_well() {
     let hub = TestHub::start_with(AddOnApi::V1beta1).await;

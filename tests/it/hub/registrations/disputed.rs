@@ -1,4 +1,4 @@
-//! Somebody takes our entry away: it is put back a few times and then left, there and nowhere else.
+//! Another program removes our entry: the hub puts it back a few times and then leaves it, for that addon only.
 
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
@@ -12,7 +12,7 @@ use crate::support::hub::{PATIENCE, RunningHub, addon, telemetry};
 use crate::support::objects::managed_cluster_addons;
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
-/// A program that replaces the whole list by its own whenever it differs, as those of addon-framework do.
+/// A program that replaces the whole list by its own whenever they differ, as programs of addon-framework do.
 fn mk_rival(addons: Api<DynamicObject>, name: &'static str, own: Value) -> JoinHandle<()> {
     let rival = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
     tokio::spawn(async move {
@@ -24,7 +24,7 @@ fn mk_rival(addons: Api<DynamicObject>, name: &'static str, own: Value) -> JoinH
             }
             let version = object.metadata.resource_version;
             let body = json!({ "metadata": { "resourceVersion": version }, "status": { "registrations": own } });
-            // Lost to somebody else's write: it looks again.
+            // A conflict with another write is no problem: the loop looks again.
             let _ = addons.patch_status(name, &rival, &Patch::Merge(&body)).await;
         }
     })

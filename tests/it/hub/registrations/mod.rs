@@ -1,5 +1,5 @@
-//! `status.registrations`: written where it is ours to write, in the version that the API server serves, and taken
-//! back.
+//! The hub writes `status.registrations` where that is its task, in the version that the API server serves, and removes
+//! its entries.
 
 mod beside_ocm;
 mod disputed;

@@ -1,4 +1,4 @@
-//! An addon that OCM's addon-manager runs from an AddOnTemplate is registered by it: we say what must be in the
+//! OCM's addon-manager registers an addon that it runs from an AddOnTemplate: the hub only says what must be in the
 //! template.
 
 use kube::Client;
@@ -55,7 +55,7 @@ pub(super) async fn mk_management_addon(admin: &Client, name: &str, template: &s
     create(admin, "ClusterManagementAddOn", name, json!({ "supportedConfigs": [config] })).await;
 }
 
-/// A ClusterManagementAddOn of a program of its own, without templates.
+/// A ClusterManagementAddOn without templates, as addons with a program of their own have it.
 pub(super) async fn mk_plain_management_addon(admin: &Client, name: &str, version: AddOnApi) -> DynamicObject {
     let version = match version {
         AddOnApi::V1alpha1 => "v1alpha1",

@@ -1,4 +1,4 @@
-//! AddOnSigners that come, go, change and are wrong, and what is written about them.
+//! AddOnSigners that are created, deleted, changed or wrong, and what the hub writes about them.
 
 mod rights;
 
@@ -25,7 +25,7 @@ async fn change(admin: &Client, name: &str, spec: Value) {
     signers(admin).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Waits until the gateway is told of exactly these signers.
+/// Waits until the hub has handed exactly these signers to the gateway.
 async fn wait_trust(running: &RunningHub, names: &[&str]) {
     wait_until(PATIENCE, &format!("the gateway to know {names:?}"), async || {
         let trust = running.trust.borrow().clone();
@@ -42,7 +42,7 @@ async fn stays_unanswered(admin: &Client, name: &str) {
     assert!(status.certificate.is_none() && status.conditions.is_none(), "{status:?}");
 }
 
-/// What the schema lets through, so that only the hub can refuse it; the stand-in has no schema.
+/// Specs that the schema accepts, so that only the hub can refuse them; the stand-in has no schema.
 fn bad_specs(real: bool) -> Vec<(&'static str, Value, Value)> {
     let route = |upstream: &str| json!({"routes": [{"path": "/a", "upstream": upstream}]});
     let user = "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}";
@@ -110,7 +110,7 @@ async fn of_a_deleted_signer_nothing_is_trusted_and_nothing_answered() {
     stays_unanswered(&admin, &name).await;
     let ended = tokio::time::timeout(Duration::from_millis(1), running.ended()).await;
     assert!(ended.is_err(), "the hub goes on: {ended:?}");
-    // Created anew, it has the authorities that it had: they are not lost with the object.
+    // A signer that is created again has its old authorities: they are not deleted with the object.
     let before = published(&admin).await;
     create_signer(&admin, "telemetry", telemetry()).await;
     wait_csr(&admin, &name, "issued", certificate).await;
@@ -203,7 +203,7 @@ async fn the_status_says_what_is() {
     if hub.is_real() {
         assert_eq!(printed(&admin).await[..5], printed_as(&authority.not_after.0.to_string()));
     }
-    // It settles: a status that says what is, is not written again.
+    // A status that has not changed is not written again.
     tokio::time::sleep(MOMENT).await;
     let version = signers(&admin).get("telemetry").await.unwrap().metadata.resource_version;
     tokio::time::sleep(MOMENT).await;

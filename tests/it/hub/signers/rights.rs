@@ -1,4 +1,4 @@
-//! A hub without the rights of deploy/: it says which one is missing. Only a real API server has RBAC.
+//! A hub without the rights of deploy/ says which one is missing. Only a real API server has RBAC.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;

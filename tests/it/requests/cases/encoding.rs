@@ -260,7 +260,7 @@ fn signatures() -> Vec<Case> {
     ]
 }
 
-/// A valid signature whose last bit is zero and declared unused.
+/// A valid signature whose last bit is zero and is declared unused.
 fn without_last_bit(request: &Request) -> Vec<u8> {
     let even = |signature: &Vec<u8>| signature.last().is_some_and(|byte| byte & 1 == 0);
     let mut signature = std::iter::repeat_with(|| request.signature()).take(1000).find(even).unwrap();

@@ -1,4 +1,4 @@
-//! Requests that must be approved, for strictness that breaks a real agent is an outage.
+//! Requests that must be approved: a rule that is too strict for a real agent causes an outage.
 
 use super::{Case, Fixture, good};
 use crate::requests::fixture::GRPC_PROXY;

@@ -1,4 +1,4 @@
-//! Rule 4: kinds and quality of keys, algorithms of signatures. `openssl/` has those that ring cannot make.
+//! Rule 4: kinds and quality of keys, algorithms of signatures. `openssl/` has the keys that ring cannot make.
 
 use super::{Case, Fixture, refused};
 use crate::requests::pkcs10::{Key, Request};
@@ -37,7 +37,7 @@ pub(super) fn cases() -> Vec<Case> {
     [openssl, malformed(), configured()].concat()
 }
 
-/// SubjectPublicKeyInfo that is not what it says. Nobody can sign with such a key; another one did.
+/// Requests with an invalid SubjectPublicKeyInfo. Such a key cannot sign, so another key has signed them.
 fn malformed() -> Vec<Case> {
     let case = |name: &str, reason: &str, comment: &str, public_key: Vec<u8>| {
         let request = Request { public_key, ..Request::good() };

@@ -1,4 +1,4 @@
-//! The table of cases. Each varies one thing of a request that is good, so that one rule alone can refuse it.
+//! The table of cases. Each case changes one thing of a good request, so that only one rule can refuse it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
-/// Cases about size, which would only fill the repository.
+/// Cases about size, which are too large for the repository.
 pub(crate) fn too_large_to_keep() -> Vec<Case> {
     let spaces = |size: usize| {
         let mut request = include_bytes!("../../../../certs/requests/good/ocm-agent-v1.3.pem").to_vec();
@@ -42,7 +42,7 @@ pub(crate) fn too_large_to_keep() -> Vec<Case> {
     ]
 }
 
-/// A request that is signed, made by the registration agent of spoke1.
+/// A request by the registration agent of spoke1 that is approved.
 fn good(name: &str, comment: &str, request: Vec<u8>) -> Case {
     let owned = |texts: &[&str]| texts.iter().copied().map(str::to_owned).collect();
     Case {
@@ -74,7 +74,7 @@ fn refused(name: &str, reason: &str, comment: &str, request: Vec<u8>) -> Case {
     Case { verdict: Verdict::Refused { rule, reason: reason.to_owned() }, ..good(name, comment, request) }
 }
 
-/// A refusal for what surrounds a good request.
+/// A good request that is refused because of the fields around it.
 fn refused_around(name: &str, reason: &str, comment: &str) -> Case {
     refused(name, reason, comment, Request::good().pem())
 }

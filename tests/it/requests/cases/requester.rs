@@ -1,4 +1,4 @@
-//! Rule 1: who asks.
+//! Rule 1: who makes the request.
 
 use super::{Case, Fixture, refused_around};
 use crate::requests::fixture::GRPC_PROXY;

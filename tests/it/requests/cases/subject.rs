@@ -1,4 +1,4 @@
-//! Rule 2: for whom.
+//! Rule 2: the subject, for whom the certificate is.
 
 use super::{Case, Fixture, refused};
 use crate::requests::pkcs10::{ADDON_GROUP, CLUSTER_GROUP, CN, O, OU, Request, USER, rdn, text, typed};

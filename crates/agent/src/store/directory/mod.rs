@@ -1,10 +1,10 @@
-//! Credentials in a directory, by the kubelet's scheme for volumes: `tls.crt`, `tls.key` and `ca.crt` are links into
-//! `..data`, which is a link to a directory that is written whole and never changed. One `rename` of `..data` makes a
-//! new set current.
+//! Credentials in a directory, laid out like the kubelet's volumes: `tls.crt`, `tls.key` and `ca.crt` are links into
+//! `..data`, which is a link to a directory. That directory is complete before the link names it, and it never changes.
+//! One `rename` of `..data` makes a new set current.
 //!
-//! Whoever resolves `..data` once and reads below it never sees a key of another certificate. Whoever opens
-//! `tls.crt` and `tls.key` one after the other can meet the switch in between, as with every such volume: read again
-//! when they do not match.
+//! A reader that resolves `..data` once and reads below it never sees the key of another certificate. A reader that
+//! opens `tls.crt` and then `tls.key` can see a change between the two, as with every such volume. It must read again
+//! if they do not match.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -17,9 +17,9 @@ use zeroize::Zeroizing;
 use super::StoreError;
 use addon_signer_core::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
 
-/// The link to what is current.
+/// The link to the current directory.
 const CURRENT: &str = "..data";
-/// How directories and links that are ours begin.
+/// The prefix of directories and temporary links that the agent makes.
 const OURS: &str = "..addon-signer-";
 
 pub(super) struct Directory {
@@ -32,12 +32,15 @@ impl Directory {
     }
 
     pub(super) fn load(&self) -> Result<Option<Credentials>, StoreError> {
-        let (certificate, key, bundle) = (self.read(CERTIFICATE)?, self.read(KEY)?, self.read(BUNDLE)?);
+        let certificate = self.read(CERTIFICATE)?;
+        let key = self.read(KEY)?;
+        let bundle = self.read(BUNDLE)?;
         if certificate.is_none() && key.is_none() && bundle.is_none() {
             return Ok(None);
         }
         let key = key.unwrap_or_default();
-        let (certificate, bundle) = (certificate.unwrap_or_default(), bundle.unwrap_or_default());
+        let certificate = certificate.unwrap_or_default();
+        let bundle = bundle.unwrap_or_default();
         Ok(Some(Credentials { certificate: certificate.to_vec(), key, bundle: bundle.to_vec() }))
     }
 
@@ -58,7 +61,7 @@ impl Directory {
         for (name, _) in credentials.files() {
             let target = Path::new(CURRENT).join(name);
             let path = self.path.join(name);
-            // `ok`: an absent link and a file that is no link are both replaced.
+            // `ok`: an absent link and a file that is not a link are both replaced.
             if fs::read_link(&path).ok() != Some(target.clone()) {
                 self.link(&target, name)?;
             }
@@ -82,7 +85,7 @@ impl Directory {
         sync(path)
     }
 
-    /// Makes `name` a link to `target`, in one step also where `name` exists.
+    /// Makes `name` a link to `target` in one step, even if `name` exists.
     fn link(&self, target: &Path, name: &str) -> Result<(), StoreError> {
         let path = self.path.join(name);
         let fresh = self.path.join(format!("{OURS}{}", random_suffix()?));
@@ -90,7 +93,7 @@ impl Directory {
         linked.map_err(|error| StoreError::File("write", path, error))
     }
 
-    /// Removes what earlier writes left, those that were cut short included.
+    /// Removes what earlier writes left, including writes that did not complete.
     fn remove_others(&self, current: &str) -> Result<(), StoreError> {
         let failed = |error| StoreError::File("read", self.path.clone(), error);
         for entry in fs::read_dir(&self.path).map_err(failed)? {
@@ -107,7 +110,7 @@ impl Directory {
     }
 }
 
-/// For the owner alone, where it does not exist yet.
+/// Creates the directory if it does not exist, with access for the owner only.
 fn make_directory(path: &Path) -> Result<(), StoreError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| StoreError::File("make the directory", path.to_owned(), error))

@@ -43,7 +43,7 @@ fn a_reader_never_sees_a_key_of_another_certificate() {
         let reader = scope.spawn(|| {
             let mut reads = 0;
             while !done.load(Ordering::Relaxed) {
-                // A version that is gone already was replaced: the reader starts again.
+                // If the version was replaced and removed meanwhile, the reader starts again.
                 let Ok(version) = fs::canonicalize(parent.path().join(CURRENT)) else { continue };
                 let (Ok(certificate), Ok(key)) = (fs::read(version.join(CERTIFICATE)), fs::read(version.join(KEY)))
                 else {

@@ -1,5 +1,5 @@
-//! Issuing: [`Issuer::prepare`] fixes every byte that will be signed, [`Issuer::sign`] consumes it, and the result is
-//! parsed back, compared with what was intended, and verified with another library against the published bundle.
+//! Issuing: [`Issuer::prepare`] fixes every byte that will be signed. [`Issuer::sign`] signs them, parses the result,
+//! compares it with what was intended, and verifies it with another library against the published trust bundle.
 
 use der::Decode;
 use der::Encode;
@@ -18,20 +18,20 @@ use crate::keys::private::{KeyError, PrivateKey};
 use crate::policy::{Approved, MIN_LIFETIME, Profile};
 use crate::timestamp::Timestamp;
 
-/// Why no certificate was made, or why the one that was made is not given away.
+/// Why a certificate was not made, or must not reach anybody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
-    /// Key and certificate do not belong together.
+    /// The key does not belong to the CA certificate.
     #[error("the private key is not the key of the CA certificate {0:?}")]
     WrongKey(String),
-    /// The CA is not valid yet, or ends within the shortest life of a leaf (invariant I4).
-    #[error("the CA {id} is valid from {not_before} to {not_after}, too little for a new certificate")]
+    /// The CA is not valid yet, or expires within the shortest lifetime of a leaf (invariant I4).
+    #[error("the CA {id} is valid from {not_before} to {not_after}, which leaves no time for a new certificate")]
     OutsideValidity {
-        /// The CA.
+        /// The id of the CA.
         id: String,
-        /// Its first second.
+        /// The first second in which the CA is valid.
         not_before: Timestamp,
-        /// Its last second.
+        /// The last second in which the CA is valid.
         not_after: Timestamp,
     },
     /// The certificate could not be encoded.
@@ -40,30 +40,30 @@ pub enum IssueError {
     /// The signature could not be made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// What was signed is not what was intended: a defect, or a broken key.
+    /// The signed certificate is not the intended one, because of a defect or a broken key.
     #[error("the signed certificate differs from what was intended in its {0}")]
     NotAsIntended(&'static str),
-    /// Nobody who trusts the published bundle would accept it.
+    /// The published trust bundle does not verify the certificate.
     #[error("the signed certificate is not accepted by the published bundle: {0}")]
     NotAccepted(#[from] BundleError),
 }
 
-/// What is wrong with a record of a request that is not of it, as in "holds a certificate that cannot be read".
+/// Why a record of the ledger does not belong to its request. The text completes the sentence "the record holds …".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
-    /// Of a serial number.
+    /// The serial number cannot be read.
     #[error("a serial number that cannot be read")]
     Serial,
-    /// Of a certificate.
+    /// The certificate cannot be read.
     #[error("a certificate that cannot be read")]
     Unreadable,
-    /// Another holder's.
+    /// The certificate has another subject.
     #[error("a certificate whose subject is not the request's")]
     OtherSubject,
-    /// Another key's.
+    /// The certificate has another key.
     #[error("a certificate whose public key is not the request's")]
     OtherKey,
-    /// Another certificate.
+    /// The certificate has another serial number.
     #[error("a certificate whose serial number is not the one that was decided on")]
     OtherSerial,
 }
@@ -81,7 +81,8 @@ pub struct Issuer {
     key: PrivateKey,
 }
 
-/// Everything that will be signed, decided. Only [`Issuer::prepare`] makes one; signing consumes it (invariant I2).
+/// A certificate of which every byte that will be signed is decided. Only [`Issuer::prepare`] makes one, and signing
+/// consumes it (invariant I2).
 #[derive(Debug)]
 pub struct Prepared {
     tbs: Vec<u8>,
@@ -93,15 +94,15 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The last second of the certificate that will be signed.
+    /// The last second in which the certificate will be valid.
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
-    /// What the certificate that will be signed is for.
+    /// What the certificate will be for.
     pub fn profile(&self) -> &Profile {
         self.approved.profile()
     }
-    /// The serial number of the certificate that will be signed.
+    /// The serial number of the certificate.
     pub fn serial(&self) -> Serial {
         self.serial
     }
@@ -109,17 +110,18 @@ impl Prepared {
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
-    /// The first second of the certificate that will be signed.
+    /// The first second in which the certificate will be valid.
     pub fn not_before(&self) -> Timestamp {
         self.not_before
     }
-    /// SHA-256 over the bytes that will be signed, in hexadecimal: who prepares the same again gets the same.
+    /// SHA-256 over the bytes that will be signed, in hexadecimal. Preparing the same certificate again gives the same
+    /// digest.
     pub fn digest(&self) -> String {
         data_encoding::HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, &self.tbs).as_ref())
     }
 }
 
-/// A certificate that is what was intended and that the published bundle accepts.
+/// A certificate that is what was intended and that the published trust bundle accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
     /// The certificate.
@@ -128,18 +130,18 @@ pub struct Issued {
     pub serial: Serial,
     /// The id of the authority that signed it.
     pub issuer: String,
-    /// Its first second.
+    /// The first second in which it is valid.
     pub not_before: Timestamp,
-    /// Its last second.
+    /// The last second in which it is valid.
     pub not_after: Timestamp,
 }
 
 impl Issued {
-    /// A certificate that was signed before for the same request, read back from a record. Whoever uses it verifies it
-    /// against the published bundle first.
+    /// A certificate that was signed earlier for the same request, read back from the ledger. The caller must verify it
+    /// against the published trust bundle.
     ///
     /// # Errors
-    /// [`RecordFault`] when it is not of this request's key and subject, or not of that serial number.
+    /// [`RecordFault`] if it does not have this request's key and subject, or not that serial number.
     pub fn recorded(der: Vec<u8>, issuer: &str, serial: Serial, approved: &Approved) -> Result<Self, RecordFault> {
         let (rest, leaf) = X509Certificate::from_der(&der).map_err(|_| RecordFault::Unreadable)?;
         let checks = [
@@ -156,7 +158,7 @@ impl Issued {
         Ok(Self { certificate: CertificateDer::from(der), serial, issuer: issuer.to_owned(), not_before, not_after })
     }
 
-    /// One PEM block with a final newline: what `status.certificate` holds.
+    /// The certificate as one PEM block with a final newline, for `status.certificate`.
     pub fn pem(&self) -> String {
         crate::encoding::pem::encode("CERTIFICATE", &self.certificate)
     }
@@ -180,14 +182,15 @@ impl Issuer {
         &self.authority
     }
 
-    /// Fixes serial, times and every byte to be signed: backdated by 5 minutes, never outside the CA's own life, and
-    /// never to before a revocation, which the gateway would take for a certificate of then. (When that has not
-    /// come yet, nothing can be signed: [`Self::sign`] refuses what is not valid at the time.)
+    /// Fixes serial number, times and every byte to be signed. The certificate begins 5 minutes before `now`, but not
+    /// before its CA begins. It does not begin before the time of a revocation either, because then it would be revoked
+    /// itself. If that time is in the future, [`Self::sign`] refuses the certificate, because it is not valid yet.
     ///
     /// # Errors
-    /// [`IssueError::OutsideValidity`] when less than the shortest life is left; [`IssueError::Encoding`].
+    /// [`IssueError::OutsideValidity`] if the CA expires within the shortest lifetime; [`IssueError::Encoding`].
     pub fn prepare(&self, approved: Approved, serial: Serial, now: Timestamp) -> Result<Prepared, IssueError> {
-        let (first, last) = (self.authority.not_before(), self.authority.not_after());
+        let first = self.authority.not_before();
+        let last = self.authority.not_after();
         if now < first || now.until(last) < MIN_LIFETIME {
             return Err(IssueError::OutsideValidity {
                 id: self.authority.id().to_owned(),
@@ -210,10 +213,11 @@ impl Issuer {
         Ok(Prepared { tbs, approved, issuer, serial, not_before, not_after })
     }
 
-    /// Signs, reads the result back, compares it with the intent and verifies it against the bundle that is published.
+    /// Signs, reads the result back, compares it with what was intended, and verifies it against the `published` trust
+    /// bundle.
     ///
     /// # Errors
-    /// [`IssueError`]; the signature is then dropped and reaches nobody.
+    /// [`IssueError`]. The signed certificate is then dropped and reaches nobody.
     pub fn sign(
         &self,
         prepared: Prepared,
@@ -240,7 +244,7 @@ impl Issuer {
     }
 }
 
-/// Reads the certificate with a library that did not write it.
+/// Compares the certificate with what was intended. It is read with another library than the one that wrote it.
 fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), IssueError> {
     let differs = IssueError::NotAsIntended;
     let (rest, leaf) = X509Certificate::from_der(der).map_err(|_| differs("encoding"))?;
@@ -264,7 +268,8 @@ fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), Issu
 
 fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {
     let Ok(Some(usage)) = leaf.extended_key_usage() else { return false };
-    let (client, server) = (usage.value.client_auth, usage.value.server_auth);
+    let client = usage.value.client_auth;
+    let server = usage.value.server_auth;
     let others = usage.value.any || !usage.value.other.is_empty();
     match profile {
         Profile::Client { .. } => client && !server && !others,

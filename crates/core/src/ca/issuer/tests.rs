@@ -17,7 +17,7 @@ pub(crate) fn mk_approved() -> Approved {
     mk_approved_after(None)
 }
 
-/// Of an addon whose certificates from before this time are revoked.
+/// Evidence for an addon whose certificates that begin before this time are revoked.
 pub(crate) fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
     let submission = Submission {
         username: "system:open-cluster-management:spoke1:a1".to_owned(),
@@ -91,10 +91,11 @@ fn a_leaf_is_backdated_and_never_outlives_its_issuer() {
     assert!(!leaf.is_ca());
 }
 
-/// Otherwise it would look like one of those that are revoked.
+/// Otherwise it would be revoked at once.
 #[test]
 fn a_leaf_is_never_backdated_to_before_a_revocation() {
-    let (issuer, rng) = (mk_issuer(KeyKind::EcdsaP256, YEAR), SystemRandom::new());
+    let issuer = mk_issuer(KeyKind::EcdsaP256, YEAR);
+    let rng = SystemRandom::new();
     let ago = |seconds| NOW.minus(Duration::from_secs(seconds));
     for (revoked_before, expected) in
         [(ago(0), ago(0)), (ago(1), ago(1)), (ago(299), ago(299)), (ago(300), ago(300)), (ago(400), ago(300))]
@@ -110,7 +111,8 @@ fn a_leaf_is_never_backdated_to_before_a_revocation() {
 
 #[test]
 fn nothing_is_signed_before_a_revocation_has_come() {
-    let (issuer, rng) = (mk_issuer(KeyKind::EcdsaP256, YEAR), SystemRandom::new());
+    let issuer = mk_issuer(KeyKind::EcdsaP256, YEAR);
+    let rng = SystemRandom::new();
     let approved = mk_approved_after(Some(NOW.plus(Duration::from_secs(1))));
     let prepared = issuer.prepare(approved, Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
     let refused = issuer.sign(prepared, &bundle(&issuer), NOW, &rng);
@@ -127,7 +129,8 @@ fn an_issuer_near_its_end_or_before_its_start_does_not_issue() {
 
 #[test]
 fn a_leaf_that_the_published_bundle_does_not_accept_is_dropped() {
-    let (issuer, other) = (mk_issuer(KeyKind::EcdsaP256, YEAR), mk_issuer(KeyKind::EcdsaP256, YEAR));
+    let issuer = mk_issuer(KeyKind::EcdsaP256, YEAR);
+    let other = mk_issuer(KeyKind::EcdsaP256, YEAR);
     let rng = SystemRandom::new();
     let prepared = issuer.prepare(mk_approved(), Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
     let refused = issuer.sign(prepared, &bundle(&other), NOW, &rng);
@@ -145,14 +148,16 @@ fn a_key_of_another_authority_is_not_an_issuer() {
 #[test]
 fn serials_differ() {
     let issuer = mk_issuer(KeyKind::EcdsaP256, YEAR);
-    let (a, b) = (issue(&issuer, NOW).unwrap(), issue(&issuer, NOW).unwrap());
+    let a = issue(&issuer, NOW).unwrap();
+    let b = issue(&issuer, NOW).unwrap();
     assert_ne!(a.serial, b.serial);
     assert_eq!(a.serial.to_string().len(), 40);
 }
 
 #[test]
 fn the_bundle_says_which_authority_vouches() {
-    let (issuer, other) = (mk_issuer(KeyKind::EcdsaP256, YEAR), mk_issuer(KeyKind::Ed25519, YEAR));
+    let issuer = mk_issuer(KeyKind::EcdsaP256, YEAR);
+    let other = mk_issuer(KeyKind::Ed25519, YEAR);
     let both = Bundle::new(vec![other.authority().clone(), issuer.authority().clone()]).unwrap();
     let issued = issue(&issuer, NOW).unwrap();
     assert_eq!(both.verify(&issued.certificate, Purpose::Client, NOW).unwrap().id(), issuer.authority().id());

@@ -1,8 +1,8 @@
-//! A line of authorities over time: Next, Active, Old, and the one step that may be taken now.
+//! A line of authorities over time: their states Next, Active and Old, and the one step that may be taken now.
 //!
-//! The line is a value. [`Line::next_step`] looks at evidence and names a step; the shell persists the line that
-//! results before the step has any effect (invariant I7). An anchor is in the bundle before its key signs (I5) and
-//! until the last leaf that needs it has expired (I6).
+//! The line is a value. [`Line::next_step`] names a step from the evidence. The shell persists the resulting line
+//! before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5), and it
+//! stays there until the last leaf that needs it has expired (I6).
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,11 +12,11 @@ use crate::ca::authority::Authority;
 use crate::ca::bundle::{Bundle, BundleError};
 use crate::timestamp::Timestamp;
 
-/// The most authorities of one line at a time, so that state does not grow with the number of rotations. A further
-/// rotation waits until the oldest is gone.
+/// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
+/// rotation waits until the oldest authority is dropped.
 pub const MAX_AUTHORITIES: usize = 4;
 
-/// What an authority is doing.
+/// The state of an authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// Trusted, not signing yet.
@@ -44,7 +44,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A text that is not a state.
+/// The text is not a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a state of an authority: Next, Active or Old")]
 pub struct UnknownState(String);
@@ -62,13 +62,14 @@ impl FromStr for State {
 pub struct Member {
     /// The authority.
     pub authority: Authority,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// Since when.
+    /// When it entered this state.
     pub since: Timestamp,
-    /// No leaf of it that was given away lives longer than this. Raised, and persisted, before a leaf is signed.
+    /// All leaves of it that anybody has expire at this time or earlier. It is raised and persisted before a leaf is
+    /// signed.
     pub leaves_expire: Option<Timestamp>,
-    /// A Next does not sign before this: when everybody who was given the bundle without it has been given another.
+    /// A Next does not sign before this time. By then, everybody who got a trust bundle without it has got a newer one.
     pub activate_after: Option<Timestamp>,
 }
 
@@ -78,54 +79,54 @@ impl Member {
     }
 }
 
-/// Why a line cannot be what a store says it is.
+/// Why the stored authorities are not a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// Two authorities that sign, or two that wait.
+    /// More than one Active, or more than one Next.
     #[error("the line has {0} authorities in the state {1}; it may have one")]
     TooMany(usize, State),
-    /// Old or Next authorities without one that signs.
+    /// Old or Next authorities without an Active one.
     #[error("the line has no Active authority")]
     NoActive,
-    /// The same key twice.
+    /// Two authorities have the same key.
     #[error("the authority {0} is in the line twice")]
     Duplicate(String),
 }
 
-/// All authorities of one line, and the last rotation that was asked for and begun.
+/// All authorities of one line, and the last request for a rotation that was begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Line {
     members: Vec<Member>,
     handled_request: Option<String>,
 }
 
-/// What the shell has seen, from which the next step follows.
+/// The facts that decide the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence<'e> {
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
-    /// The rotation that an administrator asked for last: an opaque text that differs from request to request.
+    /// The last request of an administrator for a rotation: an opaque text that differs from request to request.
     pub requested: Option<&'e str>,
-    /// How long before its end an authority is replaced.
+    /// How long before it expires an authority is replaced.
     pub renew_before: Duration,
-    /// Whether everybody who must trust the Next anchor does, or what is waited for.
+    /// Whether everybody who must trust the Next anchor does. The error says what the rotation waits for.
     pub next_is_trusted: Result<(), String>,
 }
 
-/// The one thing to do now.
+/// The one step to take now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// There is no authority: make the first, Active.
+    /// Make the first authority, which is Active.
     Begin,
-    /// Make a new authority, Next; its anchor is published with it.
+    /// Make a new authority, which is Next, and publish its anchor.
     Prepare,
-    /// Next becomes Active, Active becomes Old.
+    /// Make Next Active, and Active Old.
     Activate,
-    /// The Old authority with this id is dropped, anchor and key.
+    /// Drop anchor and key of the Old authority with this id.
     Finish(String),
-    /// Nothing to do.
+    /// Do nothing.
     Rest,
-    /// A rotation is under way and waits for this.
+    /// Do nothing yet: a rotation waits for this.
     Wait(String),
 }
 
@@ -133,7 +134,7 @@ impl Line {
     /// Reads a line back from a store.
     ///
     /// # Errors
-    /// [`LineError`] when the states contradict each other: then nothing is signed.
+    /// [`LineError`] if the states contradict each other. Then nothing is signed.
     pub fn restore(mut members: Vec<Member>, handled_request: Option<String>) -> Result<Self, LineError> {
         members.sort_by(|a, b| (a.state, a.since, a.authority.id()).cmp(&(b.state, b.since, b.authority.id())));
         let count = |state| members.iter().filter(|member| member.state == state).count();
@@ -173,7 +174,7 @@ impl Line {
         self.members.iter().find(|member| member.state == State::Next)
     }
 
-    /// Every anchor of the line: what relying parties trust.
+    /// The trust bundle of the line: the anchors of all its authorities.
     ///
     /// # Errors
     /// [`BundleError::Empty`] for a line that has not begun.
@@ -181,7 +182,7 @@ impl Line {
         Bundle::new(self.members.iter().map(|member| member.authority.clone()).collect())
     }
 
-    /// The step that evidence allows now; finishing comes before beginning.
+    /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
     pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
         let Some(active) = self.active() else { return Step::Begin };
         if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
@@ -199,7 +200,7 @@ impl Line {
             (false, _) => self.wait_for_old(),
             (true, true) => Step::Prepare,
             (true, false) => {
-                Step::Wait(format!("{MAX_AUTHORITIES} authorities are trusted already; the oldest must end first"))
+                Step::Wait(format!("the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}"))
             }
         }
     }
@@ -213,7 +214,7 @@ impl Line {
         }
     }
 
-    /// The line with its first authority. For a line that has one already: unchanged.
+    /// The line with its first authority. A line that already has one is unchanged.
     #[must_use]
     pub fn begin(mut self, authority: Authority, now: Timestamp) -> Self {
         if self.members.is_empty() {
@@ -234,7 +235,7 @@ impl Line {
         self
     }
 
-    /// The line whose Next does not sign before `at`. What is set once stays.
+    /// The line whose Next does not sign before `at`. A time that is already set stays.
     #[must_use]
     pub fn hold_next_until(mut self, at: Timestamp) -> Self {
         if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next) {
@@ -243,7 +244,7 @@ impl Line {
         self
     }
 
-    /// The line after Next has become Active and Active Old.
+    /// The line after its Next became Active and its Active became Old.
     #[must_use]
     pub fn activate(mut self, now: Timestamp) -> Self {
         if self.next().is_none() {
@@ -269,8 +270,7 @@ impl Line {
         self
     }
 
-    /// The line in which the Active authority may give away leaves that live until `end`, or `None` when it already
-    /// may.
+    /// The line whose Active authority may sign leaves that expire at `end`. `None` if it already may.
     pub fn reserve(&self, end: Timestamp) -> Option<Self> {
         let covered = self.active().is_none_or(|active| active.leaves_expire.is_some_and(|until| until >= end));
         if covered {
@@ -284,7 +284,7 @@ impl Line {
     }
 }
 
-/// Old, and nobody depends on it any more: its last leaf has expired, or it never had one, or it has expired itself.
+/// Whether the authority is Old and nobody needs it any more: all its leaves have expired, or it has expired itself.
 fn is_spent(member: &Member, now: Timestamp) -> bool {
     let leaves_gone = member.leaves_expire.is_none_or(|end| end < now);
     member.state == State::Old && (leaves_gone || member.authority.not_after() < now)

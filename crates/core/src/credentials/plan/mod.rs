@@ -1,4 +1,4 @@
-//! Pure: whether what is stored is kept, renewed or replaced.
+//! Decides whether the stored credentials are kept, renewed or replaced. Pure functions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::identity::{Convention, PeerIdentity};
 use crate::keys::private::{KeyError, PrivateKey};
 use crate::timestamp::Timestamp;
 
-/// Renewal is due at a point of a certificate's life that is drawn for it from this range, in ten-thousandths: a fleet
-/// that enrolled in one minute renews spread over a tenth of the life.
+/// Renewal is due at a random point of the certificate's lifetime in this range, in ten-thousandths. So a fleet that
+/// enrolled in one minute spreads its renewals over a tenth of the lifetime.
 const RENEW_AT: (u64, u64) = (6_000, 7_000);
 
 /// The identity that the certificate must have.
@@ -29,14 +29,15 @@ pub struct Wanted {
     pub user: String,
     /// O: exactly these, in any order.
     pub groups: BTreeSet<String>,
-    /// DNS names of the SAN: at least these, because the signer puts all of its convention into a certificate.
+    /// DNS names of the SAN: at least these, because the signer adds all names of its convention to a certificate.
     pub dns_names: BTreeSet<String>,
 }
 
 impl Wanted {
     /// What `convention` says about `identity`.
     pub fn new(convention: &Convention, identity: &PeerIdentity) -> Self {
-        let (cluster, addon) = (&identity.cluster, &identity.addon);
+        let cluster = &identity.cluster;
+        let addon = &identity.addon;
         Self {
             user: convention.user(identity),
             groups: convention.groups(cluster, addon).into_iter().collect(),
@@ -51,34 +52,34 @@ pub enum Unusable {
     /// Nothing is stored.
     #[error("no certificate is stored")]
     Missing,
-    /// One of the three is absent or empty.
+    /// One of the three files is absent or empty.
     #[error("{0} is missing or empty")]
     Absent(&'static str),
     /// The certificate is not PEM or not X.509.
     #[error("{CERTIFICATE} cannot be read as a certificate")]
     Certificate,
-    /// The key is not PEM, or of no kind that we make.
+    /// The key is not PEM, or not of a kind that the agent makes.
     #[error("{KEY} cannot be used: {0}")]
     Key(KeyError),
-    /// A key of another certificate.
+    /// The key belongs to another certificate.
     #[error("{KEY} is not the key of {CERTIFICATE}")]
     KeyMismatch,
-    /// A certificate of somebody else.
+    /// The certificate has another identity.
     #[error("the certificate is for {0:?} and not for the wanted user and groups")]
     OtherIdentity(String),
     /// A DNS name is missing from the certificate.
     #[error("the certificate lacks the DNS name {0:?}")]
     DnsName(String),
-    /// TLS servers would refuse it.
+    /// TLS servers would refuse the certificate.
     #[error("the certificate is not for client authentication")]
     NotForClients,
-    /// Made in the future, as this machine's clock has it.
-    #[error("the certificate is valid from {0} only; check this machine's clock")]
+    /// The certificate begins in the future by this machine's clock.
+    #[error("the certificate is not valid before {0}; check this machine's clock")]
     NotYetValid(Timestamp),
-    /// It has expired.
-    #[error("the certificate has expired at {0}")]
+    /// The certificate has expired.
+    #[error("the certificate expired at {0}")]
     Expired(Timestamp),
-    /// The gateway says so: it cannot be seen on the certificate.
+    /// The gateway calls the certificate revoked. The certificate itself does not show it.
     #[error("the certificate is revoked")]
     Revoked,
     /// The anchors cannot be used.
@@ -94,9 +95,9 @@ pub struct Usable {
     pub pkcs8: Zeroizing<Vec<u8>>,
     /// The trust bundle of the gateway's line.
     pub bundle: Bundle,
-    /// From when on a new certificate is due.
+    /// When renewal is due.
     pub renew_at: Timestamp,
-    /// The last second of the certificate.
+    /// The last second in which the certificate is valid.
     pub not_after: Timestamp,
 }
 
@@ -115,18 +116,18 @@ impl Usable {
     }
 }
 
-/// What to do.
+/// What the agent must do.
 #[derive(Debug)]
 pub enum Plan {
-    /// Nothing before [`Usable::renew_at`].
+    /// Do nothing before [`Usable::renew_at`].
     Keep(Usable),
-    /// Get a new certificate; the old one is good until that is complete.
+    /// Get a new certificate. The old one is still good.
     Renew(Usable),
-    /// Get a new certificate; there is nothing to fall back on.
+    /// Get a new certificate. There is no good old one.
     Enrol(Unusable),
 }
 
-/// Judges what is stored at the time `now`.
+/// Decides what to do with the stored credentials at the time `now`.
 pub fn plan(stored: Option<&Credentials>, wanted: &Wanted, now: Timestamp, rng: &dyn SecureRandom) -> Plan {
     match stored.ok_or(Unusable::Missing).and_then(|credentials| examine(credentials, wanted, now, rng)) {
         Ok(usable) if now < usable.renew_at => Plan::Keep(usable),
@@ -135,10 +136,10 @@ pub fn plan(stored: Option<&Credentials>, wanted: &Wanted, now: Timestamp, rng: 
     }
 }
 
-/// Checks everything about credentials that can be checked here.
+/// Checks everything about credentials that can be checked without the gateway.
 ///
 /// # Errors
-/// The first [`Unusable`] that is found.
+/// The first [`Unusable`] that it finds.
 pub fn examine(
     credentials: &Credentials,
     wanted: &Wanted,
@@ -200,7 +201,7 @@ fn dns_names<'c>(leaf: &'c X509Certificate<'_>) -> BTreeSet<&'c str> {
     dns.collect()
 }
 
-/// Drawn from the certificate's own bytes, which hold 128 random bits: the same after every restart.
+/// Derived from the certificate's own bytes, which have 128 random bits. So it is the same after every restart.
 fn renewal(certificate: &[u8], not_before: Timestamp, not_after: Timestamp) -> Timestamp {
     let drawn = digest::digest(&digest::SHA256, certificate);
     let drawn = drawn.as_ref().iter().take(2).fold(0, |number, byte| number * 256 + u64::from(*byte));

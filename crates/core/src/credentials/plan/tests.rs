@@ -9,7 +9,7 @@ use crate::keys::public::KeyKind;
 const NOW: i64 = 1_800_000_000;
 const LIFE: i64 = 86_400;
 
-/// A good leaf, to be varied. rcgen keeps one O only.
+/// What tests vary of a good leaf. It has one group, because rcgen keeps only one O.
 struct Leaf {
     user: &'static str,
     group: &'static str,

@@ -1,8 +1,8 @@
-//! Who a client certificate says its holder is. Pure: the fuzzers feed it any bytes.
+//! Reads the identity of a client certificate's holder. Pure functions; the fuzzers call them with any bytes.
 //!
-//! A certificate is an identity only of an addon whose own signer's CA signed it (invariant I14): the signers are asked
-//! one by one, each with its own anchors, and exactly one must vouch. What it certifies is then read by that signer's
-//! convention alone.
+//! A certificate is an identity only if a CA of its addon's own signer signed it (invariant I14). So the certificate is
+//! verified with the anchors of each signer, and those of exactly one signer must accept it. Only that signer's
+//! convention reads the identity.
 
 use std::sync::Arc;
 
@@ -16,40 +16,40 @@ use crate::identity::{AddOnName, IdentityError, PeerIdentity};
 use crate::timestamp::Timestamp;
 use crate::trust::{SignerTrust, Trust};
 
-/// OCM up to v1.2 asks for this group too; it may be in a certificate, and it grants nothing at the gateway.
+/// OCM up to v1.2 asks for this group too. A certificate may have it, but it grants nothing at the gateway.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Why a certificate is nobody's identity.
+/// Why a certificate is not an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnIdentity {
-    /// Not one certificate in DER, or a part of it that cannot be read.
+    /// The bytes are not one certificate in DER, or a part of it cannot be read.
     #[error("the certificate cannot be read")]
     Unreadable,
-    /// Past its end.
+    /// It has expired.
     #[error("the certificate expired at {0}")]
     Expired(Timestamp),
-    /// Before its start.
+    /// It is not valid yet.
     #[error("the certificate is not valid before {0}")]
     NotYetValid(Timestamp),
-    /// Basic constraints say CA.
-    #[error("the certificate is a CA's")]
+    /// Its BasicConstraints make it a CA certificate.
+    #[error("the certificate is a CA certificate")]
     Authority,
-    /// No extended key usage for TLS clients, a server's certificate for instance.
+    /// It lacks the extended key usage for TLS clients; a server's certificate for instance.
     #[error("the certificate is not for TLS clients")]
     NotForClients,
-    /// No signer's anchors vouch for it.
-    #[error("no signer's CA vouches for the certificate")]
+    /// No signer's anchors verify it.
+    #[error("no signer's CA verifies the certificate")]
     Untrusted,
-    /// Two signers share an anchor: whose identity it is cannot be told.
-    #[error("the CAs of the signers {0} and {1} both vouch for the certificate")]
+    /// Two signers share an anchor, so the identity is ambiguous.
+    #[error("the signers {0} and {1} share the CA that signed the certificate")]
     Ambiguous(String, String),
     /// Not exactly one common name.
     #[error("the certificate has {0} common names; it must have one")]
     CommonNames(usize),
-    /// The common name is not of the signer's convention.
+    /// The common name does not follow the signer's convention.
     #[error("the common name is not an identity: {0}")]
     CommonName(#[from] IdentityError),
-    /// The CA that signed it does not own that addon's signer (invariant I14).
+    /// The signer whose CA signed it does not serve that addon (invariant I14).
     #[error("the CA of the signer {signer} does not certify the addon {addon}")]
     AddOnNotOfSigner {
         /// The addon that the certificate names.
@@ -63,7 +63,7 @@ pub enum NotAnIdentity {
 }
 
 impl NotAnIdentity {
-    /// CamelCase name for the audit log.
+    /// The CamelCase name for the audit log.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable => "CertificateUnreadable",
@@ -81,7 +81,7 @@ impl NotAnIdentity {
     }
 }
 
-/// The holder of a client certificate, and what the gateway tells of it to upstreams.
+/// The holder of a client certificate, with the facts that the gateway tells the backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Cluster, addon and agent.
@@ -90,24 +90,24 @@ pub struct Peer {
     pub user: String,
     /// The organizations, without `system:authenticated`.
     pub groups: Vec<String>,
-    /// The one signer whose CA vouches.
+    /// The signer whose CA signed the certificate.
     pub signer: Arc<SignerTrust>,
-    /// The id of the authority that signed.
+    /// The id of the authority that signed the certificate.
     pub issuer: String,
     /// The serial number.
     pub serial: Serial,
-    /// The first second of the certificate.
+    /// The first second in which the certificate is valid.
     pub not_before: Timestamp,
-    /// The last second of the certificate.
+    /// The last second in which the certificate is valid.
     pub not_after: Timestamp,
     /// The certificate as the value of the header `Client-Cert` (RFC 9440 section 2.1): base64 between colons.
     pub client_cert: String,
 }
 
-/// Whose identity `leaf` is at `now`.
+/// Verifies `leaf` at `now` and reads its holder's identity.
 ///
 /// # Errors
-/// [`NotAnIdentity`]: the first rule that is broken.
+/// The [`NotAnIdentity`] of the first broken rule.
 pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Result<Peer, NotAnIdentity> {
     let (rest, parsed) = X509Certificate::from_der(leaf).map_err(|_| NotAnIdentity::Unreadable)?;
     if !rest.is_empty() {
@@ -133,11 +133,12 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
     })
 }
 
-/// What webpki checks as well, for every signer: here each broken rule has a name. Returns the first and the last
-/// second.
+/// Checks times and purpose, so that each broken rule has its own error. webpki checks them again for each signer.
+/// Returns the first and the last second in which the certificate is valid.
 fn check_form(leaf: &X509Certificate<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), NotAnIdentity> {
     let validity = leaf.validity();
-    let (first, last) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    let first = validity.not_before.timestamp();
+    let last = validity.not_after.timestamp();
     if now.unix() > last {
         return Err(NotAnIdentity::Expired(Timestamp::from_unix(last)));
     }
@@ -161,7 +162,7 @@ fn vouching_signer<'t>(
 ) -> Result<(&'t Arc<SignerTrust>, String), NotAnIdentity> {
     let vouches = |signer: &'t Arc<SignerTrust>| {
         let authority = signer.client_anchors.verify(leaf, Purpose::Client, now);
-        // The reason of each signer that does not vouch says nothing: all but one always have one.
+        // The errors are not needed, because all signers but one always refuse.
         authority.ok().map(|authority| (signer, authority.id().to_owned()))
     };
     let mut vouching = trust.signers.iter().filter_map(vouches);

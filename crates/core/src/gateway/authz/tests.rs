@@ -1,4 +1,4 @@
-//! Leaves are made by rcgen here, because policy would never approve most of them.
+//! Tests of identities. rcgen makes the leaves, because policy would not approve most of them.
 
 use std::time::Duration;
 
@@ -76,8 +76,10 @@ fn refusal(params: &CertificateParams) -> NotAnIdentity {
 
 #[test]
 fn a_good_certificate_is_one_identity() {
-    let (ca, other) = (mk_ca("ca"), mk_ca("other"));
-    let (signer, second) = (mk_signer("s1", &["a1"], &ca), mk_signer("s2", &["a2"], &other));
+    let ca = mk_ca("ca");
+    let other = mk_ca("other");
+    let signer = mk_signer("s1", &["a1"], &ca);
+    let second = mk_signer("s2", &["a2"], &other);
     let leaf = sign(&ca, &mk_params(USER, Some(GROUP)));
     let peer = identify(&mk_trust(vec![second, Arc::clone(&signer)]), &leaf, NOW).unwrap();
     let expected = Peer {
@@ -106,10 +108,11 @@ fn system_authenticated_is_allowed_and_grants_nothing() {
     assert_eq!(peer.groups, Vec::<String>::new());
 }
 
-/// Invariant I14, also where both signers list the addon.
+/// Invariant I14, even if both signers list the addon.
 #[test]
 fn certificate_of_another_addons_ca_is_no_identity() {
-    let (ca, other) = (mk_ca("ca"), mk_ca("other"));
+    let ca = mk_ca("ca");
+    let other = mk_ca("other");
     let of_other = sign(&other, &mk_params(USER, Some(GROUP)));
     let trust = mk_trust(vec![mk_signer("s1", &["a1"], &ca), mk_signer("s2", &["a2"], &other)]);
     let expected = NotAnIdentity::AddOnNotOfSigner { addon: "a1".parse().unwrap(), signer: "s2".to_owned() };
@@ -128,7 +131,8 @@ fn certificate_that_two_signers_vouch_for_is_no_identity() {
 
 #[test]
 fn certificate_of_a_ca_that_no_signer_has_is_no_identity() {
-    let (ca, other) = (mk_ca("ca"), mk_ca("ca"));
+    let ca = mk_ca("ca");
+    let other = mk_ca("ca");
     let trust = mk_trust(vec![mk_signer("s1", &["a1"], &ca)]);
     assert_eq!(identify(&trust, &sign(&other, &mk_params(USER, None)), NOW), Err(NotAnIdentity::Untrusted));
     assert_eq!(identify(&Trust::default(), &sign(&ca, &mk_params(USER, None)), NOW), Err(NotAnIdentity::Untrusted));
@@ -139,9 +143,11 @@ fn certificate_outside_its_times_is_no_identity() {
     let ca = mk_ca("ca");
     let trust = mk_trust(vec![mk_signer("s1", &["a1"], &ca)]);
     let leaf = sign(&ca, &mk_params(USER, None));
-    let (first, last) = (NOW.minus(Duration::from_secs(60)), NOW.plus(Duration::from_secs(60)));
+    let first = NOW.minus(Duration::from_secs(60));
+    let last = NOW.plus(Duration::from_secs(60));
     assert!(identify(&trust, &leaf, first).is_ok() && identify(&trust, &leaf, last).is_ok());
-    let (early, late) = (first.minus(Duration::from_secs(1)), last.plus(Duration::from_secs(1)));
+    let early = first.minus(Duration::from_secs(1));
+    let late = last.plus(Duration::from_secs(1));
     assert_eq!(identify(&trust, &leaf, early), Err(NotAnIdentity::NotYetValid(first)));
     assert_eq!(identify(&trust, &leaf, late), Err(NotAnIdentity::Expired(last)));
 }

@@ -1,6 +1,6 @@
-//! Looks for key bytes in this process's own memory.
+//! Searches this process's own memory for key bytes.
 //!
-//! What is looked for is kept under a mask, so that the search does not find itself, and every key is new, so that
+//! The searched bytes are stored masked, so that the search does not find its own input. Every key is new, so that
 //! other tests in the process do not matter.
 
 use std::fs::{self, File};
@@ -15,16 +15,16 @@ use super::*;
 
 const MASK: u8 = 0xa5;
 const CHUNK: usize = 4096;
-/// A P-384 scalar.
+/// The length of a P-384 scalar, the longest form of a key, in bytes.
 const LONGEST: usize = 48;
 
-/// One form of a key, every byte under the mask.
+/// One form of a key, with every byte masked.
 struct Needle {
     form: &'static str,
     masked: Vec<u8>,
 }
 
-/// One test, because a second search at the same time would hold copies of what the first one looks for.
+/// This is one test, because a second search at the same time would have copies of the bytes that the first searches.
 #[test]
 fn wiped_keys_leave_no_copy() {
     for (kind, stored, live) in KINDS {
@@ -44,7 +44,7 @@ fn wiped_keys_leave_no_copy() {
     }
 }
 
-/// A kind, the form in which PKCS#8 has it, and the forms in which a [`PrivateKey`] holds it, each once.
+/// A kind of key, its form in PKCS#8, and its forms in a [`PrivateKey`], each with its number of copies.
 type Kind = (KeyKind, &'static str, &'static [(&'static str, usize)]);
 
 const KINDS: [Kind; 3] = [
@@ -53,7 +53,7 @@ const KINDS: [Kind; 3] = [
     (KeyKind::Ed25519, "seed", &[("scalar", 1), ("prefix", 1)]),
 ];
 
-/// The forms that the bytes of a key take: as stored, and as ring holds them (little-endian limbs, Montgomery form).
+/// The forms of a key's bytes: as stored, and as ring has them in memory (little-endian limbs, Montgomery form).
 fn needles(kind: KeyKind, pkcs8: &[u8]) -> Vec<Needle> {
     on_wiped_stack(|| forms(kind, pkcs8))
 }
@@ -85,7 +85,7 @@ const P256_ORDER: [u64; 4] = [0xf3b9_cac2_fc63_2551, 0xbce6_faad_a717_9e84, u64:
 const P384_ORDER: [u64; 6] =
     [0xecec_196a_ccc5_2973, 0x581a_0db2_48b0_a77a, 0xc763_4d81_f437_2ddf, u64::MAX, u64::MAX, u64::MAX];
 
-/// Twice the number modulo the order, in place.
+/// Doubles the number modulo the order, in place.
 fn double(limbs: &mut [u64], order: &[u64]) {
     let mut carry = 0;
     for limb in limbs.iter_mut() {
@@ -117,7 +117,7 @@ fn after<'b>(bytes: &'b [u8], marker: &[u8], length: usize) -> &'b [u8] {
     &bytes[at..at + length]
 }
 
-/// How often each form is in writable memory; forms that are not there are left out.
+/// How often each form is in writable memory, without the forms that are not there.
 fn copies(needles: &[Needle]) -> Vec<(&'static str, usize)> {
     let memory = File::open("/proc/self/mem").unwrap();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -125,7 +125,7 @@ fn copies(needles: &[Needle]) -> Vec<(&'static str, usize)> {
     let own = buffer.as_ptr().addr() as u64..(buffer.as_ptr().addr() + buffer.len()) as u64;
     let mut counts = vec![0; needles.len()];
     for region in maps.lines().filter_map(writable) {
-        // Reading the buffer into itself would multiply what it has just found.
+        // The buffer itself is not searched, because it has copies of what was read.
         for part in [region.start..region.end.min(own.start), region.start.max(own.end)..region.end] {
             scan(&memory, part, &mut buffer, needles, &mut counts);
         }
@@ -141,11 +141,11 @@ fn writable(line: &str) -> Option<Range<u64>> {
     if parts.next()?.starts_with("rw") { Some(address(start)?..address(end)?) } else { None }
 }
 
-/// Each read begins where the starts that were looked at before end, and is longer by what a needle may need.
+/// Searches in chunks. Each read is longer than its chunk, so that it contains a needle that starts at the chunk's end.
 fn scan(memory: &File, part: Range<u64>, buffer: &mut [u8], needles: &[Needle], counts: &mut [usize]) {
     for at in part.clone().step_by(CHUNK) {
         let wanted = buffer.len().min(usize::try_from(part.end - at).unwrap());
-        // A region that another thread has unmapped meanwhile holds nothing any more.
+        // Another thread may have unmapped the region meanwhile.
         let Ok(read) = memory.read_at(&mut buffer[..wanted], at) else { break };
         for (needle, count) in needles.iter().zip(counts.iter_mut()) {
             *count += occurrences(&buffer[..read], &needle.masked);
@@ -154,14 +154,17 @@ fn scan(memory: &File, part: Range<u64>, buffer: &mut [u8], needles: &[Needle], 
     }
 }
 
-/// Most of memory is zero, and unoptimized loops over bytes are slow: comparing slices and `skip_until` are not.
+/// Compares slices and uses `skip_until`, because loops over bytes are slow without optimization, and most of memory is
+/// zero.
 fn occurrences(bytes: &[u8], masked: &[u8]) -> usize {
     if bytes == &[0; CHUNK + LONGEST - 1][..bytes.len()] {
         return 0;
     }
-    // A byte of the needle that text and small numbers do not have.
+    // A byte of the needle that is rare in text and small numbers.
     let pivot = masked.iter().position(|byte| (0x80..0xff).contains(&(byte ^ MASK))).unwrap();
-    let (mut rest, mut at, mut count) = (bytes.get(pivot..).unwrap_or_default(), 0, 0);
+    let mut rest = bytes.get(pivot..).unwrap_or_default();
+    let mut at = 0;
+    let mut count = 0;
     while !rest.is_empty() {
         at += rest.skip_until(masked[pivot] ^ MASK).unwrap();
         let candidate = bytes.get(at - 1..at - 1 + masked.len()).filter(|_| at <= CHUNK);

@@ -1,4 +1,4 @@
-//! A private key in memory: it signs, it does not print, and it is wiped when dropped (invariant I9).
+//! A private key in memory. It signs, it is never printed, and it is wiped when dropped (invariant I9).
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use zeroize::Zeroizing;
 use crate::encoding::asn1;
 use crate::keys::public::{self, KeyKind};
 
-/// Why there is no key.
+/// Why a key cannot be made, read or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// ring makes and signs with EC and Ed25519 keys here.
+    /// The kind is RSA. Private keys are EC or Ed25519 keys here.
     #[error("a key of the kind {0} is not supported: use ECDSA-P256, ECDSA-P384 or Ed25519")]
     Kind(KeyKind),
-    /// Not PKCS#8 of a supported kind, or inconsistent.
+    /// The key is not PKCS#8 of a supported kind, or it is inconsistent.
     #[error("the private key is not a PKCS#8 key of the kind ECDSA-P256, ECDSA-P384 or Ed25519")]
     Unreadable,
     /// The operating system gave no random bytes, or the operation failed inside ring.
-    #[error("the key could not be made or used: no random bytes")]
+    #[error("the key could not be made or used: the system gave no random bytes, or ring failed")]
     Random,
 }
 
@@ -28,7 +28,7 @@ enum Pair {
     Ed25519(Ed25519KeyPair),
 }
 
-/// Holds a ring key and overwrites its bytes on drop: ring 0.17 leaves the scalar in freed memory.
+/// Holds a ring key and overwrites its bytes on drop, because ring 0.17 leaves the scalar in freed memory.
 struct WipedPair(Box<Pair>);
 
 impl Drop for WipedPair {
@@ -45,18 +45,18 @@ impl Drop for WipedPair {
     }
 }
 
-/// How much stack an operation of ring may have left key bytes on: three times what was found to be enough.
+/// How much of the stack is wiped after an operation of ring, in bytes: three times what was found to be enough.
 const STACK_BYTES: usize = 16 * 1024;
 
-/// Overwrites the stack that `operation` has used and left: ring keeps scalars, nonces and digest states there and
-/// wipes none of them. `operation` must return nothing secret by value.
+/// Overwrites the stack that `operation` has used, because ring leaves scalars, nonces and digest states there.
+/// `operation` must not return a secret by value.
 fn on_wiped_stack<T>(operation: impl FnOnce() -> T) -> T {
     let result = call(operation);
     wipe_stack();
     result
 }
 
-/// A frame of its own, below the caller's, so that the next call's frame covers it.
+/// Has a separate stack frame below the caller's, so that the frame of `wipe_stack` covers it.
 #[inline(never)]
 fn call<T>(operation: impl FnOnce() -> T) -> T {
     operation()
@@ -68,7 +68,7 @@ fn wipe_stack() {
     std::hint::black_box(&zeros);
 }
 
-/// A private key, ready to sign: of a CA, of the gateway, of an agent.
+/// A private key of a CA, the gateway or an agent, ready to sign.
 pub struct PrivateKey {
     kind: KeyKind,
     pair: WipedPair,
@@ -84,10 +84,10 @@ impl fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// Makes a new key; the PKCS#8 bytes are for the store, and are wiped when dropped.
+    /// Makes a new key. The PKCS#8 bytes are for the store, and are wiped when dropped.
     ///
     /// # Errors
-    /// [`KeyError::Kind`] for RSA, [`KeyError::Random`] when the system has no random bytes.
+    /// [`KeyError::Kind`] for RSA, [`KeyError::Random`] if the system has no random bytes.
     pub fn generate(kind: KeyKind, rng: &dyn SecureRandom) -> Result<(Self, Zeroizing<Vec<u8>>), KeyError> {
         let pkcs8 = on_wiped_stack(|| Self::generate_pkcs8(kind, rng))?;
         Ok((Self::from_pkcs8(&pkcs8, rng)?, pkcs8))
@@ -103,10 +103,10 @@ impl PrivateKey {
         Ok(Zeroizing::new(document.map_err(|_| KeyError::Random)?.as_ref().to_vec()))
     }
 
-    /// Reads a PKCS#8 key; its kind is found by trying.
+    /// Reads a PKCS#8 key of any supported kind.
     ///
     /// # Errors
-    /// [`KeyError::Unreadable`] without any of the bytes.
+    /// [`KeyError::Unreadable`], which has none of the bytes.
     pub fn from_pkcs8(pkcs8: &[u8], rng: &dyn SecureRandom) -> Result<Self, KeyError> {
         on_wiped_stack(|| Self::read_pkcs8(pkcs8, rng))
     }
@@ -141,10 +141,10 @@ impl PrivateKey {
         &self.public_key_der
     }
 
-    /// Signs `message` by the one algorithm that its kind has here.
+    /// Signs `message` with the one algorithm of its kind.
     ///
     /// # Errors
-    /// [`KeyError::Random`] when ring could not sign.
+    /// [`KeyError::Random`] if ring could not sign.
     pub fn sign(&self, message: &[u8], rng: &dyn SecureRandom) -> Result<Vec<u8>, KeyError> {
         on_wiped_stack(|| match self.pair.0.as_ref() {
             Pair::Ecdsa(pair) => {
@@ -165,7 +165,7 @@ impl PrivateKey {
     }
 }
 
-/// A key and the random numbers it needs, as rcgen wants to see them for a self-signed certificate.
+/// A key and the random numbers that it needs, in the form that rcgen needs for a self-signed certificate.
 pub(crate) struct RcgenKey<'k> {
     pub(crate) key: &'k PrivateKey,
     pub(crate) rng: &'k dyn SecureRandom,
