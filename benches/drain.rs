@@ -45,8 +45,8 @@ use support::process::{Process, free_port};
 use support::request::mk_csr;
 use support::{AddOnApi, RealHub, TestHub, accept_cluster, install_addon, real, wait_until};
 
-/// How many writes the floor has in flight.
-const IN_FLIGHT: usize = 16;
+/// How many writes the floor has in flight: as many as the hub (`CONCURRENCY` of its signers).
+const IN_FLIGHT: usize = 32;
 /// How many requests are created at a time.
 const CREATING: usize = 16;
 const READY: Duration = Duration::from_secs(120);

@@ -174,10 +174,13 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
     let notes = Notes::default();
     let recorded = Recorded { registry: links.registry.clone(), audit: links.audit.clone(), notes: notes.clone() };
-    let (client, clusters) = (links.client.clone(), recorded.clone());
+    let client = links.client.clone();
+    let clusters = recorded.clone();
     tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
     let all_again = Arc::new(Notify::new());
-    let (client, missed, passed_on) = (links.client.clone(), all_again.clone(), seen.clone());
+    let client = links.client.clone();
+    let missed = all_again.clone();
+    let passed_on = seen.clone();
     tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?) });
     let client = links.client.clone();
     tasks.spawn(async move {
@@ -191,14 +194,18 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
     record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone() });
     let inputs =
         registrations::RegistrationInputs { seen: (seen, addons), all_again, signers: served, templates, report };
-    let (clock, metrics) = (links.clock.clone(), links.metrics.clone());
-    let target = (links.client.clone(), addon_api);
-    let writer = registrations::RegistrationWriter::new(target, clock, links.leading.clone(), metrics, inputs);
+    let writer = registrations::RegistrationWriter::new(
+        registrations::Target { client: links.client.clone(), api: addon_api },
+        links.clock.clone(),
+        links.leading.clone(),
+        links.metrics.clone(),
+        inputs,
+    );
     tasks.spawn(async move {
         writer.keep().await?;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
-    let supervisor = Supervisor::new(links, settings, addon_api, (signers, reported), notes);
+    let supervisor = Supervisor::new(links, settings, addon_api, signers, reported, notes);
     tasks.spawn(supervisor.run());
     tokio::select! {
         Some(ended) = tasks.join_next() => ended?,
@@ -220,19 +227,17 @@ fn record(tasks: &mut JoinSet<Result<(), HubError>>, links: &HubLinks, namespace
         writer.run(epoch).await?;
         Err(HubError::TaskEnded("writer of the ledger".to_owned()))
     });
-    let (ledger, registry) = (links.ledger.clone(), links.registry.clone());
-    tasks.spawn(until_the_writer_ends(async move { notes.keep(ledger, registry).await }));
-    let ledger = (links.ledger.clone(), location);
-    let checkpoints = Checkpoints::new(&links.client, namespace, links.clock.clone(), ledger, links.leading.clone());
+    let HubLinks { client, clock, leading, ledger, registry, seen, .. } = links;
+    tasks.spawn(until_the_writer_ends(notes.keep(ledger.clone(), registry.clone())));
+    let checkpoints = Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone());
     tasks.spawn(until_the_writer_ends(checkpoints.keep()));
-    let sweep = Sweep::new(&links.client, links.clock.clone(), links.ledger.clone(), links.leading.clone());
+    let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
     tasks.spawn(until_the_writer_ends(sweep.keep()));
-    let (ledger, seen, clock) = (links.ledger.clone(), links.seen.clone(), links.clock.clone());
-    tasks.spawn(until_the_writer_ends(recording::keep_seen(ledger, seen, clock)));
+    tasks.spawn(until_the_writer_ends(recording::keep_seen(ledger.clone(), seen.clone(), clock.clone())));
 }
 
-/// What feeds the writer ends when that has ended, and may be seen to end before it: only the writer says why, so it
-/// says nothing.
+/// A feeder ends when the writer has ended, and its end may be seen first. Only the writer knows why, so the feeder
+/// reports nothing.
 async fn until_the_writer_ends(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
     feeder.await;
     std::future::pending().await

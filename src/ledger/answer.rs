@@ -60,7 +60,7 @@ pub async fn certificate(reader: &Reader, name: &str) -> Result<Details, AnswerE
 pub async fn entries(reader: &Reader, parameters: &[(String, String)]) -> Result<Page<Entry>, AnswerError> {
     let Query { filter, after, limit } = Query::from_parameters(parameters)?;
     if filter != Default::default() {
-        return Err(QueryError::Unknown("a filter of certificates".to_owned()).into());
+        return Err(QueryError::NoFilter.into());
     }
     let items = reader.entries(after.map_or(0, |after| after.seq), limit).await?;
     let next = next(items.len(), limit, items.last().map(|last| last.seq));

@@ -160,6 +160,9 @@ pub enum QueryError {
     /// A parameter that does not exist. To ignore it would answer another query.
     #[error("there is no parameter {0:?}")]
     Unknown(String),
+    /// A filter of certificates on a list of entries.
+    #[error("entries cannot be filtered; use limit and continue alone")]
+    NoFilter,
 }
 
 /// Parameters that Kubernetes' clients add to every list, and that do not change the answer.

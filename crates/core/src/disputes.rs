@@ -196,7 +196,8 @@ mod tests {
 
     /// Until it is left, against somebody who takes it away at once; returns when it was written, and when it was left.
     fn mk_left(disputes: &mut Disputes) -> (Vec<u64>, Duration) {
-        let (mut writes, mut now) = (Vec::new(), Duration::ZERO);
+        let mut writes = Vec::new();
+        let mut now = Duration::ZERO;
         loop {
             match act(disputes, WRONG, now) {
                 DisputeStep::Write => writes.push(now.as_secs()),
@@ -300,7 +301,8 @@ mod tests {
 
     #[test]
     fn changes_by_people_are_no_dispute_and_are_never_closer_than_ten_in_a_minute() {
-        let (mut disputes, mut writes) = (Disputes::default(), 0);
+        let mut disputes = Disputes::default();
+        let mut writes = 0;
         for second in 0..60 {
             disputes.people_changed_something();
             writes += u32::from(act(&mut disputes, WRONG, at(second)) == DisputeStep::Write);

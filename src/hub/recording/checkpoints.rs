@@ -75,7 +75,8 @@ impl Checkpoints {
         client: &Client,
         namespace: &str,
         clock: Clock,
-        (ledger, location): (Ledger, Location),
+        ledger: Ledger,
+        location: Location,
         leading: Leading,
     ) -> Self {
         let secrets = Api::namespaced(client.clone(), namespace);

@@ -17,5 +17,5 @@ mod work;
 mod writer;
 
 pub(in crate::hub) use watch::keep_templates;
-pub use work::SeenAddOn;
+pub use work::{SeenAddOn, Target};
 pub use writer::{RegistrationInputs, RegistrationWriter};

@@ -37,9 +37,11 @@ pub enum SeenAddOn {
 
 /// How to reach the addons.
 #[derive(Clone)]
-pub(super) struct Target {
-    pub(super) client: Client,
-    pub(super) api: AddOnApi,
+pub struct Target {
+    /// The hub's account.
+    pub client: Client,
+    /// The version of ManagedClusterAddOn.
+    pub api: AddOnApi,
 }
 
 /// What a write changes.

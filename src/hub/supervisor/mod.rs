@@ -92,7 +92,8 @@ impl Supervisor {
         links: HubLinks,
         settings: HubSettings,
         addon_api: AddOnApi,
-        (signers, registrations): (watch::Sender<Option<Signers>>, watch::Receiver<Option<RegistrationReport>>),
+        signers: watch::Sender<Option<Signers>>,
+        registrations: watch::Receiver<Option<RegistrationReport>>,
         notes: Notes,
     ) -> Self {
         let client = links.client.clone();

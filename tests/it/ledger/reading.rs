@@ -45,9 +45,11 @@ async fn filters(location: &Location) {
     for n in [1, 2, 3, 4, 5, 6, 7] {
         hub.ledger.append(mk_signed(n), "").await.unwrap();
     }
-    let (uid, reason) = ("uid-8".to_owned(), "The key is gone.".to_owned());
+    let uid = "uid-8".to_owned();
+    let reason = "The key is gone.".to_owned();
     hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(8), reason }, "").await.unwrap();
-    let (uid, reason) = ("uid-7".to_owned(), "The request is gone.".to_owned());
+    let uid = "uid-7".to_owned();
+    let reason = "The request is gone.".to_owned();
     hub.ledger.append(Record::Unpublished { uid, serial: mk_serial(7), reason }, "").await.unwrap();
     hub.ledger.published(mk_serial(1), NOW).await;
     let seen = |n, at| CertificateUse { serial: mk_serial(n), at, from: "192.0.2.1".to_owned() };
@@ -145,7 +147,8 @@ async fn show(location: &Location) {
     hub.ledger.append(mk_signed(0xab), "").await.unwrap();
     hub.ledger.seen(vec![CertificateUse { serial: mk_serial(0xab), at: NOW, from: "192.0.2.1".to_owned() }]).await;
     hub.ledger.intend(mk_intent(2)).await.unwrap();
-    let (uid, reason) = ("uid-2".to_owned(), "It was never signed.".to_owned());
+    let uid = "uid-2".to_owned();
+    let reason = "It was never signed.".to_owned();
     hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(2), reason: reason.clone() }, "").await.unwrap();
     hub.close().await;
 

@@ -143,7 +143,9 @@ impl RunningHub {
         let HubEnds { registry, trust, applied, ledger, .. } = ends;
         let task = tokio::spawn(wired.run());
         let clock = options.clock;
-        let (mut source, target, follow) = (trust.clone(), applied.clone(), options.follow);
+        let mut source = trust.clone();
+        let target = applied.clone();
+        let follow = options.follow;
         let pipe = tokio::spawn(async move {
             while follow && source.changed().await.is_ok() {
                 target.send_replace(source.borrow_and_update().clone());

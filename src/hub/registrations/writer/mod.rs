@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use kube::Client;
 use kube::api::DynamicObject;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
@@ -20,7 +19,7 @@ use super::templates::{TemplatedAddOns, Templates};
 use super::wanted::{Signers, wanted_status};
 use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
 use crate::api::addon_template::template_of_addon;
-use crate::api::ocm::{self, AddOnApi};
+use crate::api::ocm;
 use crate::api::registrations::{is_left, say_left};
 use crate::hub::lease::{Leading, Leads};
 use crate::telemetry::Metrics;
@@ -93,15 +92,9 @@ pub struct RegistrationWriter {
 
 impl RegistrationWriter {
     /// Makes a writer that writes with the hub's account while this hub leads.
-    pub fn new(
-        (client, api): (Client, AddOnApi),
-        clock: Clock,
-        leading: Leading,
-        metrics: Metrics,
-        inputs: RegistrationInputs,
-    ) -> Self {
+    pub fn new(target: Target, clock: Clock, leading: Leading, metrics: Metrics, inputs: RegistrationInputs) -> Self {
         Self {
-            target: Target { client, api },
+            target,
             clock,
             leading,
             metrics,

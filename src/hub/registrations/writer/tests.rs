@@ -135,7 +135,7 @@ impl World {
             templates: of_templates,
             report: reporting,
         };
-        let target = (client, AddOnApi::V1Alpha1);
+        let target = Target { client, api: AddOnApi::V1Alpha1 };
         let writer = RegistrationWriter::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
         let writer = tokio::spawn(async move { writer.keep().await.unwrap() });
         Self { server, signers, templates, report, all_again, announcer, _writer: writer }

@@ -54,7 +54,8 @@ impl HeldRequests {
         // Whoever is not tried any more is gone.
         held.retain(|_, tries| tries.last.until(now) <= LONGEST * 2);
         let tries = held.entry(uid.to_owned()).or_insert(Tries { failures: 0, last: now });
-        let (pause, first) = (doubled(RETRY, tries.failures, LONGEST), tries.failures == 0);
+        let pause = doubled(RETRY, tries.failures, LONGEST);
+        let first = tries.failures == 0;
         *tries = Tries { failures: tries.failures.saturating_add(1), last: now };
         (pause, first)
     }
@@ -76,7 +77,9 @@ impl Signer {
             debug!(csr = csr.name_any(), ?pause, "A request still cannot be worked on");
         }
         if !plan::has_condition(csr, RECORD_UNUSABLE) {
-            let (answers, reason, sentence) = (self.answers(leads), "LedgerRowUnusable", sentence(unusable));
+            let answers = self.answers(leads);
+            let reason = "LedgerRowUnusable";
+            let sentence = sentence(unusable);
             answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence).await?;
             self.shared.metrics.held(&self.name());
             if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {

@@ -26,7 +26,7 @@ use addon_signer_core::policy::{Approved, GATEWAY_SERVING_SIGNER, Profile};
 use addon_signer_core::timestamp::Timestamp;
 
 /// An approved request that is being worked on.
-pub(super) struct Job<'j> {
+pub(super) struct ApprovedRequest<'j> {
     pub(super) leads: &'j Leads,
     pub(super) csr: &'j CertificateSigningRequest,
     pub(super) approve: bool,
@@ -42,7 +42,7 @@ struct SigningLine {
 }
 
 impl Signer {
-    pub(super) async fn issue(&self, approved: Approved, job: Job<'_>) -> Result<Requeue, SignerError> {
+    pub(super) async fn issue(&self, approved: Approved, job: ApprovedRequest<'_>) -> Result<Requeue, SignerError> {
         // The sweep may be working on this request; it then sees what has become of it.
         let Some(_claim) = self.shared.ledger.claim(job.csr.metadata.uid.as_deref().unwrap_or_default()) else {
             return Ok(Requeue::requeue(SOON));
@@ -80,7 +80,7 @@ impl Signer {
         first: Effect,
         signing: Signing<'_>,
         ready: &ReadyLine,
-        job: &Job<'_>,
+        job: &ApprovedRequest<'_>,
     ) -> Result<End, SignerError> {
         let answers = self.answers(job.leads);
         let mut approved_csr = None;
@@ -127,7 +127,12 @@ impl Signer {
     }
 
     /// What comes next, by what the hub knows at this moment.
-    fn advance(&self, issuance: &mut Issuance<'_>, event: Event, job: &Job<'_>) -> Result<Effect, IssueError> {
+    fn advance(
+        &self,
+        issuance: &mut Issuance<'_>,
+        event: Event,
+        job: &ApprovedRequest<'_>,
+    ) -> Result<Effect, IssueError> {
         let revoked_before = job.identity.as_ref().and_then(|identity| {
             self.shared.registry.read(|registry| registry.revoked_before(&identity.cluster, &identity.addon))
         });
@@ -176,7 +181,7 @@ impl Signer {
     }
 
     /// An identity gets its token back unless the intent is a new one.
-    async fn intend(&self, intent: Intent, job: &Job<'_>) -> Result<Intended, SignerError> {
+    async fn intend(&self, intent: Intent, job: &ApprovedRequest<'_>) -> Result<Intended, SignerError> {
         let intended = self.shared.ledger.intend(intent).await;
         if intended != Ok(Intended::Recorded)
             && let Some(identity) = &job.identity
@@ -186,7 +191,7 @@ impl Signer {
         Ok(intended?)
     }
 
-    fn take_token(&self, job: &Job<'_>) -> Result<(), Duration> {
+    fn take_token(&self, job: &ApprovedRequest<'_>) -> Result<(), Duration> {
         let Some(identity) = &job.identity else { return Ok(()) };
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, job.now)
     }
@@ -201,14 +206,14 @@ impl Signer {
         self.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false)
     }
 
-    async fn refuse_outdated(&self, job: &Job<'_>) -> Result<(), SignerError> {
+    async fn refuse_outdated(&self, job: &ApprovedRequest<'_>) -> Result<(), SignerError> {
         let sentence = "The certificate that was signed for this request is not accepted any more: it could not be handed \
                         over in time. Make a new request.";
         let verdict = if job.approve { RefusalKind::Denied } else { RefusalKind::Failed };
         Ok(self.answers(job.leads).refuse(job.csr, verdict, "CertificateOutdated", sentence).await?)
     }
 
-    fn report(&self, job: &Job<'_>, issued: &Issued) {
+    fn report(&self, job: &ApprovedRequest<'_>, issued: &Issued) {
         self.shared.audit.granted(&Grant {
             signer: &self.name(),
             csr: &job.csr.name_any(),

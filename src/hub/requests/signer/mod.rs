@@ -20,7 +20,7 @@ mod held;
 mod issuing;
 
 pub use held::{HeldRequests, Unusable};
-use issuing::Job;
+use issuing::ApprovedRequest;
 
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
@@ -212,7 +212,7 @@ impl Signer {
             Action::Fail(refusal) => self.refuse(leads, csr, RefusalKind::Failed, &refusal).await,
             Action::Issue { approved, approve } => {
                 let identity = issuing::holder(&approved);
-                self.issue(approved, Job { leads, csr, approve, now, identity }).await
+                self.issue(approved, ApprovedRequest { leads, csr, approve, now, identity }).await
             }
             Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Requeue::await_change()),
         };
@@ -246,8 +246,8 @@ impl Signer {
             verdict => return Ok(plan::answer(csr, mode, verdict)),
         }
         let identity = claim.identity();
-        let (client, api) = (&self.shared.client, self.shared.addon_api);
-        let fresh = registry::look_up(client, api, &identity.cluster, &identity.addon).await?;
+        let SignerShared { client, addon_api, .. } = &self.shared;
+        let fresh = registry::look_up(client, *addon_api, &identity.cluster, &identity.addon).await?;
         Ok(match claim.decide(&fresh) {
             // The gateway goes by the watch, which is late: a certificate now would be refused there.
             Ok(_) => Action::Wait,
