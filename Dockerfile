@@ -1,5 +1,5 @@
-# Static programs in empty images, not root. This repository's tests have no container engine and do not build them;
-# they check the manifests that run them (tests/it/deploy).
+# Images that have one static program, nothing else, and do not run as root. The tests have no container engine and do
+# not build the images; they check the manifests that run them (tests/it/deploy).
 #
 #   docker build --target addon-signer -t addon-signer:0.1.0 .
 #   docker build --target addon-signer-agent -t addon-signer-agent:0.1.0 .
@@ -15,13 +15,13 @@ RUN cargo build --profile image --locked --package addon-signer-agent
 FROM build AS build-hub
 RUN cargo build --profile image --locked --no-default-features --package addon-signer
 
-# Group and user of deploy/agent/agent.yaml.
+# The user and group of deploy/agent/agent.yaml.
 FROM scratch AS addon-signer-agent
 COPY --from=build-agent /src/target/image/addon-signer-agent /addon-signer-agent
 USER 65532:65532
 ENTRYPOINT ["/addon-signer-agent"]
 
-# Group and user of deploy/hub.yaml.
+# The user and group of deploy/hub.yaml.
 FROM scratch AS addon-signer
 COPY --from=build-hub /src/target/image/addon-signer /addon-signer
 USER 65532:65532

@@ -312,10 +312,12 @@ impl World {
         assert_eq!(issued, count);
     }
 
-    /// How often the hub's log says "trying again".
+    /// How often the hub's log says that work on a request or the watch of requests failed.
     fn retries(&self) -> usize {
         let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
-        log.lines().filter(|line| line.contains("trying again")).count()
+        let failures =
+            ["Could not work on a request; the hub retries", "The watch of requests failed; the hub retries"];
+        log.lines().filter(|line| failures.iter().any(|failure| line.contains(failure))).count()
     }
 
     fn start_hub(&self, ledger: &str) -> Process {

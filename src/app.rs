@@ -149,7 +149,7 @@ impl HubProcess {
     }
 
     async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
-        info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "Starting");
+        info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "The hub starts");
         let metrics = Metrics::new(|registry| self.gateway.stats().register(registry));
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options);

@@ -24,7 +24,7 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
     let mut rates: [Vec<f64>; CONTESTANTS] = Default::default();
     // This is not measured. It brings the store's pages into memory, as for a hub that has run for a while.
     for ledger in ledgers {
-        issue(signer, Some((ledger, Until::HandedOver)), 8 * count).await;
+        issue(signer, Some((ledger, Until::Published)), 8 * count).await;
     }
     for turn in 0..ROUNDS * CONTESTANTS {
         let round = turn / CONTESTANTS;
@@ -35,8 +35,8 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
             1 => append(dir, sizes, count),
             2 => issue(signer, Some((small, Until::Signed)), count).await,
             3 => issue(signer, Some((large, Until::Signed)), count).await,
-            4 => issue(signer, Some((small, Until::HandedOver)), count).await,
-            _ => issue(signer, Some((large, Until::HandedOver)), count).await,
+            4 => issue(signer, Some((small, Until::Published)), count).await,
+            _ => issue(signer, Some((large, Until::Published)), count).await,
         };
         rates[contestant].push(rate);
     }
@@ -50,8 +50,8 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
     line("appending and waiting for the disk", 1, "(floor)".to_owned());
     line("durable, 10 thousand in the ledger", 2, format!("{:.2} of the floor; goal 5000", rates[2] / rates[1]));
     line("durable, the large ledger", 3, format!("{:.3} of the small one; goal 0.95", rates[3] / rates[2]));
-    line("and handed over, 10 thousand", 4, String::new());
-    line("and handed over, the large ledger", 5, format!("{:.3} of the small one", rates[5] / rates[4]));
+    line("and published, 10 thousand", 4, String::new());
+    line("and published, the large ledger", 5, format!("{:.3} of the small one", rates[5] / rates[4]));
 }
 
 /// Certificates per second.

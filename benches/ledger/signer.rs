@@ -27,8 +27,8 @@ const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     Signed,
-    /// The ledger notes that the certificate was handed over. Nobody waits for that.
-    HandedOver,
+    /// The ledger notes that the certificate was published. Nobody waits for that.
+    Published,
 }
 
 /// A CA with an approved request.
@@ -77,7 +77,7 @@ impl Signer {
         if let Some((ledger, until)) = ledger {
             let certificate = issued.certificate.to_vec();
             ledger.append(Record::Signed { uid, serial: issued.serial, certificate }, "").await.unwrap();
-            if *until == Until::HandedOver {
+            if *until == Until::Published {
                 ledger.published(issued.serial, self.now).await;
             }
         }

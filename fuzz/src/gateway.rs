@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::gateway::authz::{Peer, identify};
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::timestamp::Timestamp;
@@ -114,7 +115,7 @@ pub fn mk_peer() -> Peer {
         identity,
         signer: Arc::new(signer),
         issuer: "golden".to_owned(),
-        serial: "01".to_owned(),
+        serial: Serial::from_hex(&format!("{:040x}", 1)).expect("forty digits"),
         not_before: NOW,
         not_after: NOW,
         client_cert: ":AA==:".to_owned(),

@@ -252,7 +252,7 @@ pub struct Route {
     #[serde(default = "default_max_body")]
     #[schemars(length(min = 1, max = 12), regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|Ki|Mi|Gi)?$"))]
     pub max_body: String,
-    /// How long the backend may take until its response begins, such as 30s. From 1s to 1h.
+    /// Longest wait until the backend's response begins, and between two pieces of a body, such as 30s. From 1s to 1h.
     #[serde(default = "default_timeout")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     #[x_kube(

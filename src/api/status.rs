@@ -47,7 +47,7 @@ pub struct AuthorityStatus {
     pub not_before: Time,
     /// End of its certificate.
     pub not_after: Time,
-    /// When the last certificate that it signed ends; absent when it signed none.
+    /// No certificate that it signed is valid after this time; absent when it signed none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_leaf_expires: Option<Time>,
 }

@@ -37,7 +37,7 @@ impl Download {
         let cluster = &identity.cluster;
         let addon = &identity.addon;
         let agent = &identity.agent;
-        tracing::warn!(%cluster, %addon, %agent, %error, "The upstream's response could not be passed on completely");
+        tracing::warn!(%cluster, %addon, %agent, %error, "The gateway could not pass on the backend's response completely");
         error
     }
 }

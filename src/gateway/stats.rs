@@ -70,7 +70,7 @@ impl Collector for GatewayCounters {
             ),
             (
                 "gateway_connections_not_configured",
-                "Connections closed before a configuration was in effect",
+                "Connections closed because no configuration was in effect",
                 &stats.not_configured,
             ),
             ("gateway_handshakes_failed", "TLS handshakes that failed", &stats.handshakes_failed),

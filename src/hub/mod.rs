@@ -1,5 +1,6 @@
-//! The hub: signers, authorities, registrations. One task per line of authorities, one per signer name, two watches for
-//! the registry; `supervisor` starts and stops them as AddOnSigners come and go. Of several hubs one leads, by a Lease.
+//! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one
+//! task per line of authorities and one task per signer name. `supervisor` starts and stops the tasks as AddOnSigners
+//! come and go. Of several hubs one leads: the one that holds the Lease.
 
 pub mod authorities;
 mod backoff;
@@ -34,38 +35,38 @@ use registrations::templates::Templates;
 use requests::sweep::Sweep;
 use supervisor::Supervisor;
 
-/// How many addons may wait to be looked at for their registrations, as large as a cluster makes them; when there are
-/// more, all are looked at again later.
+/// How many addons may wait for the writer of registrations. The number is small because a cluster decides how large
+/// its addons are. If more would wait, the writer lists all addons later.
 const REGISTRATIONS_WAITING: usize = 64;
 
-/// What the hub is told by its command line.
+/// The hub's settings from the command line.
 #[derive(Debug, Clone)]
 pub struct HubSettings {
-    /// Where Secrets and ConfigMaps are.
+    /// The namespace of the hub's Secrets and ConfigMaps.
     pub namespace: String,
-    /// The account that may stand in for agents (OCM's gRPC server).
+    /// The account that may make requests for agents (OCM's gRPC server).
     pub grpc_proxy: Option<String>,
     /// How long refused requests are kept.
     pub retention: Duration,
-    /// How many certificates one identity may have.
+    /// How many certificates one identity may get.
     pub rate: Rate,
     /// What the gateway's serving certificate must be.
     pub serving: ServingRules,
 }
 
-/// What a hub is wired from.
+/// What [`Hub::wire`] needs.
 pub struct HubParts {
-    /// The hub's account.
+    /// The client with the hub's account.
     pub client: Client,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// Whether this hub leads: nothing is signed or written while it does not.
+    /// Whether this hub leads: while it does not, it signs and writes nothing.
     pub leading: Leading,
-    /// Counters.
+    /// The counters.
     pub metrics: Metrics,
-    /// Where decisions are recorded.
+    /// The location of the ledger.
     pub ledger: Location,
-    /// What this process is called in the ledger.
+    /// The name of this process in the ledger.
     pub replica: String,
 }
 
@@ -74,9 +75,9 @@ pub(crate) struct HubLinks {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) registry: SharedRegistry,
-    /// What the gateway is to trust.
+    /// What the gateway must trust.
     pub(crate) trust: watch::Sender<Arc<Trust>>,
-    /// What the gateway has in effect.
+    /// The trust that the gateway has in effect.
     pub(crate) applied: watch::Receiver<Arc<Trust>>,
     pub(crate) leading: Leading,
     pub(crate) metrics: Metrics,
@@ -89,17 +90,18 @@ pub(crate) struct HubLinks {
 pub struct HubEnds {
     /// Who has standing: the hub writes it, the gateway reads it.
     pub registry: SharedRegistry,
-    /// What the gateway is to trust.
+    /// What the gateway must trust.
     pub trust: watch::Receiver<Arc<Trust>>,
-    /// Where the gateway reports what it has in effect.
+    /// Where the gateway reports the trust that it has in effect.
     pub applied: watch::Sender<Arc<Trust>>,
-    /// Where decisions are told.
+    /// The audit log.
     pub audit: Audit,
-    /// Where decisions are recorded.
+    /// The ledger.
     pub ledger: Ledger,
     /// Where the gateway notes which certificates are in use.
     pub seen: Arc<Seen>,
-    /// When the hub fails, it says why itself: [`Self::trust`] must not end first and end the gateway.
+    /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
+    /// gateway's error about a closed input.
     _trust: watch::Sender<Arc<Trust>>,
 }
 
@@ -113,17 +115,17 @@ pub struct Hub {
 /// Why the hub stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// The registry cannot be kept.
+    /// The registry cannot be kept up to date.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// Another hub may lead now.
     #[error("{0}; this hub ends, so that two never act at once, and waits for its turn when it is started again")]
     LeaseLost(#[from] Loss),
-    /// What is not recorded is not done.
+    /// The ledger's writer ended. The hub does nothing that it cannot record.
     #[error("the hub cannot record what it does: {0}")]
     Ledger(#[from] LedgerError),
-    /// A task that runs as long as the hub ended.
-    #[error("the hub's task {0} ended")]
+    /// A task ended that runs as long as the hub.
+    #[error("the hub's task {0:?} ended, although it must run as long as the hub")]
     TaskEnded(String),
     /// A task panicked.
     #[error("a task of the hub failed: {0}")]
@@ -131,7 +133,7 @@ pub enum HubError {
 }
 
 impl Hub {
-    /// Joins the hub with the rest of the process. The ledger is opened when the hub leads.
+    /// Makes a hub, and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
     pub fn wire(parts: HubParts, settings: HubSettings) -> (Self, HubEnds) {
         let HubParts { client, clock, leading, metrics, ledger: location, replica } = parts;
         let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
@@ -154,11 +156,11 @@ impl Hub {
         (Self { links, settings, writer }, ends)
     }
 
-    /// Runs the hub until one of its tasks ends, which none does by itself, or until it has lost the Lease. Before it
-    /// leads it only reads who is registered, so that it can start at once.
+    /// Runs the hub until one of its tasks fails or until the hub has lost the Lease. Before it leads, it only reads
+    /// which clusters and addons are registered, so that it can start at once when it leads.
     ///
     /// # Errors
-    /// [`HubError`] says which task ended and why.
+    /// [`HubError`] says why the hub ended.
     pub async fn run(self) -> Result<(), HubError> {
         run(self.links, self.settings, self.writer).await
     }
@@ -213,7 +215,7 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
     }
 }
 
-/// The ledger's writer in its epoch, and the notes that feed it beside the signers.
+/// The ledger's writer, the epoch in which it writes, and the notes that it records.
 struct Feeding {
     writer: LedgerWriter,
     epoch: u64,
@@ -236,8 +238,8 @@ fn record(tasks: &mut JoinSet<Result<(), HubError>>, links: &HubLinks, namespace
     tasks.spawn(until_the_writer_ends(recording::keep_seen(ledger.clone(), seen.clone(), clock.clone())));
 }
 
-/// A feeder ends when the writer has ended, and its end may be seen first. Only the writer knows why, so the feeder
-/// reports nothing.
+/// Runs a task that feeds the ledger's writer; never returns. The task ends when the writer has ended, and the hub may
+/// see the task's end first. Only the writer knows why it ended, so the task reports nothing.
 async fn until_the_writer_ends(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
     feeder.await;
     std::future::pending().await

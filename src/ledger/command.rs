@@ -65,8 +65,8 @@ pub struct OpenRow {
     pub uid: String,
     /// The name of the CSR.
     pub request: String,
-    /// The serial number of the intent.
-    pub serial: Serial,
+    /// The serial number of the intent; `None` if it cannot be read, because the ledger was altered.
+    pub serial: Option<Serial>,
     /// Its state.
     pub state: OpenState,
 }

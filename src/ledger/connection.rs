@@ -20,8 +20,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
 /// The size of a block of most file systems. To write a smaller page they would have to read the block first.
 const PAGE: u32 = 4096;
-/// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. UIDs are random, so each
-/// certificate touches a random page of their index, and a page in the cache need not be read.
+/// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. A page in the cache need
+/// not be read.
 const CACHE: &str = "-131072";
 /// At this number of pages in the journal, 256 MiB, a commit folds the journal into the file. The writer folds it
 /// earlier, and no commit waits for that.

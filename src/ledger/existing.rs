@@ -41,20 +41,16 @@ pub(super) async fn existing(
 fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
     let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
     let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
-    let row_number = row.count(5);
+    let serial = Serial::from_hex(&row.text(1));
     let issuer = row.text(2);
-    let Some(serial) = Serial::from_hex(&row.text(1)) else {
-        return Ok(Existing::Unreadable { row: row_number, fault: RecordFault::Serial });
+    let existing = if row.text(3) == "intent" {
+        let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
+        let tbs = entry.detail("tbs").to_owned();
+        serial.map(|serial| Existing::Intent { issuer, serial, prepared, tbs })
+    } else {
+        let certificate = BASE64.decode(entry.detail("certificate").as_bytes()).ok();
+        let certificate = certificate.filter(|der| !der.is_empty()).ok_or_else(|| damaged("has no certificate"))?;
+        serial.map(|serial| Existing::Signed { row: row.count(5), issuer, serial, certificate })
     };
-    if row.text(3) != "intent" {
-        let certificate = BASE64.decode(entry.detail("certificate").as_bytes());
-        return match certificate {
-            Ok(certificate) if !certificate.is_empty() => {
-                Ok(Existing::Signed { row: row_number, issuer, serial, certificate })
-            }
-            _ => Err(damaged("has no certificate")),
-        };
-    }
-    let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
-    Ok(Existing::Intent { row: row_number, issuer, serial, prepared, tbs: entry.detail("tbs").to_owned() })
+    Ok(existing.unwrap_or_else(|| Existing::Unreadable { row: row.count(5), fault: RecordFault::Serial }))
 }

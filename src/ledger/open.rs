@@ -3,8 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing::warn;
-
 use super::command::{BatchError, LedgerCommand, OpenRow, OpenState};
 use super::connection::{Cells, Connection};
 use addon_signer_core::ca::serial::Serial;
@@ -77,10 +75,7 @@ fn is_before(row: &Cells, before: Timestamp) -> bool {
 fn read(row: &Cells) -> Option<OpenRow> {
     let state = state(&row.text(4))?;
     let serial = Serial::from_hex(&row.text(3));
-    if serial.is_none() {
-        warn!(row = row.count(0), "A row of the ledger has a serial number that cannot be read; check the ledger");
-    }
-    Some(OpenRow { seq: row.count(0), uid: row.text(1), request: row.text(2), serial: serial?, state })
+    Some(OpenRow { seq: row.count(0), uid: row.text(1), request: row.text(2), serial, state })
 }
 
 fn state(name: &str) -> Option<OpenState> {

@@ -217,7 +217,7 @@ def check_index_row(seq, details, values):
 
 def check_state(seq, expected, found):
     (want, signed), (have, have_signed, unfinished) = expected, (found[0].decode(), *found[1:])
-    # That a certificate was handed over is in the index alone.
+    # That a certificate was published is in the index alone.
     if have != want and (want, have) != ("signed", "published"):
         raise Bad(seq, f"the index of certificates says something else about it: its state is {have}, and not {want}")
     if bool(unfinished) != (have in ("intent", "signed")):

@@ -1,9 +1,9 @@
-//! When to write an addon's registrations again that somebody else keeps changing: a few times, and then only now and
-//! then.
+//! Decides when the hub writes an addon's registrations again that another program keeps changing: a few times soon,
+//! and then rarely.
 //!
-//! A program of addon-framework replaces the whole list whenever it changes, so that writing against it would never
-//! end. A few times, because others change the list for good reasons, and an entry that was lost by accident must come
-//! back. Times are durations since the writer began.
+//! A program of addon-framework replaces the whole list whenever the list changes, so writing against it would never
+//! end. The hub still writes a few times, because others change the list for good reasons, and a registration that was
+//! lost by accident must come back. Times are durations since the writer began.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,72 +11,72 @@ use std::time::Duration;
 use crate::backoff::doubled;
 use crate::identity::AddOnKey;
 
-/// How often what was written is put back before it is left.
+/// How often the hub restores the registrations before it leaves them to the other program.
 const PUT_BACKS: u32 = 3;
-/// The shortest time between two writes of one addon, whatever the reason; each further put-back waits twice as long.
+/// The shortest time between two writes of one addon, whatever the reason. It doubles with each further write.
 const PAUSE: Duration = Duration::from_secs(6);
-/// Undisturbed for this long, the next change counts as the first.
+/// If the hub has not written an addon for this long, the next write counts as the first.
 const CALM: Duration = Duration::from_secs(600);
-/// What was left is tried again after this long, and after twice as long each time,
+/// How long the hub waits before it tries again to write registrations that it left. The pause doubles with each try.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
-/// up to this. OCM's agent makes and deletes a Secret at each try.
+/// The longest such pause. It is long because OCM's agent makes and deletes a Secret at each try.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
-/// What stands this long after a try is no longer disputed; no two tries are closer.
+/// If the registrations are unchanged this long after a try, the dispute has ended. Two tries are never closer.
 const STANDS: Duration = Duration::from_secs(60);
 
-/// What is seen of an addon.
+/// What the hub sees of an addon.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight {
-    /// Its registrations differ from what they should be.
+    /// Whether its registrations differ from what they should be.
     pub differs: bool,
-    /// It says that they are left to another program.
+    /// Whether its status says that the hub leaves them to another program.
     pub says_left: bool,
 }
 
-/// What to do about it.
+/// What to do about an addon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisputeStep {
     /// Nothing, until something changes.
     Rest,
-    /// Look again then.
+    /// Nothing before this time; then look again.
     Wait(Duration),
-    /// Write what it should be.
+    /// Write the registrations as they should be.
     Write,
-    /// Say on the addon that its registrations are left to another program.
+    /// Write into the addon's status that the hub leaves the registrations to another program.
     SayLeft,
-    /// Take that back.
+    /// Remove from the addon's status what [`Self::SayLeft`] wrote.
     TakeBack,
 }
 
 #[derive(Debug)]
 struct Dispute {
-    /// How often it was written without rest.
+    /// How many writes followed each other, each less than [`CALM`] after the one before.
     writes: u32,
-    /// When it was written last.
+    /// The time of the last write. After a restart: when the hub first saw an addon that it had left.
     last: Duration,
-    /// `Some` once it is left.
+    /// `Some` if the hub leaves the registrations to another program.
     left: Option<Left>,
 }
 
 #[derive(Debug)]
 struct Left {
-    /// How often it was tried since.
+    /// How often the hub has tried since it left the registrations.
     tries: u32,
-    /// When it is tried next.
+    /// When the next try is due.
     due: Duration,
-    /// Whether the addon was told. Once is enough: whoever takes that away is not to be answered each time.
+    /// Whether the addon's status has said it. If another program removes that, the hub does not write it again.
     said: bool,
 }
 
-/// The addons that were written lately, and those that are left.
+/// The addons whose registrations the hub wrote lately or leaves to another program.
 #[derive(Debug, Default)]
 pub struct Disputes {
     of: HashMap<AddOnKey, Dispute>,
 }
 
 impl Disputes {
-    /// What to do about an addon now. What was done is told by [`Self::wrote`] and [`Self::said`]; what failed does not
-    /// count.
+    /// Decides what to do about an addon now. The caller reports a step that it took, by [`Self::wrote`],
+    /// [`Self::said`] or [`Self::took_back`]. A step that failed is not reported and does not count.
     pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
         let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
         match &mut dispute.left {
@@ -105,7 +105,7 @@ impl Disputes {
         }
     }
 
-    /// Of an addon that nothing is known of: after a restart, what it says of itself counts.
+    /// Decides about an addon of which nothing is known. After a restart the hub relies on the addon's status.
     fn begin(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
         if sight.says_left {
             let left = Left { tries: 0, due: now + LOOK_AGAIN, said: true };
@@ -115,7 +115,7 @@ impl Disputes {
         if sight.differs { DisputeStep::Write } else { DisputeStep::Rest }
     }
 
-    /// The addon's registrations were written.
+    /// Notes that the addon's registrations were written.
     pub fn wrote(&mut self, key: &AddOnKey, now: Duration) {
         let dispute = self.of.entry(key.clone()).or_insert(Dispute { writes: 0, last: now, left: None });
         dispute.writes = if now < dispute.last + CALM { dispute.writes.saturating_add(1) } else { 1 };
@@ -126,20 +126,20 @@ impl Disputes {
         }
     }
 
-    /// The addon no longer says that it is left.
+    /// Notes that the addon's status no longer says that the registrations are left.
     pub fn took_back(&mut self, key: &AddOnKey) {
         self.of.remove(key);
     }
 
-    /// The addon was told that it is left.
+    /// Notes that the addon's status says that the registrations are left.
     pub fn said(&mut self, key: &AddOnKey) {
         if let Some(left) = self.of.get_mut(key).and_then(|dispute| dispute.left.as_mut()) {
             left.said = true;
         }
     }
 
-    /// Something that people decide has changed: writes that follow from it are no put-backs, and what is left is tried
-    /// once more.
+    /// Notes that people changed a setting. The writes that follow from that are no dispute, and the hub tries again
+    /// to write registrations that it left.
     pub fn people_changed_something(&mut self) {
         for dispute in self.of.values_mut() {
             match &mut dispute.left {
@@ -149,17 +149,17 @@ impl Disputes {
         }
     }
 
-    /// The addon is gone.
+    /// Forgets an addon that was deleted.
     pub fn forget(&mut self, key: &AddOnKey) {
         self.of.remove(key);
     }
 
-    /// Forgets what has been calm for long, and addons that are not `there`.
+    /// Forgets addons that are not `there`, and addons that the hub neither leaves nor has written within [`CALM`].
     pub fn tidy(&mut self, now: Duration, there: impl Fn(&AddOnKey) -> bool) {
         self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || now < dispute.last + CALM));
     }
 
-    /// The addons whose registrations are left to another program.
+    /// The addons whose registrations the hub leaves to another program.
     pub fn left(&self) -> impl Iterator<Item = &AddOnKey> {
         self.of.iter().filter(|(_, dispute)| dispute.left.is_some()).map(|(key, _)| key)
     }
@@ -182,7 +182,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// What is done about it, and done.
+    /// Decides what to do, and reports that it was done; returns the step.
     fn act(disputes: &mut Disputes, sight: Sight, now: Duration) -> DisputeStep {
         let step = disputes.judge(&mk_key(), sight, now);
         match step {
@@ -194,7 +194,8 @@ mod tests {
         step
     }
 
-    /// Until it is left, against somebody who takes it away at once; returns when it was written, and when it was left.
+    /// Writes against a program that undoes each write at once, until the hub leaves the registrations to it. Returns
+    /// the times of the writes, and when the hub left the registrations.
     fn mk_left(disputes: &mut Disputes) -> (Vec<u64>, Duration) {
         let mut writes = Vec::new();
         let mut now = Duration::ZERO;

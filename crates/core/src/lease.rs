@@ -1,5 +1,5 @@
-//! What to do about the Lease now: a function of what was seen, what we hold, and our own monotonic clock. No server,
-//! no time of day: the clocks of other machines are not trusted, as in client-go's leader election.
+//! Decides what to do about the Lease: a function of what this hub saw, what it holds, and its own monotonic clock. The
+//! time of day plays no part, because the clocks of other machines are not trusted, as in client-go's leader election.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ pub const LEASE_NAME: &str = "addon-signer";
 /// How a leader lost the Lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// Somebody else holds it.
+    /// Somebody else holds the Lease.
     #[error("{0} holds the Lease {LEASE_NAME} now")]
     Taken(String),
-    /// The holder or the transitions are not what the leader wrote.
+    /// The Lease has no holder, or other transitions than the leader wrote.
     #[error("the Lease {LEASE_NAME} was changed by somebody who does not hold it")]
     Changed,
     /// The Lease was deleted, and nobody knows who may have held it since.
     #[error("the Lease {LEASE_NAME} was deleted")]
     Deleted,
     /// The task that renews the Lease ended.
-    #[error("nobody renews the Lease {LEASE_NAME} any more")]
+    #[error("the task that renews the Lease {LEASE_NAME} ended")]
     Abandoned,
 }
 
@@ -30,23 +30,23 @@ pub struct LeaseRecord {
     pub holder: Option<String>,
     /// `leaseTransitions`.
     pub transitions: u32,
-    /// `leaseDurationSeconds`: how long its holder counts without renewing.
+    /// `leaseDurationSeconds`: how long the Lease is valid without a renewal.
     pub duration: Duration,
     /// `resourceVersion`: every renewal changes it.
     pub version: String,
 }
 
-/// A Lease, and since when it has not changed.
+/// A Lease, and since when it has been unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenLease {
     /// The Lease.
     pub record: LeaseRecord,
-    /// When this version was seen first, by our own clock.
+    /// When this version was seen first, by this hub's own clock.
     pub since: Duration,
 }
 
 impl SeenLease {
-    /// The same version goes on having been seen since then.
+    /// Notes what was read at `now`. If the version is the same as before, the time stays as it is.
     pub fn follow(before: Option<Self>, record: LeaseRecord, now: Duration) -> Self {
         match before {
             Some(before) if before.record.version == record.version => before,
@@ -55,47 +55,48 @@ impl SeenLease {
     }
 }
 
-/// Our side of it.
+/// This hub's side of the Lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Ours<'a> {
-    /// Of this start of the process alone.
+    /// The holder's name, which belongs to this start of the process alone.
     pub identity: &'a str,
-    /// The epoch in which we lead, if we ever did.
+    /// The epoch in which this hub has led; `None` if it never did.
     pub epoch: Option<u32>,
-    /// An epoch that was already used, where one is known: a Lease that was deleted counts from the beginning.
+    /// The largest epoch that is known to be used, or 0. After a deletion the Lease does not know the earlier epochs.
     pub floor: u32,
 }
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAction {
-    /// There is no Lease: create it as ours.
+    /// There is no Lease: create it with this hub as its holder.
     Create {
         /// The epoch to begin.
         epoch: u32,
     },
-    /// Nobody holds it, or its holder has not renewed it in time: make it ours.
+    /// Nobody holds the Lease, or its holder has not renewed it in time: take it.
     TakeOver {
         /// The epoch to begin.
         epoch: u32,
     },
-    /// It is ours: renew it.
+    /// This hub holds the Lease: renew it.
     Renew {
-        /// The epoch that goes on.
+        /// The epoch that continues.
         epoch: u32,
     },
-    /// Another holds it.
+    /// Another hub holds the Lease: wait.
     Wait {
-        /// Its identity.
+        /// The identity of that hub.
         holder: String,
     },
-    /// We held it and no longer do.
+    /// This hub has lost the Lease: stop.
     Stop(Loss),
 }
 
 /// The one thing to do at `now`, by the clock of [`SeenLease::since`].
 ///
-/// Who led once never takes over again: it ends, and its next start is another holder with another epoch.
+/// A hub that has lost the Lease never takes it again: it ends, and after a restart it is another holder with another
+/// epoch.
 pub fn step(seen: Option<&SeenLease>, ours: Ours<'_>, now: Duration) -> LeaseAction {
     match (seen, ours.epoch) {
         (None, Some(_)) => LeaseAction::Stop(Loss::Deleted),
@@ -116,7 +117,7 @@ fn keep(record: &LeaseRecord, ours: Ours<'_>, epoch: u32) -> LeaseAction {
 fn acquire(seen: &SeenLease, ours: Ours<'_>, now: Duration) -> LeaseAction {
     let record = &seen.record;
     match &record.holder {
-        // Only we write this identity: we took it, and the answer was lost.
+        // Only this hub writes this identity: it took the Lease, and the answer was lost.
         Some(holder) if holder == ours.identity => LeaseAction::Renew { epoch: record.transitions },
         Some(holder) if now < seen.since.saturating_add(record.duration) => {
             LeaseAction::Wait { holder: holder.clone() }
@@ -125,7 +126,8 @@ fn acquire(seen: &SeenLease, ours: Ours<'_>, now: Duration) -> LeaseAction {
     }
 }
 
-/// Larger than every epoch before. The field holds 31 bits: at one change of holder per second that is 68 years.
+/// An epoch that is larger than every earlier one. The field has 31 bits, which last for 68 years at one change of
+/// holder per second.
 fn after(transitions: u32, ours: Ours<'_>) -> u32 {
     transitions.max(ours.floor).saturating_add(1)
 }

@@ -45,6 +45,14 @@ impl Timestamp {
         Some(Self(time.unix_timestamp().saturating_add(i64::from(time.nanosecond() > 0))))
     }
 
+    /// Reads what `Display` wrote. `None` for any other text.
+    pub fn from_display(text: &str) -> Option<Self> {
+        match text.strip_prefix('@') {
+            Some(seconds) => seconds.parse().ok().map(Self),
+            None => Self::from_rfc3339(text),
+        }
+    }
+
     /// Reads RFC 3339, and drops a fraction of a second. `None` for any other text.
     pub fn from_rfc3339(text: &str) -> Option<Self> {
         OffsetDateTime::parse(text, &Rfc3339).ok().map(|time| Self(time.unix_timestamp()))
@@ -90,5 +98,8 @@ mod tests {
         assert_eq!(Timestamp::from_rfc3339_rounded_up("2026-11-18"), None);
         assert_eq!(time.plus(Duration::from_secs(5)).until(time), Duration::ZERO);
         assert_eq!(Timestamp::from_unix(i64::MAX).to_string(), format!("@{}", i64::MAX));
+        for time in [time, Timestamp::from_unix(253_402_300_800), Timestamp::from_unix(i64::MIN)] {
+            assert_eq!(Timestamp::from_display(&time.to_string()), Some(time));
+        }
     }
 }

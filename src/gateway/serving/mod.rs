@@ -217,7 +217,7 @@ async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<V
             }
             Ok(Some(None)) => return Err(ServingError::Deleted(name.to_owned())),
             Ok(None) => return Err(ServingError::Unanswered(name.to_owned())),
-            Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; trying again"),
+            Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; the gateway retries"),
         }
     }
 }

@@ -99,23 +99,30 @@ impl Sweep {
         if leads.still().is_err() {
             return Ok(());
         }
-        match judge(row, request.as_ref()) {
+        let Some(serial) = row.serial else {
+            warn!(
+                row = row.seq,
+                "The sweep cannot read the serial number of a row; check the ledger with `certs verify`"
+            );
+            return Ok(());
+        };
+        match judge(row, serial, request.as_ref()) {
             RowVerdict::Leave => {}
-            RowVerdict::Published => self.ledger.published(row.serial, self.clock.now()).await,
+            RowVerdict::Published => self.ledger.published(serial, self.clock.now()).await,
             RowVerdict::End(reason) => {
-                info!(csr = row.request, uid = row.uid, serial = %row.serial, reason, "The sweep closed a row of the ledger");
-                self.ledger.settle(end(row, reason)).await?;
+                info!(csr = row.request, uid = row.uid, %serial, reason, "The sweep closed a row of the ledger");
+                self.ledger.settle(end(row, serial, reason)).await?;
             }
             RowVerdict::Other(found) => {
                 let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
-                error!(csr = row.request, uid = row.uid, recorded = %row.serial, found, "A request has a certificate that is not the recorded one");
-                self.ledger.settle(end(row, "The request has another certificate.")).await?;
+                error!(csr = row.request, uid = row.uid, recorded = %serial, found, "A request has a certificate that is not the recorded one");
+                self.ledger.settle(end(row, serial, "The request has another certificate.")).await?;
             }
             RowVerdict::Unrecorded => {
                 error!(
                     csr = row.request,
                     uid = row.uid,
-                    serial = %row.serial,
+                    %serial,
                     "A request has a certificate that the ledger does not have; the ledger was altered or restored"
                 );
             }
@@ -124,13 +131,13 @@ impl Sweep {
     }
 }
 
-fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> RowVerdict {
+fn judge(row: &OpenRow, serial: Serial, request: Option<&CertificateSigningRequest>) -> RowVerdict {
     let request = request.filter(|request| request.metadata.uid.as_deref() == Some(row.uid.as_str()));
     let Some(request) = request else { return RowVerdict::End("The request was deleted.") };
     if is_issued(request) {
-        let found = serial(request);
+        let found = serial_of(request);
         return match row.state {
-            _ if found != Some(row.serial) => RowVerdict::Other(found),
+            _ if found != Some(serial) => RowVerdict::Other(found),
             OpenState::Signed => RowVerdict::Published,
             OpenState::Intent => RowVerdict::Unrecorded,
         };
@@ -142,14 +149,13 @@ fn judge(row: &OpenRow, request: Option<&CertificateSigningRequest>) -> RowVerdi
 }
 
 /// The serial number of the request's certificate.
-fn serial(request: &CertificateSigningRequest) -> Option<Serial> {
+fn serial_of(request: &CertificateSigningRequest) -> Option<Serial> {
     let pem = request.status.as_ref()?.certificate.as_ref()?;
     Serial::of(pem::certificates(&pem.0)?.first()?)
 }
 
-fn end(row: &OpenRow, reason: &str) -> Record {
+fn end(row: &OpenRow, serial: Serial, reason: &str) -> Record {
     let uid = row.uid.clone();
-    let serial = row.serial;
     let reason = reason.to_owned();
     match row.state {
         OpenState::Intent => Record::Abandoned { uid, serial, reason },

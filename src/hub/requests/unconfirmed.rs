@@ -45,6 +45,9 @@ impl Unconfirmed {
 
     pub(super) fn remember(&self, csr: &CertificateSigningRequest, issued: &Issued, now: Timestamp) {
         let mut known = self.known();
+        if known.contains_key(uid(csr)) {
+            return; // a request has one certificate
+        }
         known.retain(|_, known| known.since.until(now) < REMEMBER);
         known.insert(
             uid(csr).to_owned(),

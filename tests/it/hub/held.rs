@@ -92,7 +92,7 @@ async fn request_whose_row_holds_anothers_certificate_waits_and_says_why() {
         tokio::time::sleep(MOMENT * 3).await;
         let text = log.text();
         let of = |words: &str| text.lines().filter(|line| line.contains(words)).count();
-        assert_eq!((of("A request cannot be worked on"), of("Working on a request")), (3, 0), "{text}");
+        assert_eq!((of("A request cannot be worked on"), of("Could not work on a request")), (3, 0), "{text}");
         let metrics = running.metrics.render().unwrap();
         assert!(metrics.contains("addon_signer_requests_held_total{signer=\"telemetry\"} 3"), "{metrics}");
         let events: Api<Event> = Api::all(admin.clone());

@@ -110,6 +110,20 @@ async fn intent_of_a_deleted_request_is_abandoned() {
 }
 
 #[tokio::test]
+async fn row_whose_serial_number_was_altered_keeps_no_other_row_open() {
+    on_every_store(async |store| {
+        let (hub, _, first) = mk_ready().await;
+        first.stop().await;
+        left(store, [(mk_intent(1), None), (mk_intent(2), None), (mk_intent(3), None)]).await;
+        crate::ledger::rows::run(store, "UPDATE certificates SET serial = 'x' || seq WHERE uid <> 'uid-2'").await;
+        let _running = RunningHub::start_with(&hub, on(store)).await;
+        becomes(store, "uid-2", "abandoned").await;
+        becomes(store, "uid-1", "intent").await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn certificate_whose_publication_was_not_noted_is_found() {
     on_every_store(async |store| {
         let (hub, admin, first) = mk_ready().await;

@@ -20,7 +20,6 @@ async fn one_certificate(location: &Location) {
     let hub = open(options(location, "hub-a"), 1).await;
     assert_eq!(hub.ledger.intend(mk_intent(1)).await, Ok(Intended::Recorded));
     let again = Intended::Existing(Existing::Intent {
-        row: 3,
         issuer: "0123456789abcdef".to_owned(),
         serial: mk_serial(1),
         prepared: Timestamp::from_unix(1_795_000_300),

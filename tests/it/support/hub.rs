@@ -1,4 +1,4 @@
-//! Our hub, running in the test's process against a test hub's API server, with exactly the rights of deploy/.
+//! Our hub, which runs in the test's process against a test hub's API server, with exactly the rights of deploy/.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,10 +28,11 @@ use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 
-/// Long enough for a loaded machine.
+/// How long a test waits for an event; long enough for a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A hub without its gateway: what it tells the gateway to trust counts as trusted at once, unless it is held.
+/// A hub without its gateway. What the hub wants the gateway to trust takes effect at once, unless the test sets
+/// [`Options::follow`] to false.
 pub(crate) struct RunningHub {
     pub(crate) trust: watch::Receiver<Arc<Trust>>,
     pub(crate) applied: watch::Sender<Arc<Trust>>,
@@ -46,26 +47,26 @@ pub(crate) struct RunningHub {
     _fresh: Option<TempDir>,
 }
 
-/// How a test wants its hub.
+/// The settings of a test's hub.
 pub(crate) struct Options {
     pub(crate) retention: Duration,
     pub(crate) rate: Rate,
     pub(crate) grpc_proxy: Option<String>,
-    /// Whether the gateway follows at once.
+    /// Whether the trust takes effect at once; see [`RunningHub::follow_once`].
     pub(crate) follow: bool,
     /// What the gateway's certificate must be.
     pub(crate) serving: ServingRules,
-    /// The account.
+    /// The hub's account.
     pub(crate) user: &'static str,
-    /// How long its Lease counts; `None` for a hub that believes that it leads, whatever the Lease says.
+    /// How long its Lease is valid; `None` for a hub that believes that it leads, whatever the Lease says.
     pub(crate) lease: Option<Duration>,
-    /// Where it records; `None` for a new SQLite file of its own.
+    /// Its ledger; `None` for a new SQLite file of its own.
     pub(crate) ledger: Option<Location>,
-    /// Its time.
+    /// Its clock.
     pub(crate) clock: Clock,
 }
 
-/// A ledger that is not there yet, in a directory that goes with the handle.
+/// The location of a ledger that does not exist yet. Dropping the `TempDir` removes its directory.
 pub(crate) fn fresh_ledger() -> (TempDir, Location) {
     let dir = tempfile::tempdir().unwrap();
     let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
@@ -96,7 +97,7 @@ impl Default for Options {
     }
 }
 
-/// Applies deploy/ as an administrator does: all of it on a real API server, the namespace on the stand-in.
+/// Applies deploy/ and the rights of deploy/example as an administrator does; on the stand-in only makes the namespace.
 pub(crate) async fn deploy(hub: &TestHub) {
     let admin = hub.admin().await;
     if hub.is_real() {
@@ -154,29 +155,29 @@ impl RunningHub {
         Self { trust, applied, registry, clock, metrics, leading, ledger, holding, task, pipe, _fresh: fresh }
     }
 
-    /// The gateway puts into effect what it was told.
+    /// Puts into effect once what the hub wants the gateway to trust.
     pub(crate) fn follow_once(&self) {
         self.applied.send_replace(self.trust.borrow().clone());
     }
 }
 
 impl RunningHub {
-    /// How the hub ended; waits until it does.
+    /// Waits until the hub ends; returns how it ended.
     pub(crate) async fn ended(&mut self) -> Result<(), HubError> {
         (&mut self.task).await.unwrap()
     }
 
-    /// Waits until it leads; returns its epoch.
+    /// Waits until the hub leads; returns its epoch.
     pub(crate) async fn leads(&mut self) -> u32 {
         tokio::time::timeout(PATIENCE, self.leading.acquired()).await.unwrap().unwrap()
     }
 
-    /// Makes a hub that believes that it leads believe something else.
+    /// Makes a hub without a Lease believe that it leads in this epoch, or that its time as leader has ended.
     pub(crate) fn believe(&self, epoch: Option<u32>) {
         self.holding.believe(epoch);
     }
 
-    /// As on SIGTERM: the Lease is given back. Dropping it instead is a kill.
+    /// Stops the hub as SIGTERM does: it gives the Lease back. Dropping the hub kills it instead.
     pub(crate) async fn stop(mut self) {
         self.holding.stop.cancel();
         if let Some(task) = self.holding.task.take() {
@@ -201,7 +202,7 @@ pub(crate) async fn create_signer(admin: &Client, name: &str, spec: Value) -> Ad
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
 }
 
-/// The signer of most tests.
+/// The spec of the AddOnSigner of most tests.
 pub(crate) fn telemetry() -> Value {
     json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]})
 }

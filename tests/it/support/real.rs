@@ -147,8 +147,7 @@ impl RealHub {
     }
 
     /// Starts kube-controller-manager, once: it signs the agents' hub credentials, publishes the root CA, collects
-    /// garbage
-    /// and empties namespaces.
+    /// garbage and empties namespaces.
     pub(crate) fn start_controller_manager(&self) {
         let mut running = lock(&self.controller_manager);
         if running.is_some() {

@@ -153,7 +153,7 @@ async fn a_restart_of_the_hub_keeps_authorities_and_certificates() {
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     whole.stop().await.unwrap();
     let whole = Whole::start(&hub, Clock::default()).await;
-    wait_until(PATIENCE, "the gateway to accept the certificate of before", async || {
+    wait_until(PATIENCE, "the gateway to accept the earlier certificate", async || {
         let answer = pair.call(whole.gateway, Method::POST, RECEIVE).await.ok()?;
         (answer.0 == 200).then_some(())
     })

@@ -1,17 +1,18 @@
-//! The order in which one certificate is issued: record, sign, record, publish (invariant I13).
+//! The order in which one certificate is issued: record the intent, sign, record the certificate, publish it
+//! (invariant I13).
 //!
-//! [`Issuance::begin`] names the first [`Effect`]. Whoever performs it reports its [`Event`] to [`Issuance::next`],
-//! which names the next one. The intent is durable before the key is used, and the certificate before anybody can get
-//! it. Whoever stops in between begins anew with the same request, and the ledger says how far it came.
+//! [`Issuance::next`] names an [`Effect`]. The caller performs it and reports its [`Event`] to the next call. The intent is durable before the key is used, and the certificate
+//! is durable before anybody can get it. After a stop in between, the hub starts again with the same request, and the
+//! ledger says which steps are done.
 
 use std::mem;
 use std::time::Duration;
 
-use crate::ca::bundle::{Bundle, Purpose};
-use crate::ca::issuer::{IssueError, Issued, Issuer, Prepared, RecordFault};
+use crate::ca::bundle::Bundle;
+use crate::ca::issuer::{IssueError, Issued, Issuer, Prepared, RecordFault, purpose};
 use crate::ca::serial::Serial;
 use crate::journal::record::{Existing, Intended, Intent, Record};
-use crate::policy::{Approved, Profile};
+use crate::policy::Approved;
 use crate::timestamp::Timestamp;
 
 /// What the ledger records of the request itself.
@@ -35,7 +36,7 @@ pub struct RequestFacts {
     pub signer_name: String,
 }
 
-/// What signs, and who must accept the result. One snapshot serves the whole issuance.
+/// The authority that signs, and the trust bundle that must accept the result. The whole issuance uses one snapshot.
 #[derive(Debug, Clone, Copy)]
 pub struct Signing<'s> {
     /// The active authority with its key.
@@ -48,7 +49,7 @@ pub struct Signing<'s> {
     pub now: Timestamp,
 }
 
-/// What may change while a certificate is issued; read right before each call of [`Issuance::next`].
+/// Values that may change during the issuance. The caller reads them right before each call of [`Issuance::next`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Surroundings<'s> {
     /// Certificates of this addon on this cluster that begin before this time are revoked.
@@ -57,34 +58,33 @@ pub struct Surroundings<'s> {
     pub trust_bundle: Option<&'s Bundle>,
 }
 
-/// What is to be done next.
+/// What the caller must do next.
 #[derive(Debug)]
 pub enum Effect {
-    /// Look whether this process has signed for the request before. Answer: [`Event::Recalled`].
-    Recall,
-    /// Have the line keep its authority's anchor at least until this time. Answer: [`Event::Reserved`].
+    /// Make the line keep its authority's anchor at least until this time. Answer: [`Event::Reserved`].
     Reserve(Timestamp),
     /// Count one certificate of this identity. Answer: [`Event::Counted`].
     Count,
-    /// Make the intent durable, unless the ledger has something of the request. Answer: [`Event::Intended`].
+    /// Make the intent durable, unless the ledger already has something for the request. Answer: [`Event::Intended`].
     RecordIntent(Box<Intent>),
-    /// Use the key ([`Issuer::sign`]). Answer: [`Event::Signed`].
+    /// Sign with the authority's key ([`Issuer::sign`]). Answer: [`Event::Signed`].
     Sign(Box<Prepared>),
-    /// Make the certificate durable ([`Issuance::signed`]). Answer: [`Event::Done`].
-    RecordCertificate(Issued),
-    /// Approve the request. Answer: [`Event::Done`].
-    Approve,
-    /// Write the certificate on the request. Answer: [`Event::Done`].
+    /// Make the certificate durable by this record. Answer: [`Event::CertificateRecorded`].
+    RecordCertificate(Issued, Record),
+    /// Approve the request, whose certificate is durable. Answer: [`Event::Approved`].
+    Approve(Box<Publication>),
+    /// Write the certificate on the request. Answer: [`Event::Published`].
     Publish(Box<Publication>),
-    /// Refuse the request: its certificate came too late, and one request never gets two. Answer: [`Event::Done`].
+    /// Refuse the request: its certificate is no longer accepted, and one request never gets two. Answer:
+    /// [`Event::Done`].
     Refuse,
-    /// Make this end of a row durable. Answer: [`Event::Done`].
+    /// Make this record durable; it closes the request's row in the ledger. Answer: [`Event::Done`].
     Close(Record),
-    /// Nothing more.
+    /// Nothing: the issuance has ended.
     End(End),
 }
 
-/// What goes onto the request.
+/// What is published on the request.
 #[derive(Debug)]
 pub struct Publication {
     /// The certificate.
@@ -93,19 +93,25 @@ pub struct Publication {
     pub trust_bundle: String,
 }
 
-/// What became of an effect. An effect that failed has no event: the issuance is dropped.
+/// The result of an effect. An effect that failed has no event: the caller drops the issuance.
 #[derive(Debug)]
 pub enum Event {
-    /// The certificate that this process signed for the request, if there is one.
-    Recalled(Option<Issued>),
+    /// The attempt starts; this process has signed this certificate for the request before, if there is one.
+    Started(Option<Issued>),
     /// Whether the reservation is durable.
     Reserved(bool),
-    /// Whether the identity may have one more certificate now; otherwise when to ask again.
+    /// Whether the identity may have one more certificate now; if not, how long to wait.
     Counted(Result<(), Duration>),
     /// Whether the intent is durable.
     Intended(Intended),
-    /// The certificate, checked.
+    /// The signed and checked certificate.
     Signed(Issued),
+    /// The certificate is durable.
+    CertificateRecorded(Issued),
+    /// The request is approved.
+    Approved(Box<Publication>),
+    /// The request has the certificate.
+    Published(Box<Publication>),
     /// The effect took place.
     Done,
 }
@@ -114,20 +120,18 @@ pub enum Event {
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
     /// The request has this certificate.
-    Published(Box<Issued>),
+    Published(Issued),
     /// The request was refused.
     Refused,
-    /// Something inside the hub is not there yet: begin anew soon.
+    /// This attempt cannot continue: start another one soon.
     Later,
-    /// The identity had too many certificates: begin anew after this time.
+    /// The identity had too many certificates: start another attempt after this time.
     Limited(Duration),
-    /// All certificates of the addon are revoked until this time, which has not come.
-    RevokedUntil(Timestamp),
-    /// What the ledger has of the request is not the request's.
+    /// The ledger's row of the request cannot be read, or does not belong to the request.
     Unusable {
-        /// The row.
+        /// The number of the row.
         row: u64,
-        /// What is wrong with it.
+        /// What is wrong with the row.
         fault: RecordFault,
     },
 }
@@ -137,55 +141,54 @@ pub enum End {
 pub struct Issuance<'s> {
     request: RequestFacts,
     approved: Approved,
-    /// Whether the hub approves; otherwise somebody has.
+    /// Whether the hub must approve the request; if not, it is approved already.
     approves: bool,
     signing: Signing<'s>,
     pending: Pending,
 }
 
-/// Which effect is under way.
+/// The effect that is under way.
 #[derive(Debug)]
 enum Pending {
-    Recalling,
+    Start,
     Reserving(Prepared),
     Counting(Prepared),
     Intending(Prepared),
-    /// For an intent that the ledger had already.
+    /// Reserving for an intent that the ledger had already.
     ReservingAgain(Prepared),
     Signing,
-    RecordingCertificate(Issued),
-    Approving(Publication),
-    Publishing(Issued),
+    RecordingCertificate,
+    Approving,
+    Publishing,
     Refusing(Serial),
-    /// The row is being closed.
+    /// Closing the row; the issuance then ends like this.
     Closing(End),
     Over,
 }
 
 impl<'s> Issuance<'s> {
-    /// A new attempt for an approved request.
-    pub fn begin(request: RequestFacts, approved: Approved, approves: bool, signing: Signing<'s>) -> (Self, Effect) {
-        let until = approved.revoked_before().filter(|until| signing.now < *until);
-        let pending = if until.is_some() { Pending::Over } else { Pending::Recalling };
-        let effect = until.map_or(Effect::Recall, |until| Effect::End(End::RevokedUntil(until)));
-        (Self { request, approved, approves, signing, pending }, effect)
+    /// An attempt for an approved request. Its first event is [`Event::Started`].
+    pub fn new(request: RequestFacts, approved: Approved, approves: bool, signing: Signing<'s>) -> Self {
+        Self { request, approved, approves, signing, pending: Pending::Start }
     }
 
-    /// What to do after `event`. An event that does not belong to the last effect ends the attempt.
+    /// The effect that follows `event`.
     ///
     /// # Errors
-    /// [`IssueError`] if the authority cannot sign this certificate.
+    /// [`IssueError`] if the authority cannot sign this certificate, or if `event` does not belong to the last effect.
     pub fn next(&mut self, event: Event, around: Surroundings<'_>) -> Result<Effect, IssueError> {
         Ok(match (mem::replace(&mut self.pending, Pending::Over), event) {
-            (Pending::Recalling, Event::Recalled(Some(issued))) => self.hand_over(issued, around),
-            (Pending::Recalling, Event::Recalled(None)) => {
+            (Pending::Start, Event::Started(Some(issued))) => self.publish_earlier(issued, around),
+            (Pending::Start, Event::Started(None)) => {
                 let Signing { issuer, serial, now, .. } = self.signing;
                 let prepared = issuer.prepare(self.approved.clone(), serial, now)?;
-                // Durable before it is signed: an anchor is dropped only after the last leaf has expired (invariant I6).
+                // The reservation is durable before the leaf is signed: an anchor is dropped only after its last leaf
+                // has expired (invariant I6).
                 let effect = Effect::Reserve(prepared.not_after());
                 self.enter(Pending::Reserving(prepared), effect)
             }
-            // Last, so that a request that waits for the hub does not use up what its identity may have.
+            // The certificate is counted only now, so that attempts that wait for the hub do not use up the rate of the
+            // identity.
             (Pending::Reserving(prepared), Event::Reserved(true)) => {
                 self.enter(Pending::Counting(prepared), Effect::Count)
             }
@@ -197,27 +200,26 @@ impl<'s> Issuance<'s> {
             (Pending::Intending(prepared), Event::Intended(Intended::Recorded)) => self.sign(prepared, around),
             (Pending::Intending(_), Event::Intended(Intended::Existing(existing))) => self.go_on(existing, around),
             (Pending::ReservingAgain(prepared), Event::Reserved(true)) => self.sign(prepared, around),
+            (Pending::Reserving(_) | Pending::ReservingAgain(_), Event::Reserved(false)) => Effect::End(End::Later),
             (Pending::Signing, Event::Signed(issued)) => {
-                let effect = Effect::RecordCertificate(issued.clone());
-                self.enter(Pending::RecordingCertificate(issued), effect)
+                let certificate = issued.certificate.to_vec();
+                let record = Record::Signed { uid: self.request.uid.clone(), serial: issued.serial, certificate };
+                self.enter(Pending::RecordingCertificate, Effect::RecordCertificate(issued, record))
             }
-            (Pending::RecordingCertificate(issued), Event::Done) => self.publish(issued, around),
-            (Pending::Approving(publication), Event::Done) => self.write(publication),
-            (Pending::Publishing(issued), Event::Done) => Effect::End(End::Published(Box::new(issued))),
+            (Pending::RecordingCertificate, Event::CertificateRecorded(issued)) => self.publish(issued, around),
+            (Pending::Approving, Event::Approved(publication)) => {
+                self.enter(Pending::Publishing, Effect::Publish(publication))
+            }
+            (Pending::Publishing, Event::Published(publication)) => Effect::End(End::Published(publication.issued)),
             (Pending::Refusing(serial), Event::Done) => {
-                let reason = "It was not accepted any more when it could be handed over.".to_owned();
+                let reason =
+                    "The certificate was expired, revoked or untrusted before it could be published.".to_owned();
                 let record = Record::Unpublished { uid: self.request.uid.clone(), serial, reason };
                 self.enter(Pending::Closing(End::Refused), Effect::Close(record))
             }
             (Pending::Closing(end), Event::Done) => Effect::End(end),
-            _ => Effect::End(End::Later),
+            _ => return Err(IssueError::OutOfOrder),
         })
-    }
-
-    /// What makes a certificate of this request durable.
-    pub fn signed(&self, issued: &Issued) -> Record {
-        let certificate = issued.certificate.to_vec();
-        Record::Signed { uid: self.request.uid.clone(), serial: issued.serial, certificate }
     }
 
     fn enter(&mut self, pending: Pending, effect: Effect) -> Effect {
@@ -225,25 +227,25 @@ impl<'s> Issuance<'s> {
         effect
     }
 
-    /// Goes on from what the ledger has of the request.
+    /// Continues from what the ledger already has for the request.
     fn go_on(&mut self, existing: Existing, around: Surroundings<'_>) -> Effect {
         match existing {
-            Existing::Intent { issuer, serial, prepared, tbs, .. } => {
-                match self.same(&issuer, serial, prepared, &tbs) {
-                    Some(again) => {
-                        let effect = Effect::Reserve(again.not_after());
-                        self.enter(Pending::ReservingAgain(again), effect)
-                    }
-                    None => {
-                        let reason = "It was not signed before the authority, the rules or the time changed, or certificates were revoked.".to_owned();
-                        let record = Record::Abandoned { uid: self.request.uid.clone(), serial, reason };
-                        self.enter(Pending::Closing(End::Later), Effect::Close(record))
-                    }
+            Existing::Intent { issuer, serial, prepared, tbs } => match self.same(&issuer, serial, prepared, &tbs) {
+                Some(again) => {
+                    let effect = Effect::Reserve(again.not_after());
+                    self.enter(Pending::ReservingAgain(again), effect)
                 }
-            }
+                None => {
+                    let reason = "The certificate was not signed before its authority or the rules changed, \
+                                      certificates were revoked, or half of its lifetime passed."
+                        .to_owned();
+                    let record = Record::Abandoned { uid: self.request.uid.clone(), serial, reason };
+                    self.enter(Pending::Closing(End::Later), Effect::Close(record))
+                }
+            },
             Existing::Signed { row, issuer, serial, certificate } => {
                 match Issued::recorded(certificate, &issuer, serial, &self.approved) {
-                    Ok(issued) => self.hand_over(issued, around),
+                    Ok(issued) => self.publish_earlier(issued, around),
                     Err(fault) => Effect::End(End::Unusable { row, fault }),
                 }
             }
@@ -251,64 +253,52 @@ impl<'s> Issuance<'s> {
         }
     }
 
-    /// The bytes of an earlier intent, if the hub would sign the same now.
+    /// The certificate of an earlier intent, prepared again, if the hub would still sign the same bytes.
     fn same(&self, issuer: &str, serial: Serial, at: Timestamp, tbs: &str) -> Option<Prepared> {
         let Signing { issuer: active, now, .. } = self.signing;
         // An error means that this authority would not sign it: the intent is outdated.
         let again = active.prepare(self.approved.clone(), serial, at).ok()?;
         let same = again.digest() == tbs && active.authority().id() == issuer;
-        // Half a life is left: a certificate that ends soon is worth a new decision.
+        // At least half of the lifetime must be left; otherwise the hub decides on a new certificate.
         (same && at.until(now) <= now.until(again.not_after())).then_some(again)
     }
 
     fn sign(&mut self, prepared: Prepared, around: Surroundings<'_>) -> Effect {
-        // A certificate that was revoked meanwhile is not worth a signature: the next attempt abandons the intent.
+        // A certificate that was revoked meanwhile is not signed: the next attempt abandons the intent.
         if is_revoked(prepared.not_before(), around) {
             return Effect::End(End::Later);
         }
         self.enter(Pending::Signing, Effect::Sign(Box::new(prepared)))
     }
 
-    /// A certificate that was signed before goes out only if it is still accepted.
-    fn hand_over(&mut self, issued: Issued, around: Surroundings<'_>) -> Effect {
-        let purpose = match self.approved.profile() {
-            Profile::Client { .. } => Purpose::Client,
-            Profile::Serving { .. } => Purpose::Server,
-        };
-        match self.signing.published.verify(&issued.certificate, purpose, self.signing.now) {
+    /// Publishes a certificate that was signed earlier, but only if it is still accepted.
+    fn publish_earlier(&mut self, issued: Issued, around: Surroundings<'_>) -> Effect {
+        match self.signing.published.verify(&issued.certificate, purpose(&self.approved), self.signing.now) {
             Ok(_) => self.publish(issued, around),
             Err(_) => self.enter(Pending::Refusing(issued.serial), Effect::Refuse),
         }
     }
 
     fn publish(&mut self, issued: Issued, around: Surroundings<'_>) -> Effect {
-        // Read after the reservation: whoever sees these anchors replaced sees the reservation too, and a new serving
-        // authority waits for this certificate (invariant I5).
+        // These anchors were read after the reservation. A keeper that replaces them later sees the reservation too,
+        // and its new serving authority waits until this certificate has expired (invariant I5).
         let Some(bundle) = around.trust_bundle else { return Effect::End(End::Later) };
-        // Signed before the revocation, perhaps by a hub that has ended: the agent would keep a revoked certificate
-        // until it renews.
+        // The certificate was signed before the revocation, perhaps by a hub that has ended. It is not published,
+        // because the agent would keep a revoked certificate until it renews.
         if is_revoked(issued.not_before, around) {
             return self.enter(Pending::Refusing(issued.serial), Effect::Refuse);
         }
-        let publication = Publication { issued, trust_bundle: bundle.pem() };
+        let publication = Box::new(Publication { issued, trust_bundle: bundle.pem() });
         if self.approves {
-            self.enter(Pending::Approving(publication), Effect::Approve)
+            self.enter(Pending::Approving, Effect::Approve(publication))
         } else {
-            self.write(publication)
+            self.enter(Pending::Publishing, Effect::Publish(publication))
         }
-    }
-
-    fn write(&mut self, publication: Publication) -> Effect {
-        self.enter(Pending::Publishing(publication.issued.clone()), Effect::Publish(Box::new(publication)))
     }
 
     fn intent(&self, prepared: &Prepared) -> Intent {
         let RequestFacts { uid, requested, name, requester, csr, signer, generation, signer_name } =
             self.request.clone();
-        let identity = match prepared.profile() {
-            Profile::Client { identity, .. } => Some(identity.clone()),
-            Profile::Serving { .. } => None,
-        };
         Intent {
             uid,
             requested,
@@ -317,7 +307,7 @@ impl<'s> Issuance<'s> {
             generation,
             signer_name,
             requester,
-            identity,
+            identity: self.approved.identity().cloned(),
             issuer: prepared.issuer().to_owned(),
             serial: prepared.serial(),
             not_before: prepared.not_before(),

@@ -1,4 +1,4 @@
-//! What is recorded: one kind of entry per kind of decision. `docs/ledger-format.md` has the details of each.
+//! What the ledger records: one kind of entry per kind of decision. `docs/ledger-format.md` has the details of each.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::timestamp::Timestamp;
 /// The state of an authority in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthorityStep {
-    /// Its key exists; it is published and signs nothing yet.
+    /// It has a key, its anchor is published, and it signs nothing yet.
     Prepared,
     /// It signs.
     Activated,
-    /// Another one signs; its certificates are still good.
+    /// Another authority signs; its certificates are still valid.
     Retired,
-    /// Its anchor and its key are gone.
+    /// Its anchor and its key are removed.
     Removed,
 }
 
 impl AuthorityStep {
-    /// As entries write it.
+    /// The name in entries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Prepared => "prepared",
@@ -35,12 +35,12 @@ impl AuthorityStep {
     }
 }
 
-/// The decision to sign: everything that a certificate will say, before there is one.
+/// The decision to sign: everything that a certificate will say, before it is signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// The UID of the CSR.
     pub uid: String,
-    /// When the CSR was made: its `metadata.creationTimestamp`, which a UID has for ever; 0 if it has none.
+    /// When the CSR was made: its `metadata.creationTimestamp`, which never changes; 0 if it has none.
     pub requested: Timestamp,
     /// The name of the CSR.
     pub request: String,
@@ -52,17 +52,17 @@ pub struct Intent {
     pub signer_name: String,
     /// `spec.username`.
     pub requester: String,
-    /// Whose certificate; `None` for the gateway's own.
+    /// The holder of the certificate; `None` for the gateway's own.
     pub identity: Option<PeerIdentity>,
     /// The id of the authority that signs.
     pub issuer: String,
     /// The serial number of the certificate.
     pub serial: Serial,
-    /// The first second of the certificate.
+    /// The first second in which the certificate is valid.
     pub not_before: Timestamp,
-    /// Its last second.
+    /// The last second in which it is valid.
     pub not_after: Timestamp,
-    /// When it was decided.
+    /// The time of the decision.
     pub prepared: Timestamp,
     /// SHA-256 over the bytes that will be signed, in hexadecimal.
     pub tbs: String,
@@ -73,7 +73,7 @@ pub struct Intent {
 /// What became of an intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intended {
-    /// It is durable: the certificate may be signed.
+    /// The intent is durable: the certificate may be signed.
     Recorded,
     /// Nothing was recorded, because the ledger already has something for the request.
     Existing(Existing),
@@ -84,8 +84,6 @@ pub enum Intended {
 pub enum Existing {
     /// The intent to sign a certificate, which is not signed yet.
     Intent {
-        /// The entry of the intent.
-        row: u64,
         /// The id of the authority that was to sign.
         issuer: String,
         /// The serial number.
@@ -132,7 +130,7 @@ pub enum Record {
     },
     /// A certificate is about to be signed.
     Intent(Box<Intent>),
-    /// It was signed and checked.
+    /// A certificate was signed and checked.
     Signed {
         /// The UID of the CSR.
         uid: String,
@@ -141,7 +139,7 @@ pub enum Record {
         /// DER.
         certificate: Vec<u8>,
     },
-    /// An intent comes to nothing: it was never signed for anybody.
+    /// An intent was given up: nobody gets its certificate.
     Abandoned {
         /// The UID of the CSR.
         uid: String,
@@ -150,7 +148,7 @@ pub enum Record {
         /// One sentence.
         reason: String,
     },
-    /// A certificate was signed and could not be handed over.
+    /// A certificate was signed and could not be published.
     Unpublished {
         /// The UID of the CSR.
         uid: String,
@@ -165,18 +163,18 @@ pub enum Record {
         line: String,
         /// The authority.
         id: String,
-        /// What happened to it.
+        /// Its new state.
         step: AuthorityStep,
         /// Its certificate, DER.
         certificate: Vec<u8>,
     },
-    /// The anchors of a line were given to those who trust them.
+    /// The anchors of a line were published in a ConfigMap.
     Anchors {
         /// The AddOnSigner, or `(serving)`.
         line: String,
         /// The ids of the authorities.
         authorities: Vec<String>,
-        /// The ConfigMap that has them.
+        /// The name of the ConfigMap.
         config_map: String,
     },
     /// An AddOnSigner was made, changed or deleted.
@@ -199,7 +197,7 @@ pub enum Record {
         /// What changed.
         change: Standing,
     },
-    /// Certificates of an addon of a cluster are revoked, or are good again.
+    /// Certificates of an addon of a cluster are revoked, or are valid again.
     Revocation {
         /// The cluster.
         cluster: ClusterName,
@@ -230,7 +228,7 @@ impl Record {
         }
     }
 
-    /// The UID of the CSR that it is about.
+    /// The UID of the CSR that the record is about.
     pub fn uid(&self) -> Option<&str> {
         match self {
             Self::Intent(intent) => Some(&intent.uid),
@@ -239,7 +237,7 @@ impl Record {
         }
     }
 
-    /// What is recorded only when it changes: a topic, whose state it is, and the state.
+    /// The topic, the name and the value of a record that is written only if the value of that name has changed.
     pub fn topic(&self) -> Option<(&'static str, String, String)> {
         match self {
             Self::Opened { ledger } => Some(("ledger", String::new(), ledger.clone())),
@@ -252,7 +250,7 @@ impl Record {
             Self::Standing { cluster, addon, change } => {
                 Some(("standing", format!("{cluster}/{addon}"), change.name().to_owned()))
             }
-            // Apart from the standing, which goes on: an addon can be suspended and have certificates revoked.
+            // A topic of its own, because an addon can be suspended and have revoked certificates at the same time.
             Self::Revocation { cluster, addon, after, .. } => {
                 Some(("revocation", format!("{cluster}/{addon}"), text(*after)))
             }
@@ -260,14 +258,14 @@ impl Record {
         }
     }
 
-    /// A configuration, and the time of a revocation, is recorded beside the one that it replaces: `before`, as
-    /// [`Self::topic`] writes it.
+    /// Adds the value that this record replaces, as [`Self::topic`] writes it. Only the records of a configuration and
+    /// of a revocation have it.
     #[must_use]
     pub fn with_before(self, before: String) -> Self {
         match self {
             Self::Signer { signer, generation, after, .. } => Self::Signer { signer, generation, before, after },
             Self::Revocation { cluster, addon, after, .. } => {
-                Self::Revocation { cluster, addon, before: Timestamp::from_rfc3339(&before), after }
+                Self::Revocation { cluster, addon, before: Timestamp::from_display(&before), after }
             }
             other => other,
         }
@@ -323,7 +321,7 @@ impl Record {
     }
 }
 
-/// RFC 3339, or nothing.
+/// The time by RFC 3339, or an empty text.
 fn text(time: Option<Timestamp>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }

@@ -121,6 +121,13 @@ impl Approved {
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
+    /// The holder of an agent's certificate; `None` for the gateway's own.
+    pub fn identity(&self) -> Option<&PeerIdentity> {
+        match &self.profile {
+            Profile::Client { identity, .. } => Some(identity),
+            Profile::Serving { .. } => None,
+        }
+    }
     /// The validated subject, as the requester encoded it.
     pub fn subject_der(&self) -> &[u8] {
         &self.subject_der
@@ -141,6 +148,10 @@ impl Approved {
     /// future, no certificate can be made.
     pub fn revoked_before(&self) -> Option<Timestamp> {
         self.revoked_before
+    }
+    /// That time, while it is in the future.
+    pub fn revoked_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.revoked_before.filter(|until| now < *until)
     }
 }
 

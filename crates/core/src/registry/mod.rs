@@ -29,7 +29,7 @@ pub enum AddOnFacts {
     Installed,
     /// `metadata.deletionTimestamp` is set.
     Deleting,
-    /// It has the annotation `addon-signer.io/suspended: "true"`.
+    /// It has the annotation `addon-signer.io/suspended` with any value but `false`.
     Suspended,
     /// The meaning of the object or of an annotation is unclear, so the addon has no standing.
     Unreadable,

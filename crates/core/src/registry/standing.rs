@@ -8,8 +8,8 @@ use crate::timestamp::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
     /// Certificates that begin before this time are revoked, and the hub makes no such certificate. `notBefore`
-    /// decides, so nobody has to know when a certificate was signed. Leaves are backdated, so rather more than fewer
-    /// are revoked.
+    /// decides, so nobody has to know when a certificate was signed. Leaves are backdated, so the time revokes rather
+    /// too many than too few.
     pub before: Timestamp,
     /// Who asked for it, as the annotation says; empty if it does not say. It is not proven.
     pub by: String,
@@ -29,7 +29,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// As logs and entries write it.
+    /// The name in logs and entries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Registered => "registered",
@@ -52,7 +52,7 @@ impl Standing {
     }
 }
 
-/// What changed of an addon on a cluster.
+/// What has changed for an addon on a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Its standing.
@@ -64,7 +64,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// As logs write it.
+    /// The name in logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Standing(standing) => standing.name(),
@@ -73,7 +73,7 @@ impl Change {
         }
     }
 
-    /// The change between two revocations. Only the time counts, not who asked.
+    /// The change between two revocations. Only their times count, not who asked for them.
     pub fn moved(before: Option<&Revocation>, after: Option<&Revocation>) -> Option<Self> {
         let was = before.map(|revocation| revocation.before);
         let is = after.map(|revocation| revocation.before);
@@ -84,7 +84,7 @@ impl Change {
         }
     }
 
-    /// The revocation of [`Self::Revoked`], and that of [`Self::Unrevoked`] if there still is one.
+    /// The revocation that is in effect after the change, if there is one.
     pub fn revocation(&self) -> Option<&Revocation> {
         match self {
             Self::Revoked(revocation) => Some(revocation),

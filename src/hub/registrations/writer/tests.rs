@@ -7,7 +7,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use serde_json::json;
 
+use kube::Client;
+
 use super::*;
+use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::hub::lease;
 

@@ -1,5 +1,6 @@
-//! Requests whose row of the ledger cannot be used: it was altered, or it is another hub's. Nothing is signed for them,
-//! because nobody knows what was given out, and somebody has to look: they wait longer each time.
+//! Requests whose row of the ledger cannot be used, because the ledger was altered or belongs to another hub. The hub
+//! signs nothing for them, because it does not know which certificate they got. They wait longer after each try,
+//! because a person has to find the cause.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,26 +18,26 @@ use addon_signer_core::backoff::doubled;
 use addon_signer_core::ca::issuer::RecordFault;
 use addon_signer_core::timestamp::Timestamp;
 
-/// A ledger that was mended is noticed after this time, or at once by a hub that is started anew.
+/// The longest pause between two tries. The hub notices a repaired ledger within this time; a restarted hub at once.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What the ledger has of a request, and why it is of no use.
+/// A row of the ledger that cannot be used for its request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "row {row} of the ledger, which is about the request {csr}, holds {fault}: the ledger was altered, or restored from another \
-     hub's; find out by `addon-signer certs verify`, put the right ledger back, or delete the request, whose agent then makes a \
-     new one"
+    "row {row} of the ledger, which is about the request {csr}, holds {fault}: the ledger was altered, or restored \
+     from another hub's backup; check it by `addon-signer certs verify`, put the right ledger back, or delete the \
+     request, whose agent then makes a new one"
 )]
 pub struct Unusable {
-    /// The row.
+    /// The number of the row.
     pub row: u64,
     /// The name of the request.
     pub csr: String,
-    /// What it holds.
+    /// What is wrong with the row.
     pub fault: RecordFault,
 }
 
-/// How often each of them was tried, by its UID.
+/// How often each held request was tried, by its UID.
 #[derive(Debug, Default)]
 pub struct HeldRequests(Mutex<HashMap<String, Tries>>);
 
@@ -47,11 +48,11 @@ struct Tries {
 }
 
 impl HeldRequests {
-    /// Counts one more try: how long to wait until the next, and whether this was the first.
+    /// Counts one more try; returns the pause before the next one, and whether this was the first.
     fn again(&self, uid: &str, now: Timestamp) -> (Duration, bool) {
         // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever is not tried any more is gone.
+        // A request that was not tried for so long is gone.
         held.retain(|_, tries| tries.last.until(now) <= LONGEST * 2);
         let tries = held.entry(uid.to_owned()).or_insert(Tries { failures: 0, last: now });
         let pause = doubled(RETRY, tries.failures, LONGEST);
@@ -62,7 +63,7 @@ impl HeldRequests {
 }
 
 impl Signer {
-    /// Says so on the request, once, and lets it wait.
+    /// Says on the request, once, that its row cannot be used, and lets it wait.
     pub(super) async fn hold(
         &self,
         leads: &Leads,
@@ -84,14 +85,14 @@ impl Signer {
             self.shared.metrics.held(&self.name());
             if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {
                 // The condition on the request says the same; an event is a convenience.
-                warn!(%error, csr = csr.name_any(), "Writing the event of a request that is held");
+                warn!(%error, csr = csr.name_any(), "Could not write an event about a held request");
             }
         }
         Ok(Requeue::requeue(pause))
     }
 }
 
-/// As conditions have it.
+/// The error as a sentence, for a condition.
 fn sentence(unusable: &Unusable) -> String {
     let text = unusable.to_string();
     let mut letters = text.chars();
@@ -126,9 +127,9 @@ mod tests {
         let unusable = Unusable { row: 12, csr: "addon-1".to_owned(), fault: RecordFault::OtherKey };
         assert_eq!(
             sentence(&unusable),
-            "Row 12 of the ledger, which is about the request addon-1, holds a certificate whose public key is not the request's: \
-             the ledger was altered, or restored from another hub's; find out by `addon-signer certs verify`, put the right ledger \
-             back, or delete the request, whose agent then makes a new one."
+            "Row 12 of the ledger, which is about the request addon-1, holds a certificate whose public key is not the \
+             request's: the ledger was altered, or restored from another hub's backup; check it by `addon-signer certs \
+             verify`, put the right ledger back, or delete the request, whose agent then makes a new one."
         );
     }
 }

@@ -1,5 +1,4 @@
-//! Performs what [`Issuance`] says, for one approved request: the thin shell around the order in which a certificate is
-//! recorded, signed and published.
+//! Performs the effects that [`Issuance`] names, for one approved request.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
@@ -19,20 +18,19 @@ use crate::hub::requests::answers::RefusalKind;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{IssueError, Issued};
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::issuing::{Effect, End, Event, Issuance, RequestFacts, Signing, Surroundings};
 use addon_signer_core::journal::record::{Intended, Intent};
-use addon_signer_core::policy::{Approved, GATEWAY_SERVING_SIGNER, Profile};
+use addon_signer_core::policy::{Approved, GATEWAY_SERVING_SIGNER};
 use addon_signer_core::timestamp::Timestamp;
 
-/// An approved request that is being worked on.
-pub(super) struct ApprovedRequest<'j> {
-    pub(super) leads: &'j Leads,
-    pub(super) csr: &'j CertificateSigningRequest,
+/// An approved request on which the signer works.
+pub(super) struct ApprovedRequest<'r> {
+    pub(super) leads: &'r Leads,
+    pub(super) csr: &'r CertificateSigningRequest,
+    pub(super) approved: Approved,
+    /// Whether the hub must approve the request; if not, it is approved already.
     pub(super) approve: bool,
     pub(super) now: Timestamp,
-    /// The holder of an agent's certificate; `None` for the gateway's own.
-    pub(super) identity: Option<PeerIdentity>,
 }
 
 /// The line that signs, and the trust bundle that is in effect where its certificates are used.
@@ -42,78 +40,84 @@ struct SigningLine {
 }
 
 impl Signer {
-    pub(super) async fn issue(&self, approved: Approved, job: ApprovedRequest<'_>) -> Result<Requeue, SignerError> {
-        // The sweep may be working on this request; it then sees what has become of it.
-        let Some(_claim) = self.shared.ledger.claim(job.csr.metadata.uid.as_deref().unwrap_or_default()) else {
+    pub(super) async fn issue(&self, request: &ApprovedRequest<'_>) -> Result<Requeue, SignerError> {
+        let ApprovedRequest { leads, csr, approved, approve, now } = request;
+        // The sweep works on this request now; the signer looks again after that.
+        let Some(_claim) = self.shared.ledger.claim(csr.metadata.uid.as_deref().unwrap_or_default()) else {
             return Ok(Requeue::requeue(SOON));
         };
+        if let Some(until) = approved.revoked_until(*now) {
+            return self.say_revoked(leads, csr, until).await;
+        }
         let Some(line) = self.signing_line() else { return Ok(Requeue::requeue(SOON)) };
         let signing = Signing {
             issuer: &line.ready.stored.issuer,
             published: &line.published,
-            serial: Serial::new(job.now, &SystemRandom::new())?,
-            now: job.now,
+            serial: Serial::new(*now, &SystemRandom::new())?,
+            now: *now,
         };
-        let (issuance, first) = Issuance::begin(self.facts(job.csr), approved, job.approve, signing);
-        match self.perform(issuance, first, signing, &line.ready, &job).await? {
+        let issuance = Issuance::new(self.facts(csr), approved.clone(), *approve, signing);
+        match self.perform(issuance, signing, &line.ready, request).await? {
             End::Published(issued) => {
-                self.unconfirmed.mark_published(job.csr);
+                self.unconfirmed.mark_published(csr);
                 self.shared.ledger.published(issued.serial, self.shared.clock.now()).await;
-                self.report(&job, &issued);
+                self.report(request, &issued);
                 Ok(Requeue::await_change())
             }
             End::Refused => Ok(Requeue::requeue(self.shared.retention)),
             End::Later => Ok(Requeue::requeue(SOON)),
-            End::Limited(pause) => self.say_limited(job.leads, job.csr, pause).await,
-            End::RevokedUntil(until) => self.say_revoked(job.leads, job.csr, until).await,
+            End::Limited(pause) => self.say_limited(leads, csr, pause).await,
             End::Unusable { row, fault } => {
-                let unusable = Unusable { row, csr: job.csr.name_any(), fault };
-                self.hold(job.leads, job.csr, &unusable, job.now).await
+                let unusable = Unusable { row, csr: csr.name_any(), fault };
+                self.hold(leads, csr, &unusable, *now).await
             }
         }
     }
 
-    /// Performs effect after effect, each only while this hub leads.
+    /// Performs effect after effect until the issuance ends. Writes on the request check that this hub leads; the
+    /// ledger refuses those of an earlier leader.
     async fn perform(
         &self,
         mut issuance: Issuance<'_>,
-        first: Effect,
         signing: Signing<'_>,
         ready: &ReadyLine,
-        job: &ApprovedRequest<'_>,
+        request: &ApprovedRequest<'_>,
     ) -> Result<End, SignerError> {
-        let answers = self.answers(job.leads);
+        let ApprovedRequest { leads, csr, .. } = request;
+        let answers = self.answers(leads);
         let mut approved_csr = None;
-        let mut effect = first;
+        let mut event = Event::Started(self.unconfirmed.recall(csr));
         loop {
-            if !matches!(effect, Effect::End(_)) {
-                job.leads.still()?;
-            }
-            let event = match effect {
-                Effect::Recall => Event::Recalled(self.unconfirmed.recall(job.csr)),
+            event = match self.advance(&mut issuance, event, &request.approved)? {
                 Effect::Reserve(until) => Event::Reserved(self.reserved(ready, until).await),
-                Effect::Count => Event::Counted(self.take_token(job)),
-                Effect::RecordIntent(intent) => Event::Intended(self.intend(*intent, job).await?),
+                Effect::Count => {
+                    leads.still()?;
+                    Event::Counted(self.take_token(request))
+                }
+                Effect::RecordIntent(intent) => Event::Intended(self.intend(*intent, &request.approved).await?),
                 Effect::Sign(prepared) => {
+                    leads.still()?;
                     let rng = SystemRandom::new();
                     Event::Signed(signing.issuer.sign(*prepared, signing.published, signing.now, &rng)?)
                 }
-                Effect::RecordCertificate(issued) => {
-                    self.shared.ledger.append(issuance.signed(&issued), "").await?;
-                    self.unconfirmed.remember(job.csr, &issued, job.now);
-                    Event::Done
+                Effect::RecordCertificate(issued, record) => {
+                    self.shared.ledger.append(record, "").await?;
+                    self.unconfirmed.remember(csr, &issued, signing.now);
+                    Event::CertificateRecorded(issued)
                 }
-                Effect::Approve => {
-                    approved_csr = Some(answers.approve(job.csr, &self.name()).await?);
-                    Event::Done
+                Effect::Approve(publication) => {
+                    self.unconfirmed.remember(csr, &publication.issued, signing.now);
+                    approved_csr = Some(answers.approve(csr, &self.name()).await?);
+                    Event::Approved(publication)
                 }
                 Effect::Publish(publication) => {
-                    let csr = approved_csr.as_ref().unwrap_or(job.csr);
+                    self.unconfirmed.remember(csr, &publication.issued, signing.now);
+                    let csr = approved_csr.as_ref().unwrap_or(csr);
                     answers.publish(csr, &publication.issued, &publication.trust_bundle).await?;
-                    Event::Done
+                    Event::Published(publication)
                 }
                 Effect::Refuse => {
-                    self.refuse_outdated(job).await?;
+                    self.refuse_outdated(request).await?;
                     Event::Done
                 }
                 Effect::Close(record) => {
@@ -122,23 +126,17 @@ impl Signer {
                 }
                 Effect::End(end) => return Ok(end),
             };
-            effect = self.advance(&mut issuance, event, job)?;
         }
     }
 
-    /// What comes next, by what the hub knows at this moment.
-    fn advance(
-        &self,
-        issuance: &mut Issuance<'_>,
-        event: Event,
-        job: &ApprovedRequest<'_>,
-    ) -> Result<Effect, IssueError> {
-        let revoked_before = job.identity.as_ref().and_then(|identity| {
+    /// The next effect, by what the hub knows at this moment.
+    fn advance(&self, issuance: &mut Issuance<'_>, event: Event, approved: &Approved) -> Result<Effect, IssueError> {
+        let revoked_before = approved.identity().and_then(|identity| {
             self.shared.registry.read(|registry| registry.revoked_before(&identity.cluster, &identity.addon))
         });
-        let serving = self.serving.borrow();
-        // The anchors stay good when the line can no longer sign.
-        let trust_bundle = serving.last().map(|ready| &ready.bundle);
+        // The anchors stay valid when the line can no longer sign.
+        let serving = self.serving.borrow().last().cloned();
+        let trust_bundle = serving.as_ref().map(|ready| &ready.bundle);
         issuance.next(event, Surroundings { revoked_before, trust_bundle })
     }
 
@@ -147,7 +145,7 @@ impl Signer {
         let ready = self.line.borrow().ready().cloned()?;
         self.serving.borrow().last()?;
         let published = match &self.kind {
-            // What the gateway has in effect, not what it was told: its anchor is trusted before a key signs (invariant
+            // What the gateway has in effect, not what the hub sent: its anchor is trusted before a key signs (invariant
             // I5).
             Kind::Client { name, .. } => {
                 let applied = self.shared.applied.borrow().clone();
@@ -180,20 +178,20 @@ impl Signer {
         }
     }
 
-    /// An identity gets its token back unless the intent is a new one.
-    async fn intend(&self, intent: Intent, job: &ApprovedRequest<'_>) -> Result<Intended, SignerError> {
+    /// Records the intent. If the ledger does not record a new one, the identity gets its token back.
+    async fn intend(&self, intent: Intent, approved: &Approved) -> Result<Intended, SignerError> {
         let intended = self.shared.ledger.intend(intent).await;
         if intended != Ok(Intended::Recorded)
-            && let Some(identity) = &job.identity
+            && let Some(identity) = approved.identity()
         {
             self.limiter.lock().unwrap_or_else(PoisonError::into_inner).give_back(identity);
         }
         Ok(intended?)
     }
 
-    fn take_token(&self, job: &ApprovedRequest<'_>) -> Result<(), Duration> {
-        let Some(identity) = &job.identity else { return Ok(()) };
-        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, job.now)
+    fn take_token(&self, request: &ApprovedRequest<'_>) -> Result<(), Duration> {
+        let Some(identity) = request.approved.identity() else { return Ok(()) };
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, request.now)
     }
 
     async fn reserved(&self, ready: &ReadyLine, until: Timestamp) -> bool {
@@ -206,31 +204,23 @@ impl Signer {
         self.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false)
     }
 
-    async fn refuse_outdated(&self, job: &ApprovedRequest<'_>) -> Result<(), SignerError> {
-        let sentence = "The certificate that was signed for this request is not accepted any more: it could not be handed \
-                        over in time. Make a new request.";
-        let verdict = if job.approve { RefusalKind::Denied } else { RefusalKind::Failed };
-        Ok(self.answers(job.leads).refuse(job.csr, verdict, "CertificateOutdated", sentence).await?)
+    async fn refuse_outdated(&self, request: &ApprovedRequest<'_>) -> Result<(), SignerError> {
+        let sentence = "The certificate that was signed for this request was expired, revoked or untrusted before the \
+                        hub could publish it. Make a new request.";
+        let verdict = if request.approve { RefusalKind::Denied } else { RefusalKind::Failed };
+        Ok(self.answers(request.leads).refuse(request.csr, verdict, "CertificateOutdated", sentence).await?)
     }
 
-    fn report(&self, job: &ApprovedRequest<'_>, issued: &Issued) {
+    fn report(&self, request: &ApprovedRequest<'_>, issued: &Issued) {
         self.shared.audit.granted(&Grant {
             signer: &self.name(),
-            csr: &job.csr.name_any(),
-            requester: job.csr.spec.username.as_deref().unwrap_or_default(),
-            identity: job.identity.as_ref(),
+            csr: &request.csr.name_any(),
+            requester: request.csr.spec.username.as_deref().unwrap_or_default(),
+            identity: request.approved.identity(),
             issuer: &issued.issuer,
             serial: issued.serial,
             not_after: issued.not_after,
         });
         self.shared.metrics.issued(&self.name());
-    }
-}
-
-/// Whose certificate it is; `None` for the gateway's own.
-pub(super) fn holder(approved: &Approved) -> Option<PeerIdentity> {
-    match approved.profile() {
-        Profile::Client { identity, .. } => Some(identity.clone()),
-        Profile::Serving { .. } => None,
     }
 }

@@ -1,7 +1,7 @@
-//! One signer name: a watch of its requests, and for each request the action that [`super::plan`] names.
+//! Serves one signer name: watches its requests, and performs for each the action that [`super::plan`] names.
 //!
 //! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
-//! object that was decided on; a conflict means deciding again on the fresh object.
+//! object that the decision was about. After a conflict the signer decides again on the fresh object.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,12 +44,12 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 
-/// Requests in work at once per signer: what keeps one API server busy without queueing in it, while as many wait for
-/// the ledger.
+/// How many requests of a signer are in work at once. Some of them wait for the ledger; the others keep one API server
+/// busy and form no queue in it.
 const CONCURRENCY: u16 = 32;
-/// How soon a request is looked at again that waits for something inside the hub.
+/// How soon the signer looks again at a request that waits for something in the hub.
 const SOON: Duration = Duration::from_millis(500);
-/// How soon a failed action is tried again.
+/// How soon the signer tries a failed action again.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// What a signer signs.
@@ -65,34 +65,34 @@ pub enum Kind {
     Serving(ServingRules),
 }
 
-/// Settings that all signers share.
+/// What all signers share.
 #[derive(Clone)]
 pub struct SignerShared {
-    /// The hub's account.
+    /// The client with the hub's account.
     pub client: Client,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// Who is registered.
+    /// Who has standing.
     pub registry: SharedRegistry,
     /// The version of ManagedClusterAddOn.
     pub addon_api: AddOnApi,
     /// How long refused requests are kept.
     pub retention: Duration,
-    /// What the gateway has in effect.
+    /// The trust that the gateway has in effect.
     pub applied: watch::Receiver<Arc<Trust>>,
-    /// Whether this hub may act.
+    /// Whether this hub leads.
     pub leading: Leading,
-    /// Where events go.
+    /// Writes events.
     pub recorder: Recorder,
-    /// Counters.
+    /// The counters.
     pub metrics: Metrics,
-    /// Where decisions are told.
+    /// The audit log.
     pub audit: Audit,
-    /// Where decisions are recorded.
+    /// The ledger.
     pub ledger: Ledger,
 }
 
-/// One signer at work.
+/// A signer that runs.
 pub struct Signer {
     /// What it signs.
     pub kind: Kind,
@@ -100,11 +100,11 @@ pub struct Signer {
     pub shared: SignerShared,
     /// The line that signs.
     pub line: watch::Receiver<LineState>,
-    /// Where reservations are asked for.
+    /// Sends reservations to the keeper of the line.
     pub reserve: mpsc::Sender<Reserve>,
-    /// The gateway's serving line, whose anchors go out with each certificate.
+    /// The gateway's serving line, whose anchors are published with each certificate.
     pub serving: watch::Receiver<LineState>,
-    /// Certificates per identity.
+    /// Limits the certificates of each identity.
     pub limiter: Mutex<RateLimiter>,
     /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
     pub unconfirmed: Unconfirmed,
@@ -112,19 +112,19 @@ pub struct Signer {
     pub held: HeldRequests,
 }
 
-/// Why an action did not come about; it is tried again.
+/// Why an action failed; the signer tries it again.
 #[derive(Debug, thiserror::Error)]
 pub enum SignerError {
-    /// The API server.
-    #[error("the API server did not answer as needed: {}", addon_signer_platform::errors::explain(.0))]
+    /// The API server refused the request or did not answer.
+    #[error("the API server refused the request or did not answer: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[from] kube::Error),
-    /// Signing failed; nothing was given away.
+    /// Signing failed; nothing was published.
     #[error(transparent)]
     Issue(#[from] IssueError),
-    /// No random numbers.
+    /// The system has no random numbers.
     #[error(transparent)]
     Random(#[from] KeyError),
-    /// What is not durable is not signed, and not given away.
+    /// The ledger did not record a step. Without it the signer neither signs nor publishes.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// Another hub may lead.
@@ -152,9 +152,9 @@ pub async fn run(signer: Signer, signer_name: String) {
         |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await }.boxed(),
         |csr, error, _| {
             match error {
-                // Its writer has said so, once for all that wait.
+                // The ledger's writer has logged the error, once for all requests that wait.
                 SignerError::Ledger(_) => debug!(csr = csr.name_any(), %error, "A request waits for the ledger"),
-                _ => info!(csr = csr.name_any(), %error, "Working on a request; trying again"),
+                _ => info!(csr = csr.name_any(), %error, "Could not work on a request; the hub retries"),
             }
             Requeue::requeue(RETRY)
         },
@@ -165,8 +165,8 @@ pub async fn run(signer: Signer, signer_name: String) {
     );
     let report = async |result| {
         if let Err(controller::Error::QueueError(error)) = result {
-            warn!(signer_name, %error, "Watching requests; trying again");
-        } // errors of the work were logged by the policy above
+            warn!(signer_name, %error, "The watch of requests failed; the hub retries");
+        } // the closure above has logged errors of the work
     };
     work.for_each(report).await;
 }
@@ -175,7 +175,7 @@ impl Signer {
     async fn reconcile(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
         let now = self.shared.clock.now();
         if !plan::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
-            // What the watch shows is older than our own write. Working on it would sign again, in vain.
+            // The watch shows an object that is older than the hub's own write. A write on it would be a conflict.
             return Ok(Requeue::requeue(WATCH_BEHIND));
         }
         let mode = Mode { approves: self.approves(), retention: self.shared.retention };
@@ -197,7 +197,7 @@ impl Signer {
         }
     }
 
-    /// Does what is one hub's alone.
+    /// Performs an action that only the leader may perform.
     async fn act(
         &self,
         leads: &Leads,
@@ -211,8 +211,7 @@ impl Signer {
             Action::Deny(refusal) => self.refuse(leads, csr, RefusalKind::Denied, &refusal).await,
             Action::Fail(refusal) => self.refuse(leads, csr, RefusalKind::Failed, &refusal).await,
             Action::Issue { approved, approve } => {
-                let identity = issuing::holder(&approved);
-                self.issue(approved, ApprovedRequest { leads, csr, approve, now, identity }).await
+                self.issue(&ApprovedRequest { leads, csr, approved, approve, now }).await
             }
             Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Requeue::await_change()),
         };
@@ -229,8 +228,8 @@ impl Signer {
         }
     }
 
-    /// Asks policy. Before a registration is the reason to refuse, the API server itself is asked, because the watch
-    /// may be late; its answer is for this request only, because the watch may have overtaken it.
+    /// Asks policy. Before the signer refuses a request because of the registry, it asks the API server itself, because
+    /// the watch may be late. The answer counts for this request only, because the watch may know something newer.
     async fn decide(&self, csr: &CertificateSigningRequest, mode: Mode) -> Result<Action, SignerError> {
         let submission = plan::submission(csr);
         let config = match &self.kind {
@@ -249,7 +248,7 @@ impl Signer {
         let SignerShared { client, addon_api, .. } = &self.shared;
         let fresh = registry::look_up(client, *addon_api, &identity.cluster, &identity.addon).await?;
         Ok(match claim.decide(&fresh) {
-            // The gateway goes by the watch, which is late: a certificate now would be refused there.
+            // The gateway relies on the watch, which is late: it would refuse the certificate now.
             Ok(_) => Action::Wait,
             refused => plan::answer(csr, mode, refused),
         })
@@ -269,8 +268,8 @@ impl Signer {
         Ok(Requeue::requeue(pause))
     }
 
-    /// Not denied: the time may be a clock's mistake of seconds, and OCM's agent waits on a denied request for ever.
-    /// Looked at again now and then, because the time may be taken back.
+    /// Lets a request wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
+    /// waits for ever on a denied request. The signer looks again now and then, because people may set the time back.
     async fn say_revoked(
         &self,
         leads: &Leads,
@@ -299,14 +298,14 @@ impl Signer {
         self.shared.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
             // The condition on the request says the same; an event is a convenience.
-            warn!(%error, csr = csr.name_any(), "Writing the event of a refusal");
+            warn!(%error, csr = csr.name_any(), "Could not write an event about a refused request");
         }
         Ok(Requeue::requeue(self.shared.retention))
     }
 
     async fn delete(&self, leads: &Leads, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
         self.answers(leads).delete(csr).await?;
-        info!(csr = csr.name_any(), "Deleted a refused request after its retention");
+        info!(csr = csr.name_any(), "The hub deleted a refused request after the retention");
         Ok(Requeue::await_change())
     }
 

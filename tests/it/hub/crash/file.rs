@@ -145,7 +145,7 @@ async fn kill_at(boundary: Boundary, child: Child, file: &mut File, world: &Worl
         }
         Boundary::Published => {
             let uids = file.lock_in("signed").await;
-            wait_until(PATIENCE, "one of them to be handed over", async || {
+            wait_until(PATIENCE, "one of them to be published", async || {
                 let there = world.ours().await;
                 there.iter().any(|csr| uids.contains(&csr.uid().unwrap()) && certificate(csr).is_some()).then_some(())
             })

@@ -46,6 +46,9 @@ pub enum IssueError {
     /// The published trust bundle does not verify the certificate.
     #[error("the signed certificate is not accepted by the published bundle: {0}")]
     NotAccepted(#[from] BundleError),
+    /// The event does not belong to the last effect ([`crate::issuing`]): a defect.
+    #[error("the issuance got the answer to another question; nothing was issued")]
+    OutOfOrder,
 }
 
 /// Why a record of the ledger does not belong to its request. The text completes the sentence "the record holds …".
@@ -234,11 +237,7 @@ impl Issuer {
         .to_der()?;
         compare(&der, &prepared, &self.authority)?;
         let certificate = CertificateDer::from(der);
-        let purpose = match prepared.approved.profile() {
-            Profile::Client { .. } => Purpose::Client,
-            Profile::Serving { .. } => Purpose::Server,
-        };
-        published.verify(&certificate, purpose, now)?;
+        published.verify(&certificate, purpose(&prepared.approved), now)?;
         let Prepared { serial, issuer, not_before, not_after, .. } = prepared;
         Ok(Issued { certificate, serial, issuer, not_before, not_after })
     }
@@ -263,6 +262,14 @@ fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), Issu
     match checks.into_iter().find(|(holds, _)| !holds) {
         Some((_, what)) => Err(differs(what)),
         None => Ok(()),
+    }
+}
+
+/// What a certificate for this profile is verified for.
+pub(crate) fn purpose(approved: &Approved) -> Purpose {
+    match approved.profile() {
+        Profile::Client { .. } => Purpose::Client,
+        Profile::Serving { .. } => Purpose::Server,
     }
 }
 
