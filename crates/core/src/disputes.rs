@@ -154,7 +154,7 @@ impl Disputes {
         self.of.remove(key);
     }
 
-    /// Forgets addons that are not `there`, and addons that the hub neither leaves nor has written within [`CALM`].
+    /// Forgets addons that are not `there`, and addons that the hub neither leaves nor has written within ten minutes.
     pub fn tidy(&mut self, now: Duration, there: impl Fn(&AddOnKey) -> bool) {
         self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || now < dispute.last + CALM));
     }

@@ -219,7 +219,7 @@ mod tests {
         drop((first, other));
         second.touch(after(8));
         let mut drained = seen.drain(after(10));
-        drained.sort_by(|a, b| a.serial.to_string().cmp(&b.serial.to_string()));
+        drained.sort_by_key(|sighting| sighting.serial.to_string());
         assert_eq!(drained, [sighting(1, 1, after(9)), sighting(2, 3, after(2))]);
         drop(second);
         let book = seen.lock();

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let hub = PathBuf::from(env!("CARGO_BIN_EXE_addon-signer"));
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let profile = if cfg!(debug_assertions) { "dev" } else { "bench" };
     // Build the tests too, so that the features are those of `cargo test`, which has then built the program already.
     let arguments = ["build", "--locked", "--offline", "--quiet", "--bins", "--tests", "--profile", profile];
     let mut command = Command::new(cargo());
