@@ -39,6 +39,8 @@ use addon_signer_platform::clock::Clock;
 /// The life of the gateway's own certificate. It is short, because the gateway renews it itself.
 const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
 
+type Tasks = JoinSet<anyhow::Result<()>>;
+
 /// The settings of the hub's process.
 #[derive(Debug, Clone)]
 pub struct HubOptions {
@@ -162,7 +164,8 @@ impl HubProcess {
             replica,
         };
         let (hub, ends) = Hub::wire(parts, settings(&self.options, self.account, &names));
-        let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+        let mut hub_task = Tasks::new();
+        let mut tasks = Tasks::new();
 
         let probe = Probe {
             ledger: ends.ledger.health(),
@@ -173,7 +176,7 @@ impl HubProcess {
         };
         tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
         tasks.spawn(ends.audit.clone().keep(stop.clone()).map(Ok));
-        tasks.spawn(hub.run().map_err(anyhow::Error::from));
+        hub_task.spawn(hub.run().map_err(anyhow::Error::from));
 
         let inputs = GatewayInputs {
             trust: ends.trust.clone(),
@@ -200,7 +203,7 @@ impl HubProcess {
         let keeper = keep_serving_certificate(self.client, names, self.clock, ends.trust, serving_sender, stop.clone());
         tasks.spawn(until_stopped(keeper, stop.clone()));
 
-        let ended = first_end(tasks, stop).await;
+        let ended = first_end(hub_task, tasks, stop).await;
         ends.audit.write_all();
         ended
     }
@@ -213,19 +216,21 @@ async fn until_stopped(keeper: impl Future<Output = ()>, stop: CancellationToken
     Ok(())
 }
 
-/// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself.
-async fn first_end(mut tasks: JoinSet<anyhow::Result<()>>, stop: CancellationToken) -> anyhow::Result<()> {
+/// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself. After `stop` the hub may end
+/// before the gateway, because the next hub leads already.
+async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: CancellationToken) -> anyhow::Result<()> {
     let ended = tokio::select! {
         biased; // `stop` first: tasks that heed it end at once, and the others must still be waited for
         () = stop.cancelled() => {
             // The gateway drains requests in flight; the hub's watches are dropped.
             let drain = Limits::default().drain_timeout + Duration::from_secs(1);
-            let gateway_drained = tokio::time::timeout(drain, async { while tasks.len() > 1 && tasks.join_next().await.is_some() {} });
-            if gateway_drained.await.is_err() {
+            let drained = tokio::time::timeout(drain, async { while tasks.join_next().await.is_some() {} });
+            if drained.await.is_err() {
                 info!("Requests were still in flight when the process ended");
             }
             return Ok(());
         }
+        ended = hub.join_next() => ended,
         ended = tasks.join_next() => ended,
     };
     match ended {

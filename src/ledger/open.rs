@@ -58,7 +58,7 @@ async fn page(connection: &mut Connection, after: u64, before: Timestamp) -> Res
     let sql = format!(
         "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM unfinished u \
          JOIN certificates c ON c.seq = u.seq LEFT JOIN entries e ON e.seq = u.seq \
-         WHERE u.seq > $1 ORDER BY u.seq LIMIT {PAGE}"
+         WHERE u.seq > $1 AND c.state IN ('intent', 'signed') ORDER BY u.seq LIMIT {PAGE}"
     );
     let rows = connection.rows(sql, vec![after.into()]).await?;
     // Entries are in the order of their times.

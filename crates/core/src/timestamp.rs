@@ -51,6 +51,7 @@ impl Timestamp {
             Some(seconds) => seconds.parse().ok().map(Self),
             None => Self::from_rfc3339(text),
         }
+        .filter(|time| time.to_string() == text)
     }
 
     /// Reads RFC 3339, and drops a fraction of a second. `None` for any other text.

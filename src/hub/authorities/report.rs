@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
-use crate::hub::lease::Leads;
+use crate::hub::lease::{Leads, NotWritten};
 use addon_signer_core::ca::line::{Line, State};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -79,16 +79,16 @@ pub fn render(line: &Line, waiting: Option<String>) -> Result<String, serde_json
 /// Adds to the report why the line does not sign. The rest of the report stays as it was last written.
 ///
 /// # Errors
-/// The error of the API server.
-pub async fn write_problem(leads: &Leads, maps: &Api<ConfigMap>, problem: &str) -> Result<(), kube::Error> {
+/// [`NotWritten`].
+pub async fn write_problem(leads: &Leads, maps: &Api<ConfigMap>, problem: &str) -> Result<(), NotWritten> {
     let Some(mut map) = maps.get_opt(SERVING_CONFIG_MAP).await? else { return Ok(()) };
     let data = map.data.get_or_insert_default();
     let known = data.get(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
     let report = ServingReport { problem: Some(problem.to_owned()), ..known.unwrap_or_default() };
     let text = serde_json::to_string(&report).map_err(kube::Error::SerdeError)?;
-    if data.get(STATUS_KEY) != Some(&text) && leads.still().is_ok() {
+    if data.get(STATUS_KEY) != Some(&text) {
         data.insert(STATUS_KEY.to_owned(), text);
-        maps.replace(SERVING_CONFIG_MAP, &PostParams::default(), &map).await?;
+        leads.write(maps.replace(SERVING_CONFIG_MAP, &PostParams::default(), &map)).await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::hub::authorities::stored::{StoredLine, WipedSecret, data, read};
-use crate::hub::lease::{Leads, NotLeading};
+use crate::hub::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::names::{ANNOTATION_ROTATE, LABEL_LINE, LABEL_SIGNER};
@@ -180,8 +180,7 @@ impl AuthorityStore {
             data: Some(data(line, &BTreeMap::new(), Some(new_key))?),
             ..Secret::default()
         });
-        leads.still()?;
-        let written = self.secrets.create(&PostParams::default(), &secret.0).await;
+        let written = leads.write(self.secrets.create(&PostParams::default(), &secret.0)).await;
         let written = written.map_err(|error| conflict_or(error, &names.secret))?;
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
@@ -206,8 +205,7 @@ impl AuthorityStore {
             data: Some(data(line, before.data.as_ref().unwrap_or(&empty), new_key)?),
             ..Secret::default()
         });
-        leads.still()?;
-        let written = self.secrets.replace(&names.secret, &PostParams::default(), &secret.0).await;
+        let written = leads.write(self.secrets.replace(&names.secret, &PostParams::default(), &secret.0)).await;
         let written = written.map_err(|error| conflict_or(error, &names.secret))?;
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
@@ -233,14 +231,13 @@ impl AuthorityStore {
                 ..ObjectMeta::default()
             };
             let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-            leads.still()?;
-            let created = self.config_maps.create(&PostParams::default(), &map).await;
+            let created = leads.write(self.config_maps.create(&PostParams::default(), &map)).await;
             return created.map(|_| ()).map_err(|error| conflict_or(error, &names.config_map));
         };
         if map.data.as_ref() != Some(&data) {
             map.data = Some(data);
-            leads.still()?;
-            let replaced = self.config_maps.replace(&names.config_map, &PostParams::default(), &map).await;
+            let params = PostParams::default();
+            let replaced = leads.write(self.config_maps.replace(&names.config_map, &params, &map)).await;
             replaced.map_err(|error| conflict_or(error, &names.config_map))?;
         }
         Ok(())
@@ -256,12 +253,13 @@ impl AuthorityStore {
     }
 }
 
-fn conflict_or(error: kube::Error, name: &str) -> StoreError {
-    match &error {
-        kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
+fn conflict_or(error: NotWritten, name: &str) -> StoreError {
+    match error {
+        NotWritten::Api(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
             StoreError::Conflict(name.to_owned())
         }
-        _ => StoreError::Api(error),
+        NotWritten::Api(error) => StoreError::Api(error),
+        NotWritten::NotLeading(error) => StoreError::NotLeading(error),
     }
 }
 

@@ -89,6 +89,15 @@ impl Leads {
     pub fn still(&self) -> Result<(), NotLeading> {
         if self.leading.epoch() == Some(self.epoch) { Ok(()) } else { Err(NotLeading) }
     }
+
+    /// Makes one call that writes, if this hub still leads right before it.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub async fn write<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, NotWritten> {
+        self.still()?;
+        Ok(call.await?)
+    }
 }
 
 /// Makes an announcer and its reader; the hub waits at first.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
-use crate::hub::lease::{Leading, Leads, NotLeading};
+use crate::hub::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::ledger::{Health, Ledger, LedgerError, Location};
 use addon_signer_core::journal::checkpoint::{Checkpoint, CheckpointError};
 use addon_signer_core::journal::entry::Tip;
@@ -57,6 +57,15 @@ enum CheckpointsError {
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
+}
+
+impl From<NotWritten> for CheckpointsError {
+    fn from(error: NotWritten) -> Self {
+        match error {
+            NotWritten::NotLeading(error) => error.into(),
+            NotWritten::Api(error) => error.into(),
+        }
+    }
 }
 
 /// Signs and publishes checkpoints.
@@ -126,11 +135,11 @@ impl Checkpoints {
     }
 
     async fn write(&self, leads: &Leads, map: &ConfigMap, missing: bool) -> Result<(), CheckpointsError> {
-        leads.still()?;
+        let params = PostParams::default();
         if missing {
-            self.config_maps.create(&PostParams::default(), map).await?;
+            leads.write(self.config_maps.create(&params, map)).await?;
         } else {
-            self.config_maps.replace(LEDGER_OBJECT, &PostParams::default(), map).await?;
+            leads.write(self.config_maps.replace(LEDGER_OBJECT, &params, map)).await?;
         }
         Ok(())
     }
@@ -173,8 +182,7 @@ impl Checkpoints {
             data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(pkcs8.to_vec()))])),
             ..Secret::default()
         };
-        leads.still()?;
-        self.secrets.create(&PostParams::default(), &secret).await?;
+        leads.write(self.secrets.create(&PostParams::default(), &secret)).await?;
         info!(secret = LEDGER_OBJECT, "The hub made the key that signs checkpoints of the ledger");
         Ok(())
     }

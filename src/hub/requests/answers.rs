@@ -108,11 +108,9 @@ impl<'l> Answers<'l> {
         let preconditions =
             Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        self.leads.still()?;
-        match self.api.delete(&csr.name_any(), &params).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(error.into()),
+        match self.leads.write(self.api.delete(&csr.name_any(), &params)).await {
+            Err(NotWritten::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop),
         }
     }
 
@@ -142,8 +140,8 @@ impl<'l> Answers<'l> {
         csr: CertificateSigningRequest,
         subresource: &str,
     ) -> Result<CertificateSigningRequest, NotWritten> {
-        self.leads.still()?;
-        Ok(self.api.replace_subresource(subresource, &csr.name_any(), &PostParams::default(), &csr).await?)
+        let name = csr.name_any();
+        self.leads.write(self.api.replace_subresource(subresource, &name, &PostParams::default(), &csr)).await
     }
 }
 

@@ -3,6 +3,7 @@
 //! The signer works on a request that still waits for its certificate. All other rows are closed, by what the API
 //! server says of the request.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -55,15 +56,17 @@ pub(in crate::hub) struct Sweep {
     clock: Clock,
     ledger: Ledger,
     leading: Leading,
+    /// Rows that were reported because their serial number cannot be read; nobody closes them.
+    unreadable: BTreeSet<u64>,
 }
 
 impl Sweep {
     pub(in crate::hub) fn new(client: &Client, clock: Clock, ledger: Ledger, leading: Leading) -> Self {
-        Self { requests: Api::all(client.clone()), clock, ledger, leading }
+        Self { requests: Api::all(client.clone()), clock, ledger, leading, unreadable: BTreeSet::new() }
     }
 
     /// Looks at the open rows again and again until the ledger's writer ends.
-    pub(in crate::hub) async fn keep(self) {
+    pub(in crate::hub) async fn keep(mut self) {
         let mut health = self.ledger.health();
         while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
             match self.look().await {
@@ -77,7 +80,7 @@ impl Sweep {
     }
 
     /// Looks once at all open rows, while this hub leads.
-    async fn look(&self) -> Result<(), SweepError> {
+    async fn look(&mut self) -> Result<(), SweepError> {
         let mut after = 0;
         let before = self.clock.now().minus(AGE);
         loop {
@@ -85,13 +88,25 @@ impl Sweep {
             let Some(last) = rows.last() else { return Ok(()) };
             after = last.seq;
             for row in &rows {
+                let Some(serial) = row.serial else {
+                    if self.unreadable.insert(row.seq) {
+                        let advice = "check the ledger with `certs verify`";
+                        warn!(
+                            row = row.seq,
+                            csr = row.request,
+                            advice,
+                            "The serial number of an open row cannot be read"
+                        );
+                    }
+                    continue;
+                };
                 let Ok(leads) = self.leading.leads() else { return Ok(()) };
-                self.settle(&leads, row).await?;
+                self.settle(&leads, row, serial).await?;
             }
         }
     }
 
-    async fn settle(&self, leads: &Leads, row: &OpenRow) -> Result<(), SweepError> {
+    async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), SweepError> {
         // From here on the signer does not touch the request, and what the signer wrote is earlier than what is written
         // here.
         let Some(_claim) = self.ledger.claim(&row.uid) else { return Ok(()) };
@@ -99,13 +114,6 @@ impl Sweep {
         if leads.still().is_err() {
             return Ok(());
         }
-        let Some(serial) = row.serial else {
-            warn!(
-                row = row.seq,
-                "The sweep cannot read the serial number of a row; check the ledger with `certs verify`"
-            );
-            return Ok(());
-        };
         match judge(row, serial, request.as_ref()) {
             RowVerdict::Leave => {}
             RowVerdict::Published => self.ledger.published(serial, self.clock.now()).await,

@@ -55,8 +55,9 @@ impl Unconfirmed {
         );
     }
 
-    pub(super) fn mark_published(&self, csr: &CertificateSigningRequest) {
+    pub(super) fn mark_published(&self, csr: &CertificateSigningRequest, now: Timestamp) {
         if let Some(known) = self.known().get_mut(uid(csr)) {
+            known.since = now;
             known.published = true;
         }
     }
@@ -68,5 +69,59 @@ impl Unconfirmed {
 
     pub(super) fn forget(&self, csr: &CertificateSigningRequest) {
         self.known().remove(uid(csr));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls_pki_types::CertificateDer;
+
+    use super::*;
+    use addon_signer_core::ca::serial::Serial;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+
+    fn mk_csr(uid: &str) -> CertificateSigningRequest {
+        let mut csr = CertificateSigningRequest::default();
+        csr.metadata.uid = Some(uid.to_owned());
+        csr
+    }
+
+    fn mk_issued(n: u8) -> Issued {
+        Issued {
+            certificate: CertificateDer::from(vec![n]),
+            serial: Serial::from_hex(&format!("{n:040x}")).unwrap(),
+            issuer: "0123456789abcdef".to_owned(),
+            not_before: NOW,
+            not_after: NOW,
+        }
+    }
+
+    #[test]
+    fn a_request_has_one_certificate_and_is_left_alone_while_the_watch_may_be_behind() {
+        let unconfirmed = Unconfirmed::default();
+        let csr = mk_csr("a");
+        assert_eq!(unconfirmed.recall(&csr), None);
+        unconfirmed.remember(&csr, &mk_issued(1), NOW);
+        unconfirmed.remember(&csr, &mk_issued(2), NOW);
+        assert_eq!(unconfirmed.recall(&csr), Some(mk_issued(1)));
+        assert_eq!(unconfirmed.recall(&mk_csr("b")), None);
+        assert!(!unconfirmed.was_published(&csr, NOW));
+        // The time counts from the write, however long ago the certificate was signed.
+        let published = NOW.plus(WATCH_BEHIND * 2);
+        unconfirmed.mark_published(&csr, published);
+        assert!(unconfirmed.was_published(&csr, published.plus(WATCH_BEHIND - Duration::from_secs(1))));
+        assert!(!unconfirmed.was_published(&csr, published.plus(WATCH_BEHIND)));
+        unconfirmed.forget(&csr);
+        assert_eq!(unconfirmed.recall(&csr), None);
+    }
+
+    #[test]
+    fn a_certificate_that_nobody_confirms_is_forgotten() {
+        let unconfirmed = Unconfirmed::default();
+        unconfirmed.remember(&mk_csr("a"), &mk_issued(1), NOW);
+        unconfirmed.remember(&mk_csr("b"), &mk_issued(2), NOW.plus(REMEMBER));
+        assert_eq!(unconfirmed.recall(&mk_csr("a")), None);
+        assert_eq!(unconfirmed.recall(&mk_csr("b")), Some(mk_issued(2)));
     }
 }

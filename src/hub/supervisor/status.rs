@@ -155,9 +155,7 @@ pub async fn write(
     if let (None, Some(fields)) = (&status.rotation, body.pointer_mut("/status").and_then(|s| s.as_object_mut())) {
         fields.insert("rotation".to_owned(), serde_json::Value::Null);
     }
-    leads.still()?;
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await?;
-    Ok(())
+    leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
 }
 
 /// Whether the status of an object names an authority whose certificates may not have expired yet.
@@ -181,11 +179,10 @@ pub async fn write_undecodable(
     let message = format!("The object cannot be read: {cause}.");
     let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
     let body = json!({ "status": { "conditions": [ready] } });
-    leads.still()?;
     // The answer cannot be decoded either. That is no error: the object was written.
-    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body)).await {
-        Ok(_) | Err(kube::Error::SerdeError(_)) => Ok(()),
-        Err(error) => Err(error.into()),
+    match leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await {
+        Err(NotWritten::Api(kube::Error::SerdeError(_))) => Ok(()),
+        written => written.map(drop),
     }
 }
 

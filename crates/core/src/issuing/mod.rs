@@ -77,7 +77,7 @@ pub enum Effect {
     Publish(Box<Publication>),
     /// Refuse the request: its certificate is no longer accepted, and one request never gets two. Answer:
     /// [`Event::Done`].
-    Refuse,
+    Refuse(Issued),
     /// Make this record durable; it closes the request's row in the ledger. Answer: [`Event::Done`].
     Close(Record),
     /// Nothing: the issuance has ended.
@@ -275,7 +275,7 @@ impl<'s> Issuance<'s> {
     fn publish_earlier(&mut self, issued: Issued, around: Surroundings<'_>) -> Effect {
         match self.signing.published.verify(&issued.certificate, purpose(&self.approved), self.signing.now) {
             Ok(_) => self.publish(issued, around),
-            Err(_) => self.enter(Pending::Refusing(issued.serial), Effect::Refuse),
+            Err(_) => self.enter(Pending::Refusing(issued.serial), Effect::Refuse(issued)),
         }
     }
 
@@ -286,7 +286,7 @@ impl<'s> Issuance<'s> {
         // The certificate was signed before the revocation, perhaps by a hub that has ended. It is not published,
         // because the agent would keep a revoked certificate until it renews.
         if is_revoked(issued.not_before, around) {
-            return self.enter(Pending::Refusing(issued.serial), Effect::Refuse);
+            return self.enter(Pending::Refusing(issued.serial), Effect::Refuse(issued));
         }
         let publication = Box::new(Publication { issued, trust_bundle: bundle.pem() });
         if self.approves {

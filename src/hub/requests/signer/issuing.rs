@@ -59,8 +59,9 @@ impl Signer {
         let issuance = Issuance::new(self.facts(csr), approved.clone(), *approve, signing);
         match self.perform(issuance, signing, &line.ready, request).await? {
             End::Published(issued) => {
-                self.unconfirmed.mark_published(csr);
-                self.shared.ledger.published(issued.serial, self.shared.clock.now()).await;
+                let published = self.shared.clock.now();
+                self.unconfirmed.mark_published(csr, published);
+                self.shared.ledger.published(issued.serial, published).await;
                 self.report(request, &issued);
                 Ok(Requeue::await_change())
             }
@@ -116,7 +117,8 @@ impl Signer {
                     answers.publish(csr, &publication.issued, &publication.trust_bundle).await?;
                     Event::Published(publication)
                 }
-                Effect::Refuse => {
+                Effect::Refuse(issued) => {
+                    self.unconfirmed.remember(csr, &issued, signing.now);
                     self.refuse_outdated(request).await?;
                     Event::Done
                 }

@@ -14,7 +14,7 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 mod held;
 mod issuing;
@@ -154,6 +154,7 @@ pub async fn run(signer: Signer, signer_name: String) {
             match error {
                 // The ledger's writer has logged the error, once for all requests that wait.
                 SignerError::Ledger(_) => debug!(csr = csr.name_any(), %error, "A request waits for the ledger"),
+                SignerError::Issue(IssueError::OutOfOrder) => error!(csr = csr.name_any(), %error, "Could not issue"),
                 _ => info!(csr = csr.name_any(), %error, "Could not work on a request; the hub retries"),
             }
             Requeue::requeue(RETRY)

@@ -47,7 +47,7 @@ pub enum IssueError {
     #[error("the signed certificate is not accepted by the published bundle: {0}")]
     NotAccepted(#[from] BundleError),
     /// The event does not belong to the last effect ([`crate::issuing`]): a defect.
-    #[error("the issuance got the answer to another question; nothing was issued")]
+    #[error("a defect: the event does not belong to the last effect of the issuance")]
     OutOfOrder,
 }
 

@@ -126,7 +126,7 @@ impl World {
                 self.published = Some(publication.issued.clone());
                 Event::Published(publication)
             }
-            Effect::Refuse => {
+            Effect::Refuse(_) => {
                 assert!(self.published.is_none());
                 self.refused = true;
                 Event::Done

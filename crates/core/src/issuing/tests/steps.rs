@@ -116,7 +116,7 @@ fn what_this_process_signed_before_is_published_if_it_is_still_accepted() {
     let late = Hub { now: issued.not_after.plus(Duration::from_secs(1)), ..hub.clone() };
     for other in [late, Hub::new()] {
         let effect = other.issuance().next(Event::Started(Some(issued.clone())), other.around(0)).unwrap();
-        assert!(matches!(effect, Effect::Refuse));
+        assert!(matches!(effect, Effect::Refuse(_)));
     }
 }
 
