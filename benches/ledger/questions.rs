@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use addon_signer::ledger::query::{Cursor, Filter, Query, Standing};
 use addon_signer::ledger::verify::{Check, verify};
-use addon_signer::ledger::view::CertificateState;
 use addon_signer::ledger::{Location, Reader};
+use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::query::{Cursor, Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
 use super::{median, rate};
@@ -31,17 +31,20 @@ pub(crate) async fn lists(location: &Location, now: Timestamp, certificates: u64
         ("issuer, none", Filter { issuer: text("0123"), ..all() }),
         ("signer and agent, none", Filter { signer: text("telemetry"), agent: text("rare"), ..all() }),
         ("agent and signer, none", Filter { signer: text("rare"), agent: text("telemetry"), ..all() }),
-        ("state published", Filter { state: Some(Standing::Recorded(CertificateState::Published)), ..all() }),
-        ("state unpublished, none", Filter { state: Some(Standing::Recorded(CertificateState::Unpublished)), ..all() }),
-        ("state intent, none", Filter { state: Some(Standing::Recorded(CertificateState::Intent)), ..all() }),
-        ("valid", Filter { state: Some(Standing::Valid), ..all() }),
-        ("expired", Filter { state: Some(Standing::Expired), ..all() }),
+        ("state published", Filter { state: Some(StateFilter::Recorded(CertificateState::Published)), ..all() }),
+        (
+            "state unpublished, none",
+            Filter { state: Some(StateFilter::Recorded(CertificateState::Unpublished)), ..all() },
+        ),
+        ("state intent, none", Filter { state: Some(StateFilter::Recorded(CertificateState::Intent)), ..all() }),
+        ("valid", Filter { state: Some(StateFilter::Valid), ..all() }),
+        ("expired", Filter { state: Some(StateFilter::Expired), ..all() }),
         ("expiring within an hour", Filter { expiring_within: Some(Duration::from_secs(3600)), ..all() }),
         ("expiring within 0 s", Filter { expiring_within: Some(Duration::ZERO), ..all() }),
         ("not seen since now", Filter { not_seen_since: Some(now), ..all() }),
         ("not seen since half of all", Filter { not_seen_since: ago(4 * 86_400), ..all() }),
         ("never seen", Filter { not_seen_since: ago(100 * 86_400), ..all() }),
-        ("valid, never seen", Filter { state: Some(Standing::Valid), not_seen_since: ago(100 * 86_400), ..all() }),
+        ("valid, never seen", Filter { state: Some(StateFilter::Valid), not_seen_since: ago(100 * 86_400), ..all() }),
     ];
     println!("\nfirst page of 100, median of 9, ms; goal 50:");
     for (name, filter) in filters {
@@ -52,7 +55,7 @@ pub(crate) async fn lists(location: &Location, now: Timestamp, certificates: u64
     list(&reader, now, "never seen, from half way", Query { filter: never, after: half_way, ..Query::default() }).await;
     let past = now.minus(Duration::from_secs(20 * 86_400));
     let started = Instant::now();
-    let expired = Query { filter: Filter { state: Some(Standing::Expired), ..all() }, ..Query::default() };
+    let expired = Query { filter: Filter { state: Some(StateFilter::Expired), ..all() }, ..Query::default() };
     let found = reader.list(&expired, past).await.unwrap().len();
     println!("  {:<28}{:8.2}   {found} found", "expired, none", started.elapsed().as_secs_f64() * 1e3);
     let started = Instant::now();

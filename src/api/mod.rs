@@ -8,7 +8,6 @@ pub mod registrations;
 pub mod rules;
 pub mod signer;
 pub mod status;
-pub mod units;
 
 pub use signer::{AddOnSigner, AddOnSignerSpec};
 pub use status::AddOnSignerStatus;

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec};
-use crate::api::units::{parse_duration, parse_quantity};
 use addon_signer_core::identity::Convention;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{GATEWAY_SERVING_SIGNER, MIN_LIFETIME, SignerRules};
 use addon_signer_core::trust::Route;
+use addon_signer_core::units::{parse_duration, parse_quantity};
 
 /// The longest life of an agent's certificate, whatever the configuration says: a year, as in the schema.
 const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);

@@ -10,10 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::api::units::{UnitError, parse_duration};
 use crate::app::{HubOptions, HubProcess, InventoryOptions};
 use crate::ledger::Location;
 use addon_signer_core::rate::Rate;
+use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 

@@ -2,10 +2,10 @@
 
 use anyhow::ensure;
 
-use crate::ledger::query::{Filter, Query, Standing};
 use crate::ledger::verify::{Check, verify};
-use crate::ledger::view::CertificateState;
 use crate::ledger::{Location, Reader};
+use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::query::{Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
 /// How long the hub takes at most to note a publication.
@@ -17,7 +17,7 @@ pub(super) async fn check(location: &Location) -> anyhow::Result<String> {
     let check = Check { location: location.clone(), checkpoint: None, archives: Vec::new() };
     let report = verify(check, |_| {}).await?;
     let reader = Reader::open(location.clone()).await?;
-    let filter = Filter { state: Some(Standing::Recorded(CertificateState::Published)), ..Filter::default() };
+    let filter = Filter { state: Some(StateFilter::Recorded(CertificateState::Published)), ..Filter::default() };
     let published = reader.list(&Query { filter, ..Query::default() }, Timestamp::from_unix(0)).await?.len();
     ensure!(
         u64::try_from(published)? == report.certificates,

@@ -25,13 +25,13 @@ use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
+use addon_signer_core::templates::Templates;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use lease::Leading;
 use recording::Notes;
 use recording::checkpoints::Checkpoints;
 use registrations::registry::{self, Recorded, RegistryError};
-use registrations::templates::Templates;
 use requests::sweep::Sweep;
 use supervisor::Supervisor;
 

@@ -2,10 +2,10 @@
 //! uses the same answers.
 
 use super::LedgerError;
-use super::query::{Query, QueryError};
 use super::reader::Reader;
 use super::view::{Certificate, Details, Page, PageMetadata};
 use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::query::{Query, QueryError};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Why there is no answer.
@@ -40,7 +40,7 @@ pub async fn certificates(
 /// [`AnswerError::Ledger`].
 pub async fn page(reader: &Reader, query: &Query, now: Timestamp) -> Result<Page<Certificate>, AnswerError> {
     let items = reader.list(query, now).await?;
-    let next = next(items.len(), query.limit, items.last().map(|last| query.cursor(last)));
+    let next = next(items.len(), query.limit, items.last().map(|last| last.cursor(&query)));
     Ok(Page { metadata: PageMetadata { next }, items })
 }
 

@@ -17,7 +17,6 @@ mod handle;
 mod location;
 mod lock;
 mod open;
-pub mod query;
 mod reader;
 mod schema;
 mod search;

@@ -10,12 +10,12 @@ use tokio::time::timeout;
 
 use super::connection::{Cells, Connection, Value};
 use super::error::classify;
-use super::query::Query;
 use super::search::Search;
 use super::view::{COLUMNS, Certificate, Details, Written};
 use super::{LedgerError, Location, schema};
 use addon_signer_core::encoding::pem;
 use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::query::Query;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Largest number of queries at a time; further ones wait.

@@ -5,8 +5,9 @@
 //! that has no index.
 
 use super::connection::Value;
-use super::query::{Filter, Order, Query, Standing};
-use super::view::{COLUMNS, CertificateState};
+use super::view::COLUMNS;
+use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::query::{Filter, Order, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Fewer certificates than this are rare: an index finds them, and they are sorted, in a few milliseconds.
@@ -63,10 +64,10 @@ impl Search<'_> {
         sql.cursor(self.query);
         sql.filter(&self.query.filter, self.now);
         let condition = if sql.terms.is_empty() { "TRUE".to_owned() } else { sql.terms.join(" AND ") };
-        let direction = if order.descends() { "DESC" } else { "ASC" };
+        let direction = if descends(order) { "DESC" } else { "ASC" };
         let by = match order {
             Order::Newest => format!("{} DESC", sql.number(SEQ)),
-            other => format!("{} {direction}, seq {direction}", sql.number(other.column())),
+            other => format!("{} {direction}, seq {direction}", sql.number(sorted_by(other))),
         };
         let limit = self.query.limit;
         (format!("SELECT {COLUMNS} FROM certificates WHERE {condition} ORDER BY {by} LIMIT {limit}"), sql.values)
@@ -74,11 +75,11 @@ impl Search<'_> {
 
     fn candidates(&self) -> Vec<Way> {
         let filter = &self.query.filter;
-        if matches!(filter.state, Some(Standing::Recorded(state)) if state != CertificateState::Published) {
+        if matches!(filter.state, Some(StateFilter::Recorded(state)) if state != CertificateState::Published) {
             return Vec::new(); // these states have a short index of their own
         }
         let mut ways: Vec<_> = names(filter).map(|(name, _)| Way::Name(name)).collect();
-        if filter.state == Some(Standing::Valid) && filter.order() == Order::Newest {
+        if filter.state == Some(StateFilter::Valid) && filter.order() == Order::Newest {
             ways.push(Way::Valid);
         }
         ways
@@ -92,18 +93,16 @@ const SEEN: &str = "COALESCE(last_seen, 0)";
 const SIGNED: &str = "state IN ('signed', 'published', 'unpublished')";
 const IN_USE: &str = "state IN ('signed', 'published')";
 
-impl Order {
-    fn column(self) -> &'static str {
-        match self {
-            Self::Newest => SEQ,
-            Self::LatestEnd | Self::SoonestEnd => NOT_AFTER,
-            Self::LongestUnseen => SEEN,
-        }
+fn sorted_by(order: Order) -> &'static str {
+    match order {
+        Order::Newest => SEQ,
+        Order::LatestEnd | Order::SoonestEnd => NOT_AFTER,
+        Order::LongestUnseen => SEEN,
     }
+}
 
-    fn descends(self) -> bool {
-        matches!(self, Self::Newest | Self::LatestEnd)
-    }
+fn descends(order: Order) -> bool {
+    matches!(order, Order::Newest | Order::LatestEnd)
 }
 
 /// The names in the filter, the most selective first.
@@ -136,7 +135,7 @@ struct Terms {
 impl Terms {
     /// A column of numbers, in an expression that has no index unless this index shall be used.
     fn number(&self, column: &str) -> String {
-        let in_order = self.order.is_some_and(|order| order.column() == column);
+        let in_order = self.order.is_some_and(|order| sorted_by(order) == column);
         let leads = match self.way {
             Some(Way::Order) => in_order,
             // An index of a name has the certificates in the order of their numbers.
@@ -180,12 +179,12 @@ impl Terms {
     fn cursor(&mut self, query: &Query) {
         let Some(after) = query.after else { return };
         let order = query.filter.order();
-        let (is, at_most) = if order.descends() { ("<", "<=") } else { (">", ">=") };
+        let (is, at_most) = if descends(order) { ("<", "<=") } else { (">", ">=") };
         let Some(time) = after.time else {
             let seq = self.number(SEQ);
             return self.and(&format!("{seq} {is}"), after.seq);
         };
-        let column = self.number(order.column());
+        let column = self.number(sorted_by(order));
         let time = self.bind(time);
         let seq = self.bind(after.seq);
         // PostgreSQL finds the place of time and number by the second term; SQLite finds the place of the time by the
@@ -202,13 +201,13 @@ impl Terms {
         let end = self.number(NOT_AFTER);
         let seen = self.number(SEEN);
         match filter.state {
-            Some(Standing::Recorded(state)) => self.terms.push(recorded(state)),
-            Some(Standing::Valid) => {
+            Some(StateFilter::Recorded(state)) => self.terms.push(recorded(state)),
+            Some(StateFilter::Valid) => {
                 self.terms.push(IN_USE.to_owned());
                 self.and("not_before <=", now.unix());
                 self.and(&format!("{end} >="), now.unix());
             }
-            Some(Standing::Expired) => {
+            Some(StateFilter::Expired) => {
                 self.terms.push(SIGNED.to_owned());
                 self.and(&format!("{end} <"), now.unix());
             }
@@ -229,7 +228,7 @@ impl Terms {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::query::Cursor;
+    use addon_signer_core::query::Cursor;
 
     const NOW: Timestamp = Timestamp::from_unix(5);
 
@@ -257,10 +256,10 @@ mod tests {
         assert_eq!(way(filter(), &[FEW, 3]), Way::Rare("signer"));
         assert_eq!(way(filter(), &[0, 3]), Way::Rare("agent"));
         assert_eq!(way(filter(), &[FEW, FEW]), Way::Name("agent"));
-        let ending = Filter { state: Some(Standing::Expired), ..filter() };
+        let ending = Filter { state: Some(StateFilter::Expired), ..filter() };
         assert_eq!(way(ending.clone(), &[FEW, FEW]), Way::Order);
         assert_eq!(way(ending, &[FEW, 1]), Way::Rare("signer"));
-        let valid = Filter { state: Some(Standing::Valid), ..Filter::default() };
+        let valid = Filter { state: Some(StateFilter::Valid), ..Filter::default() };
         assert_eq!(way(valid.clone(), &[FEW]), Way::Order);
         assert_eq!(way(valid, &[7]), Way::Valid);
         assert_eq!(way(Filter { cluster: text("c"), ..Filter::default() }, &[FEW]), Way::Order);
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn one_index_is_left() {
         let filter =
-            || Filter { signer: text("s"), agent: text("a"), state: Some(Standing::Expired), ..Filter::default() };
+            || Filter { signer: text("s"), agent: text("a"), state: Some(StateFilter::Expired), ..Filter::default() };
         let after = Some(Cursor { time: Some(4), seq: 9 });
         let (sql, values) = select(filter(), after, Way::Order);
         assert_eq!(
@@ -290,7 +289,7 @@ mod tests {
         assert_eq!(sql, "seq < $1 AND agent = $2 ORDER BY seq DESC LIMIT 100");
         let (sql, _) = select(agent(), after, Way::Rare("agent"));
         assert_eq!(sql, "(seq + 0) < $1 AND agent = $2 ORDER BY (seq + 0) DESC LIMIT 100");
-        let valid = Filter { state: Some(Standing::Valid), ..Filter::default() };
+        let valid = Filter { state: Some(StateFilter::Valid), ..Filter::default() };
         let (sql, _) = select(valid, after, Way::Valid);
         assert!(sql.starts_with("(seq + 0) < $1") && sql.contains("AND not_after >= $3 ORDER BY (seq + 0)"), "{sql}");
     }

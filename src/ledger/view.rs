@@ -1,67 +1,11 @@
 //! Certificates as the ledger's readers see them: the same for `certs --output json`, over HTTP, and for its client.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use super::connection::Cells;
+use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::query::{Cursor, Order, Query};
 use addon_signer_core::timestamp::Timestamp;
-
-/// The state of a certificate in the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CertificateState {
-    /// The certificate was decided on; nothing was signed yet.
-    Intent,
-    /// It was signed, and is not known to be published.
-    Signed,
-    /// It was published on its request.
-    Published,
-    /// It was signed and could not be published.
-    Unpublished,
-    /// It was never signed.
-    Abandoned,
-}
-
-impl CertificateState {
-    const ALL: [Self; 5] = [Self::Intent, Self::Signed, Self::Published, Self::Unpublished, Self::Abandoned];
-
-    /// The state as the ledger writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Intent => "intent",
-            Self::Signed => "signed",
-            Self::Published => "published",
-            Self::Unpublished => "unpublished",
-            Self::Abandoned => "abandoned",
-        }
-    }
-
-    /// Whether the state is final, so that nothing is left to do.
-    pub fn is_final(self) -> bool {
-        !matches!(self, Self::Intent | Self::Signed)
-    }
-
-    /// Whether the certificate was signed.
-    pub fn is_signed(self) -> bool {
-        matches!(self, Self::Signed | Self::Published | Self::Unpublished)
-    }
-}
-
-impl fmt::Display for CertificateState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for CertificateState {
-    type Err = ();
-
-    fn from_str(name: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|state| state.name() == name).ok_or(())
-    }
-}
 
 /// One certificate, or the intent to sign one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +51,16 @@ pub(crate) const COLUMNS: &str = "seq, serial, state, signer, cluster, addon, ag
                                   not_after, published_at, last_seen, last_seen_from";
 
 impl Certificate {
+    /// The cursor of a page of `query` whose last certificate this is.
+    pub fn cursor(&self, query: &Query) -> Cursor {
+        let time = match query.filter.order() {
+            Order::Newest => None,
+            Order::LatestEnd | Order::SoonestEnd => Some(self.not_after.unix()),
+            Order::LongestUnseen => Some(self.last_seen.map_or(0, Timestamp::unix)),
+        };
+        Cursor { time, seq: self.seq }
+    }
+
     /// Reads a row of [`COLUMNS`]; `None` if its state is unknown or a time is missing.
     pub(crate) fn from_row(row: &Cells) -> Option<Self> {
         let time = |at: usize| row.int(at).map(Timestamp::from_unix);

@@ -16,12 +16,14 @@
 //! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the checks of them |
 //! | [`rate`], [`throttle`], [`backoff`] | certificates per identity; how many similar events are written; pauses after failures |
 //! | [`sighting`] | when and from where each certificate was last used |
+//! | [`templates`] | which addons OCM's addon-manager registers |
+//! | [`query`] | questions about the ledger, from the command line and over HTTP |
 //! | [`lease`] | what to do about the Lease that decides which hub leads |
 //! | [`disputes`] | when to write registrations again that another program keeps changing |
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
 //! | [`names`] | labels, annotations and conditions that programs and people outside rely on |
-//! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
+//! | [`encoding`], [`timestamp`], [`units`] | ASN.1, PEM, names in certificates; seconds since 1970; durations and sizes as people write them |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
 
 pub mod backoff;
@@ -38,9 +40,12 @@ pub mod keys;
 pub mod lease;
 pub mod names;
 pub mod policy;
+pub mod query;
 pub mod rate;
 pub mod registry;
 pub mod sighting;
+pub mod templates;
 pub mod throttle;
 pub mod timestamp;
 pub mod trust;
+pub mod units;

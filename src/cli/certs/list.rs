@@ -6,11 +6,11 @@ use clap::{Args, ValueEnum};
 use serde::Serialize as _;
 
 use super::{LedgerSource, SourceArgs, past};
-use crate::api::units::{UnitError, parse_duration};
-use crate::ledger::query::{Filter, PAGE_MAX, Query, QueryError, Standing};
 use crate::ledger::view::Certificate;
 use crate::output::{print, render, table};
+use addon_signer_core::query::{Filter, PAGE_MAX, Query, QueryError, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_platform::clock::Clock;
 
 /// The widest column of names in a table; the serial number is never cut.
@@ -38,7 +38,7 @@ pub struct ListArgs {
     issuer: Option<String>,
     /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired.
     #[arg(long, value_parser = standing)]
-    state: Option<Standing>,
+    state: Option<StateFilter>,
     /// Only valid ones that expire within this time, such as 24h; the soonest first.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expiring_within: Option<Duration>,
@@ -68,7 +68,7 @@ enum ListFormat {
     Csv,
 }
 
-fn standing(name: &str) -> Result<Standing, QueryError> {
+fn standing(name: &str) -> Result<StateFilter, QueryError> {
     name.parse()
 }
 
@@ -97,7 +97,7 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
         let page = source.page(&query).await?;
         printer.page(&page.items)?;
         left = left.saturating_sub(u64::try_from(page.items.len()).unwrap_or(u64::MAX));
-        query.after = page.items.last().map(|last| query.cursor(last));
+        query.after = page.items.last().map(|last| last.cursor(&query));
         if page.metadata.next.is_none() || left == 0 {
             break page.metadata.next.is_some();
         }
@@ -219,7 +219,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::view::CertificateState;
+    use addon_signer_core::journal::state::CertificateState;
 
     fn mk_certificate() -> Certificate {
         Certificate {

@@ -15,11 +15,11 @@ use clap::{Args, Subcommand};
 use kube::Client;
 
 use super::inventory;
-use crate::api::units::parse_duration;
-use crate::ledger::query::Query;
 use crate::ledger::view::{Certificate, Details, Page};
 use crate::ledger::{Location, Reader, answer};
+use addon_signer_core::query::Query;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::units::parse_duration;
 use addon_signer_platform::clock::Clock;
 
 /// List and revoke certificates, check the ledger, archive its oldest entries.
@@ -90,7 +90,7 @@ impl LedgerSource {
         match self {
             Self::Ledger(reader) => Ok(answer::certificate(reader, name).await?),
             Self::Hub(client) => {
-                Ok(inventory::ask(client, &format!("certificates/{}", crate::ledger::query::percent(name))).await?)
+                Ok(inventory::ask(client, &format!("certificates/{}", addon_signer_core::query::percent(name))).await?)
             }
         }
     }

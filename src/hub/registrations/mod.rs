@@ -10,7 +10,6 @@ mod discovery;
 mod later;
 pub mod registry;
 pub mod report;
-pub mod templates;
 pub mod wanted;
 mod watch;
 mod work;

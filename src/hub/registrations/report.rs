@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::templates::{Naming, TemplatedAddOns, Templates};
 use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::rules::SignerConfig;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::templates::{Naming, TemplatedAddOns, Templates};
 
 /// How many names a sentence has at most, and how many sentences a message has; there may be thousands.
 const EXAMPLES: usize = 3;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::templates::TemplatedAddOns;
 use crate::api::addon_template::owner_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{Registration, apply_registration, is_anothers, remove_registration};
 use crate::api::rules::SignerConfig;
 use addon_signer_core::identity::{AddOnKey, AgentName, Convention, PeerIdentity};
 use addon_signer_core::policy::AUTHENTICATED;
+use addon_signer_core::templates::TemplatedAddOns;
 use addon_signer_core::timestamp::Timestamp;
 
 /// The signers whose registrations the hub keeps, and those whose registrations it removes.

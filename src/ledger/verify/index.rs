@@ -5,9 +5,9 @@ use std::collections::{HashMap, VecDeque};
 
 use super::VerifyError;
 use crate::ledger::connection::{Cells, Connection};
-use crate::ledger::view::CertificateState;
 use addon_signer_core::journal::chain::{Fault, Problem};
 use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::timestamp::Timestamp;
 
 /// The columns that are read of a row.

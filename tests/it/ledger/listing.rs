@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use addon_signer::ledger::query::{Filter, Order, Query, Standing};
-use addon_signer::ledger::view::{Certificate, CertificateState};
+use addon_signer::ledger::view::Certificate;
 use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::Intent;
+use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::query::{Filter, Order, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
 use super::{Open, mk_identity, mk_intent, mk_serial, mk_signed, open, options};
@@ -73,13 +74,13 @@ fn filters() -> Vec<Filter> {
         let state = |standing| Filter { state: Some(standing), ..filter.clone() };
         [
             filter.clone(),
-            state(Standing::Valid),
-            state(Standing::Expired),
-            state(Standing::Recorded(CertificateState::Signed)),
-            state(Standing::Recorded(CertificateState::Intent)),
+            state(StateFilter::Valid),
+            state(StateFilter::Expired),
+            state(StateFilter::Recorded(CertificateState::Signed)),
+            state(StateFilter::Recorded(CertificateState::Intent)),
             Filter { expiring_within: Some(hours(12)), ..filter.clone() },
             Filter { not_seen_since: Some(NOW.minus(hours(30))), ..filter.clone() },
-            Filter { not_seen_since: Some(NOW.minus(hours(30))), ..state(Standing::Valid) },
+            Filter { not_seen_since: Some(NOW.minus(hours(30))), ..state(StateFilter::Valid) },
         ]
     };
     names.iter().flat_map(of_time).collect()
@@ -91,9 +92,9 @@ fn lets_through(filter: &Filter, it: &Certificate) -> bool {
     let names = is(signer, &it.signer) && is(cluster, &it.cluster) && is(addon, &it.addon);
     let standing = match state {
         None => true,
-        Some(Standing::Recorded(state)) => it.state == *state,
-        Some(Standing::Valid) => it.state.is_signed() && it.not_after >= NOW,
-        Some(Standing::Expired) => it.state.is_signed() && it.not_after < NOW,
+        Some(StateFilter::Recorded(state)) => it.state == *state,
+        Some(StateFilter::Valid) => it.state.is_signed() && it.not_after >= NOW,
+        Some(StateFilter::Expired) => it.state.is_signed() && it.not_after < NOW,
     };
     let ends = |within| it.state.is_signed() && it.not_after >= NOW && it.not_after <= NOW.plus(within);
     let unseen = |since| it.state.is_signed() && it.last_seen.is_none_or(|seen| seen < since);

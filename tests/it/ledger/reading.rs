@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::ledger::query::{Filter, Query, Standing};
-use addon_signer::ledger::view::CertificateState;
 use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
+use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::query::{Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
 use super::{fill, mk_identity, mk_intent, mk_serial, mk_signed, open, options, sqlite};
@@ -65,21 +65,21 @@ async fn filters(location: &Location) {
     assert_eq!(numbers(&reader, Filter { addon: text("logs"), ..all() }).await, [2]);
     assert_eq!(numbers(&reader, Filter { agent: text("other"), ..all() }).await, [3]);
     assert_eq!(numbers(&reader, Filter { issuer: text("fedcba9876543210"), ..all() }).await, [4]);
-    let standing = |standing: Standing| Filter { state: Some(standing), ..all() };
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Intent))).await, [9]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Signed))).await, [6, 5, 4, 3, 2]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Published))).await, [1]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Unpublished))).await, [7]);
-    assert_eq!(numbers(&reader, standing(Standing::Recorded(CertificateState::Abandoned))).await, [8]);
-    assert_eq!(numbers(&reader, standing(Standing::Valid)).await, [6, 4, 3, 2, 1]);
-    assert_eq!(numbers(&reader, standing(Standing::Expired)).await, [5]);
+    let standing = |standing: StateFilter| Filter { state: Some(standing), ..all() };
+    assert_eq!(numbers(&reader, standing(StateFilter::Recorded(CertificateState::Intent))).await, [9]);
+    assert_eq!(numbers(&reader, standing(StateFilter::Recorded(CertificateState::Signed))).await, [6, 5, 4, 3, 2]);
+    assert_eq!(numbers(&reader, standing(StateFilter::Recorded(CertificateState::Published))).await, [1]);
+    assert_eq!(numbers(&reader, standing(StateFilter::Recorded(CertificateState::Unpublished))).await, [7]);
+    assert_eq!(numbers(&reader, standing(StateFilter::Recorded(CertificateState::Abandoned))).await, [8]);
+    assert_eq!(numbers(&reader, standing(StateFilter::Valid)).await, [6, 4, 3, 2, 1]);
+    assert_eq!(numbers(&reader, standing(StateFilter::Expired)).await, [5]);
     let within = |seconds| Filter { expiring_within: Some(Duration::from_secs(seconds)), ..all() };
     assert_eq!(numbers(&reader, within(0)).await, [6]);
     assert_eq!(numbers(&reader, within(46_400)).await, [6, 1, 2, 3, 4], "the soonest first");
     let unseen = |since| Filter { not_seen_since: Some(since), ..all() };
     assert_eq!(numbers(&reader, unseen(NOW)).await, [3, 4, 5, 6, 7, 2], "the longest first");
     assert_eq!(numbers(&reader, unseen(NOW.minus(Duration::from_secs(60)))).await, [3, 4, 5, 6, 7]);
-    let both = Filter { cluster: text("cluster1"), state: Some(Standing::Valid), ..all() };
+    let both = Filter { cluster: text("cluster1"), state: Some(StateFilter::Valid), ..all() };
     assert_eq!(numbers(&reader, both).await, [1]);
     let hostile = Filter { cluster: text("' OR 1 = 1 --"), ..all() };
     assert_eq!(numbers(&reader, hostile).await, [0; 0]);

@@ -6,3 +6,4 @@ pub mod chain;
 pub mod checkpoint;
 pub mod entry;
 pub mod record;
+pub mod state;

@@ -15,7 +15,6 @@ use tracing::{debug, info, warn};
 
 use super::later::Later;
 use super::report::RegistrationReport;
-use super::templates::{TemplatedAddOns, Templates};
 use super::wanted::{Signers, wanted_status};
 use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
 use crate::api::addon_template::template_of_addon;
@@ -26,6 +25,7 @@ use crate::telemetry::Metrics;
 use addon_signer_core::backoff::doubled;
 use addon_signer_core::disputes::{DisputeStep, Disputes, Sight};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::clock::Clock;
 
 /// How many addons are in work at once.

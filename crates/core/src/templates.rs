@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use addon_signer_core::identity::AddOnName;
+use crate::identity::AddOnName;
 
 /// What is known of AddOnTemplates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

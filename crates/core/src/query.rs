@@ -5,8 +5,8 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::view::{Certificate, CertificateState};
-use addon_signer_core::timestamp::Timestamp;
+use crate::journal::state::CertificateState;
+use crate::timestamp::Timestamp;
 
 /// Certificates on a page, unless the query says otherwise.
 pub const PAGE: u32 = 100;
@@ -15,7 +15,7 @@ pub const PAGE_MAX: u32 = 1000;
 
 /// A state in the ledger, or one that depends on the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum StateFilter {
     /// The recorded state.
     Recorded(CertificateState),
     /// Signed, not unpublished, and within its time.
@@ -24,7 +24,7 @@ pub enum Standing {
     Expired,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for StateFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recorded(state) => state.fmt(f),
@@ -34,7 +34,7 @@ impl fmt::Display for Standing {
     }
 }
 
-impl FromStr for Standing {
+impl FromStr for StateFilter {
     type Err = QueryError;
 
     fn from_str(name: &str) -> Result<Self, QueryError> {
@@ -63,7 +63,7 @@ pub struct Filter {
     /// Of the authority with this id.
     pub issuer: Option<String>,
     /// In this state.
-    pub state: Option<Standing>,
+    pub state: Option<StateFilter>,
     /// Valid now, and expires within this time.
     pub expiring_within: Option<Duration>,
     /// Signed, and not used at the gateway since.
@@ -89,7 +89,7 @@ impl Filter {
         match self {
             Self { expiring_within: Some(_), .. } => Order::SoonestEnd,
             Self { not_seen_since: Some(_), .. } => Order::LongestUnseen,
-            Self { state: Some(Standing::Expired), .. } => Order::LatestEnd,
+            Self { state: Some(StateFilter::Expired), .. } => Order::LatestEnd,
             _ => Order::Newest,
         }
     }
@@ -222,16 +222,6 @@ impl Query {
         Ok(())
     }
 
-    /// The cursor of a page whose last certificate is this one.
-    pub fn cursor(&self, last: &Certificate) -> Cursor {
-        let time = match self.filter.order() {
-            Order::Newest => None,
-            Order::LatestEnd | Order::SoonestEnd => Some(last.not_after.unix()),
-            Order::LongestUnseen => Some(last.last_seen.map_or(0, Timestamp::unix)),
-        };
-        Cursor { time, seq: last.seq }
-    }
-
     /// The query of an HTTP request, percent-encoded: what [`Self::from_parameters`] reads.
     pub fn to_parameters(&self) -> String {
         let Self { filter, after, limit } = self;
@@ -254,7 +244,7 @@ impl Query {
 }
 
 /// Percent-encoding of everything but unreserved characters (RFC 3986 section 2.3).
-pub(crate) fn percent(text: &str) -> String {
+pub fn percent(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(encode).collect()
@@ -272,7 +262,7 @@ mod tests {
             addon: text("a"),
             agent: text("b"),
             issuer: text("0123"),
-            state: Some(Standing::Recorded(CertificateState::Unpublished)),
+            state: Some(StateFilter::Recorded(CertificateState::Unpublished)),
             expiring_within: Some(Duration::from_secs(3600)),
             not_seen_since: Some(Timestamp::from_unix(1_795_000_000)),
         };
@@ -280,8 +270,7 @@ mod tests {
     }
 
     fn parameters(query: &str) -> Vec<(String, String)> {
-        let uri: axum::http::Uri = format!("/x?{query}").parse().unwrap();
-        axum::extract::Query::try_from_uri(&uri).unwrap().0
+        serde_urlencoded::from_str(query).unwrap()
     }
 
     #[test]
@@ -289,7 +278,7 @@ mod tests {
         for query in [full(), Query::default()] {
             assert_eq!(Query::from_parameters(&parameters(&query.to_parameters())), Ok(query));
         }
-        let state = |name: &str| name.parse::<Standing>().unwrap().to_string();
+        let state = |name: &str| name.parse::<StateFilter>().unwrap().to_string();
         for name in ["intent", "signed", "published", "unpublished", "abandoned", "valid", "expired"] {
             assert_eq!(state(name), name);
         }
