@@ -6,6 +6,7 @@
 //! server's cost budget.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
+use addon_signer_core::identity;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -303,18 +304,15 @@ impl Default for AuthoritySpec {
 }
 
 fn default_user() -> String {
-    "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}".to_owned()
+    identity::DEFAULT_USER.to_owned()
 }
 
 fn default_groups() -> Vec<String> {
-    vec![
-        "system:open-cluster-management:cluster:{cluster}:addon:{addon}".to_owned(),
-        "system:open-cluster-management:addon:{addon}".to_owned(),
-    ]
+    identity::DEFAULT_GROUPS.map(str::to_owned).to_vec()
 }
 
 fn default_dns_names() -> Vec<String> {
-    vec!["{addon}.addon.open-cluster-management.io".to_owned()]
+    identity::DEFAULT_DNS_NAMES.map(str::to_owned).to_vec()
 }
 
 fn default_certificate_duration() -> String {

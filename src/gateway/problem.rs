@@ -9,12 +9,7 @@ use serde::Serialize;
 use super::body::{OutBody, full};
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
-
-/// Begins the `type` of every problem; the name of the problem follows.
-const TYPES: &str = "https://addon-signer.io/problems/";
-
-/// Name of the problem that tells an agent to get another certificate, which the gateway will accept.
-const REVOKED: &str = "revoked";
+use addon_signer_core::names::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
 /// Why a request is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +83,7 @@ impl Refusal {
                 (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster")
             }
             Self::NoStanding(NoStanding::Revoked { .. }) => {
-                (StatusCode::FORBIDDEN, REVOKED, "The certificate is revoked")
+                (StatusCode::FORBIDDEN, PROBLEM_REVOKED, "The certificate is revoked")
             }
             Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
             Self::Path(_) => (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed"),
@@ -141,7 +136,8 @@ impl Refusal {
     /// The response to the client.
     pub(super) fn response(&self) -> Response<OutBody> {
         let (status, name, title) = self.kind();
-        let problem = Problem { kind: format!("{TYPES}{name}"), title, status: status.as_u16(), detail: self.detail() };
+        let problem =
+            Problem { kind: format!("{PROBLEM_TYPES}{name}"), title, status: status.as_u16(), detail: self.detail() };
         // All members are texts or numbers, so serialising does not fail.
         let mut response = Response::new(full(serde_json::to_vec(&problem).unwrap_or_default()));
         *response.status_mut() = status;

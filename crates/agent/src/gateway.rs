@@ -20,13 +20,12 @@ use tokio_rustls::client::TlsStream;
 
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::credentials::plan::Usable;
+use addon_signer_core::names::{PROBLEM_REVOKED, PROBLEM_TYPES};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 
 /// The time limit of one request, from connecting to the last byte of the answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The type of the gateway's problem (RFC 9457) for a revoked certificate.
-const REVOKED: &str = "https://addon-signer.io/problems/revoked";
 /// Larger than any trust bundle. It limits the memory that a broken gateway can cost the agent.
 const MAX_BODY: usize = 256 * 1024;
 
@@ -131,7 +130,9 @@ impl Gateway {
         // RFC 9457, section 3.1.4. Another body than a problem document is ignored.
         let problem: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let text = |field| problem.get(field).and_then(|value| value.as_str());
-        if reply.status == StatusCode::FORBIDDEN && text("type") == Some(REVOKED) {
+        if reply.status == StatusCode::FORBIDDEN
+            && text("type").and_then(|kind| kind.strip_prefix(PROBLEM_TYPES)) == Some(PROBLEM_REVOKED)
+        {
             return Err(GatewayError::Revoked(self.url.clone()));
         }
         let detail = text("detail").or_else(|| text("title")).unwrap_or("it gave no reason");

@@ -8,7 +8,7 @@ use kube::api::ObjectMeta;
 
 use addon_signer_core::credentials::plan::Wanted;
 use addon_signer_core::csr::build::Wish;
-use addon_signer_core::identity::{AddOnName, ClusterName};
+use addon_signer_core::identity::{AddOnName, ClusterName, cluster_group};
 use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 
 /// OCM's own agent stops at this many requests of one cluster and addon.
@@ -64,7 +64,7 @@ impl Order {
 
     /// Whether the cluster itself made this request. Anybody can set labels, but the API server sets the groups.
     pub(crate) fn is_ours(&self, request: &CertificateSigningRequest) -> bool {
-        let group = format!("system:open-cluster-management:{}", self.cluster);
+        let group = cluster_group(&self.cluster);
         request.spec.groups.as_ref().is_some_and(|groups| groups.contains(&group))
     }
 }

@@ -130,6 +130,11 @@ impl fmt::Display for AddOnKey {
     }
 }
 
+/// The group of a cluster's own agents on the hub, which the API server sets (OCM's registration).
+pub fn cluster_group(cluster: &ClusterName) -> String {
+    format!("system:open-cluster-management:{cluster}")
+}
+
 /// One agent of one addon on one cluster: the identity in a client certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::csr::{CertificateRequest, Subject};
-use crate::identity::{AddOnName, ClusterName, Convention, PeerIdentity};
+use crate::identity::{AddOnName, ClusterName, Convention, PeerIdentity, cluster_group};
 use crate::keys::public::KeyKind;
 use crate::registry::Registry;
 use crate::timestamp::Timestamp;
@@ -275,7 +275,7 @@ fn requester(rules: &SignerRules, submission: &Submission) -> Result<ClusterName
         }
         _ => return Err(foreign()),
     };
-    let group = format!("system:open-cluster-management:{cluster}");
+    let group = cluster_group(&cluster);
     if proxied || submission.groups.contains(&group) { Ok(cluster) } else { Err(Refusal::RequesterGroup(group)) }
 }
 
