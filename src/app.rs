@@ -151,7 +151,8 @@ impl HubProcess {
     }
 
     async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
-        info!(account = self.account, gateway = %self.gateway_address(), metrics = %self.metrics_address, "The hub starts");
+        let gateway = self.gateway_address();
+        info!(account = self.account, %gateway, metrics = %self.metrics_address, "The hub starts");
         let metrics = Metrics::new(|registry| self.gateway.stats().register(registry));
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options);
@@ -288,7 +289,10 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow
     requests.list(&one).await.with_context(|| lacks(account, "certificatesigningrequests"))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     leases.get_opt(LEASE_NAME).await.with_context(|| {
-        format!("{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of deploy/rbac.yaml")
+        format!(
+            "{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of \
+                 deploy/rbac.yaml"
+        )
     })?;
     // Only the metadata: an AddOnSigner that cannot be decoded is reported later, on that object.
     let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());

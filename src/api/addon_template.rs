@@ -139,7 +139,10 @@ mod tests {
             { "type": "KubeClient", "kubeClient": {} },
             { "type": "CustomSigner", "customSigner": { "signerName": "example.com/a", "signingCA": { "name": "x" } } },
             { "type": "CustomSigner", "customSigner": { "signerName": "example.com/b", "subject": { "user": "u" } } },
-            { "type": "CustomSigner", "customSigner": { "signerName": "example.com/c", "subject": { "groups": ["g"] } } },
+            {
+                "type": "CustomSigner",
+                "customSigner": { "signerName": "example.com/c", "subject": { "groups": ["g"] } },
+            },
             { "type": "CustomSigner" },
         ] });
         let expected = [("example.com/a", false), ("example.com/b", true), ("example.com/c", false)];
@@ -153,7 +156,8 @@ mod tests {
         assert_eq!(owner_of_addon(&addon), None);
         for (group, owner) in [("example.com", None), (ADDON_GROUP, Some("telemetry"))] {
             let reference = json!([{
-                "apiVersion": format!("{group}/v1beta1"), "kind": "ClusterManagementAddOn", "name": "telemetry", "uid": "u",
+                "apiVersion": format!("{group}/v1beta1"), "kind": "ClusterManagementAddOn",
+                "name": "telemetry", "uid": "u",
             }]);
             addon.metadata.owner_references = Some(serde_json::from_value(reference).unwrap());
             assert_eq!(owner_of_addon(&addon), owner);

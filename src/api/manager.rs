@@ -43,11 +43,21 @@ mod tests {
 
     #[test]
     fn who_set_the_annotation_is_told_from_who_wrote_last() {
-        let entry = |manager: &str, second: u8, fields: serde_json::Value| json!({ "manager": manager, "operation": "Update", "time": format!("2026-11-21T00:00:0{second}Z"), "fieldsType": "FieldsV1", "fieldsV1": fields });
+        let entry = |manager: &str, second: u8, fields: serde_json::Value| {
+            let time = format!("2026-11-21T00:00:0{second}Z");
+            json!({
+                "manager": manager, "operation": "Update", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields,
+            })
+        };
         let annotations = json!({ "f:metadata": { "f:annotations": { ".": {}, "f:addon-signer.io/suspended": {} } } });
         let mut status = entry("agent", 9, json!({ "f:status": { "f:registrations": {} } }));
         status["subresource"] = json!("status");
-        let object = json!({ "managedFields": [entry("installer", 1, json!({ "f:spec": {} })), entry("kubectl-annotate", 2, annotations), entry("controller", 3, json!({ "f:spec": {} })), status] });
+        let object = json!({ "managedFields": [
+            entry("installer", 1, json!({ "f:spec": {} })),
+            entry("kubectl-annotate", 2, annotations),
+            entry("controller", 3, json!({ "f:spec": {} })),
+            status,
+        ] });
         let object: ObjectMeta = serde_json::from_value(object).unwrap();
         assert_eq!(annotator(&object, "addon-signer.io/suspended"), "kubectl-annotate");
         assert_eq!(annotator(&object, "addon-signer.io/revoked-by"), "");

@@ -21,14 +21,18 @@ use super::status::AddOnSignerStatus;
     kind = "AddOnSigner",
     plural = "addonsigners",
     shortname = "ads",
-    doc = "AddOnSigner makes addon-signer sign the certificate requests of the agents of some addons and lets those agents in at the gateway.",
+    doc = "AddOnSigner makes addon-signer sign the certificate requests of the agents of some addons and lets those \
+           agents in at the gateway.",
     status = "AddOnSignerStatus",
     derive = "PartialEq",
     printcolumn = r#"{"name": "Signer", "type": "string", "jsonPath": ".spec.signerName"}"#,
     printcolumn = r#"{"name": "AddOns", "type": "string", "jsonPath": ".spec.addOns"}"#,
-    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
-    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
-    printcolumn = r#"{"name": "Active CA notAfter", "type": "string", "jsonPath": ".status.authorities[?(@.state==\"Active\")].notAfter"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string",
+                       "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string",
+                       "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name": "Active CA notAfter", "type": "string",
+                       "jsonPath": ".status.authorities[?(@.state==\"Active\")].notAfter"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[x_kube(validation = Rule::new("duration(self.certificate.maxDuration) < duration(self.authority.duration)")
@@ -43,7 +47,9 @@ pub struct AddOnSignerSpec {
         validation = Rule::new("!self.startsWith('kubernetes.io/') && !self.split('/')[0].endsWith('.kubernetes.io')")
             .message("signerName must not be in the domain kubernetes.io, which is reserved for Kubernetes"),
         validation = Rule::new("!self.startsWith('addon-signer.io/')")
-            .message("signerName must not be in the domain addon-signer.io, which is reserved for the gateway's own signer")
+            .message(
+                "signerName must not be in the domain addon-signer.io, which is reserved for the gateway's own signer"
+            )
     )]
     pub signer_name: String,
     /// Addons whose agents may request certificates, by the name of their ManagedClusterAddOn.
@@ -238,9 +244,8 @@ pub struct Route {
     /// Backend as an http URL with an optional port and path, such as `http://receive.observability:19291`.
     #[schemars(
         length(min = 8, max = 512),
-        regex(
-            pattern = r"^http://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/-]*)?$"
-        )
+        regex(pattern = "^http://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?\
+                       (/[A-Za-z0-9._~!$&'()*+,;=:@/-]*)?$")
     )]
     #[x_kube(validation = Rule::new("!self.contains('..')").message("upstream must not contain `..`"))]
     pub upstream: String,

@@ -162,7 +162,10 @@ impl Audit {
             let [cluster, addon, agent] = names(Some(identity));
             let time = self.now();
             let remote = caller.remote.to_string();
-            info!(target: AUDIT_TARGET, time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial);
+            info!(
+                target: AUDIT_TARGET,
+                time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial
+            );
         }
     }
 

@@ -45,13 +45,16 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
     /// How long denied and failed requests are kept before they are deleted.
-    #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION",
+          default_value = "10m", value_parser = duration)]
     refused_retention: Duration,
     /// How many certificates one identity may get at once.
-    #[arg(long, env = "ADDON_SIGNER_RATE_BURST", value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, env = "ADDON_SIGNER_RATE_BURST", value_name = "N",
+          default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rate_burst: u32,
     /// How long until one identity may get one more certificate.
-    #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION",
+          default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
     /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
     #[arg(
@@ -66,7 +69,8 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
     replica: String,
     /// How long another hub waits for a silent one before it takes over; at least 1s.
-    #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION", default_value = "15s", value_parser = lease_duration)]
+    #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION",
+          default_value = "15s", value_parser = lease_duration)]
     lease_duration: Duration,
 }
 

@@ -83,7 +83,8 @@ fn refused(question: &str, status: Status) -> QuestionError {
         // A list is never missing. Only an API server without this API answers so.
         404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
         404 => QuestionError::NotServed(format!(
-            "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the hub with --inventory-listen, or name the ledger by --ledger"
+            "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the \
+             hub with --inventory-listen, or name the ledger by --ledger"
         )),
         503 if is_status => QuestionError::NotServed(status.message),
         503 => QuestionError::NotServed(format!(
@@ -105,7 +106,8 @@ mod tests {
     fn each_refusal_is_one_sentence_with_what_to_do() {
         assert_eq!(
             words("certificates?limit=5", 403, "Forbidden"),
-            "your account may not list certificates of ledger.addon-signer.io: ask for the ClusterRole addon-signer-ledger-reader"
+            "your account may not list certificates of ledger.addon-signer.io: ask for the ClusterRole \
+             addon-signer-ledger-reader"
         );
         assert!(words("certificates/0a", 403, "Forbidden").starts_with("your account may not get certificates"));
         assert_eq!(words("certificates/0a", 404, "NotFound"), "as the server says");

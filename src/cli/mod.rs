@@ -29,7 +29,8 @@ use addon_signer_platform::logs::{self, LogFormat};
 #[derive(Debug, Parser)]
 #[command(name = "addon-signer", version, propagate_version = true)]
 struct Cli {
-    /// Logs as lines of text or of JSON; RUST_LOG sets what is logged (default: info for hub, nothing for other commands).
+    /// Logs as lines of text or of JSON; RUST_LOG sets what is logged (default: info for hub, nothing for other
+    /// commands).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
     log_format: LogFormat,
     /// Where decisions go, one line of JSON each: stdout, stderr, off, or a file that is appended to [default: stdout

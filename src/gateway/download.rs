@@ -37,7 +37,10 @@ impl Download {
         let cluster = &identity.cluster;
         let addon = &identity.addon;
         let agent = &identity.agent;
-        tracing::warn!(%cluster, %addon, %agent, %error, "The gateway could not pass on the backend's response completely");
+        tracing::warn!(
+            %cluster, %addon, %agent, %error,
+            "The gateway could not pass on the backend's response completely"
+        );
         error
     }
 }

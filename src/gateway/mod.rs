@@ -1,10 +1,10 @@
 //! The gateway: an HTTPS endpoint that accepts the client certificates of our signers and nothing else.
 //!
 //! ```text
-//! inputs: trust, serving ─► tls (a ServerConfig built whole) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
-//!                                                               │             │                                  │
-//!                                            handshake, cap, drain      session: authz::identify,           headers, path,
-//!                                                                       registry, clock                     upstream
+//! inputs: trust, serving ─► tls (whole ServerConfig) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
+//!                                                       │             │                                  │
+//!                                    handshake, cap, drain      session: authz::identify,           headers, path,
+//!                                                               registry, clock                     upstream
 //! ```
 //!
 //! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): while no configuration is in
@@ -117,7 +117,8 @@ pub struct GatewayInputs {
 pub enum GatewayError {
     /// The address is in use, or does not belong to this machine.
     #[error(
-        "the gateway cannot listen on {address}: {source}; choose another address or stop the program that listens there"
+        "the gateway cannot listen on {address}: {source}; choose another address or stop the program that listens \
+         there"
     )]
     Listen {
         /// The address that was asked for.

@@ -89,7 +89,11 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
             Ok(map) => map,
             Err(error) => {
                 // The last values stay in effect: an API server that is away asks nothing either.
-                tracing::warn!(%error, "Could not watch {NAMESPACE}/{CONFIG_MAP}; the Role extension-apiserver-authentication-reader allows it");
+                tracing::warn!(
+                    %error,
+                    "Could not watch {NAMESPACE}/{CONFIG_MAP}; the Role extension-apiserver-authentication-reader \
+                     allows it"
+                );
                 continue;
             }
         };

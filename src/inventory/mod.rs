@@ -2,7 +2,7 @@
 //! API.
 //!
 //! ```text
-//! kubeconfig ─► kube-apiserver (authentication, RBAC, audit) ─► its front proxy ─► server ─► routes ─► the ledger's reader
+//! kubeconfig ─► kube-apiserver (authentication, RBAC, audit) ─► its front proxy ─► server ─► routes ─► ledger
 //!                     │ APIService: which Service, which CA          │ client certificate
 //!               ca_bundle keeps that CA                        front_proxy checks it
 //! ```

@@ -275,7 +275,8 @@ mod tests {
         assert_eq!(
             sql,
             "not_after <= $1 AND (not_after, seq) < ($1, $2) AND (agent || '') = $3 AND (signer || '') = $4 AND \
-             state IN ('signed', 'published', 'unpublished') AND not_after < $5 ORDER BY not_after DESC, seq DESC LIMIT 100"
+             state IN ('signed', 'published', 'unpublished') AND not_after < $5 ORDER BY not_after DESC, seq DESC \
+             LIMIT 100"
         );
         assert_eq!(values, [4_i64.into(), 9_u64.into(), "a".into(), "s".into(), 5_i64.into()]);
         let (sql, _) = select(filter(), None, Way::Rare("agent"));

@@ -118,8 +118,9 @@ pub fn is_left(status: &Value) -> bool {
 pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
     let mut conditions = list(status, "conditions");
     if left {
-        let message = "Another program keeps changing what addon-signer writes into status.registrations, so addon-signer \
-                       leaves it to that program and looks again later. Name the signer where that program names registrations.";
+        let message = "Another program keeps changing what addon-signer writes into status.registrations, so \
+                       addon-signer leaves it to that program and looks again later. Name the signer where that \
+                       program names registrations.";
         let condition = json!({
             "type": CONDITION_ADDON_REGISTERED, "status": "False", "reason": REASON_TAKEN_AWAY, "message": message,
             "lastTransitionTime": now_rfc3339,

@@ -244,8 +244,11 @@ mod tests {
     #[test]
     fn tables_fit_and_serial_numbers_are_whole() {
         let text = as_table(&[mk_certificate()], Timestamp::from_unix(1), true);
-        let expected = "SERIAL                                    STATE      CLUSTER           ADDON      NOT AFTER             LAST SEEN\n\
-                        0123456701234567012345670123456701234567  published  producti…west-17  telemetry  1970-01-02T00:00:00Z  -\n";
+        let expected = concat!(
+            "SERIAL                                    STATE      CLUSTER           ADDON      NOT AFTER             ",
+            "LAST SEEN\n0123456701234567012345670123456701234567  published  producti…west-17  telemetry  ",
+            "1970-01-02T00:00:00Z  -\n",
+        );
         assert_eq!(text, expected);
         assert!(as_table(&[mk_certificate()], Timestamp::from_unix(86_401), false).contains("expired"));
         assert_eq!(cut("1234567890123456"), "1234567890123456");

@@ -89,9 +89,10 @@ pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
 
 fn words(cluster: &ClusterName, addon: &AddOnName, before: Timestamp) -> String {
     format!(
-        "Certificates of {addon} on {cluster} that begin before {before} are revoked. The gateway ends their connections within 2 s.\n\
-         addon-signer-agent notices it at the gateway within minutes and enrols again. With OCM's agent, delete the addon's \
-         client certificate Secret on {cluster}; the agent then asks for another.\n"
+        "Certificates of {addon} on {cluster} that begin before {before} are revoked. The gateway ends their \
+         connections within 2 s.\n\
+         addon-signer-agent notices it at the gateway within minutes and enrols again. With OCM's agent, delete the \
+         addon's client certificate Secret on {cluster}; the agent then asks for another.\n"
     )
 }
 
@@ -105,8 +106,8 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
     let next_second = now.plus(Duration::from_secs(1));
     match wanted {
         Some(wanted) if wanted > next_second => bail!(
-            "--before {wanted} is in the future; by the API server's clock it is {now}. Until then no certificate of the addon \
-             would be valid; to keep the addon out, suspend it (annotation {})",
+            "--before {wanted} is in the future; by the API server's clock it is {now}. Until then no certificate of \
+             the addon would be valid; to keep the addon out, suspend it (annotation {})",
             ANNOTATION_SUSPENDED
         ),
         Some(wanted) => Ok(wanted),
@@ -164,8 +165,8 @@ fn standing(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::R
     // An annotation that cannot be read lets nobody in, and has no time that could be set back.
     match ocm::revocation(object).unwrap_or_default() {
         Some(set) if set.before > wanted && named => bail!(
-            "certificates from before {} are revoked already; {wanted} would make some of them valid again. If you want that, \
-             edit the annotation {ANNOTATION_REVOKE_BEFORE}",
+            "certificates from before {} are revoked already; {wanted} would make some of them valid again. If you \
+             want that, edit the annotation {ANNOTATION_REVOKE_BEFORE}",
             set.before
         ),
         Some(set) if set.before >= wanted => Ok(Set::Enough(set)),

@@ -123,7 +123,10 @@ impl Sweep {
             }
             RowVerdict::Other(found) => {
                 let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
-                error!(csr = row.request, uid = row.uid, recorded = %serial, found, "A request has a certificate that is not the recorded one");
+                error!(
+                    csr = row.request, uid = row.uid, recorded = %serial, found,
+                    "A request has a certificate that is not the recorded one"
+                );
                 self.ledger.settle(end(row, serial, "The request has another certificate.")).await?;
             }
             RowVerdict::Unrecorded => {

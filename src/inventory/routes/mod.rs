@@ -41,8 +41,11 @@ fn group() -> Value {
     json!({ "kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [version], "preferredVersion": version })
 }
 
+fn resource(name: &str, singular: &str, kind: &str, verbs: &[&str]) -> Value {
+    json!({ "name": name, "singularName": singular, "namespaced": false, "kind": kind, "verbs": verbs })
+}
+
 fn version() -> Value {
-    let resource = |name: &str, singular: &str, kind: &str, verbs: &[&str]| json!({ "name": name, "singularName": singular, "namespaced": false, "kind": kind, "verbs": verbs });
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{VERSION}"),
         "resources": [

@@ -63,7 +63,8 @@ pub enum ArchiveError {
         last: u64,
     },
     /// The file is not an archive of the next rows.
-    #[error("{} exists, and is no archive of the next rows of this ledger ({cause}); name another file", file.display())]
+    #[error("{} exists, and is no archive of the next rows of this ledger ({cause}); name another \
+             file", file.display())]
     Other {
         /// The file.
         file: PathBuf,
@@ -71,7 +72,8 @@ pub enum ArchiveError {
         cause: String,
     },
     /// The file is not complete, and no row depends on it.
-    #[error("{} was not finished: {cause}. Nothing of it was taken out of the ledger: delete it, or name another file", file.display())]
+    #[error("{} was not finished: {cause}. Nothing of it was taken out of the ledger: delete it, or name another \
+             file", file.display())]
     Unfinished {
         /// The file.
         file: PathBuf,

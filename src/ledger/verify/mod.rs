@@ -216,7 +216,8 @@ fn begin(
             Some((_, hash)) if *hash == tip.hash => {}
             _ => {
                 return Err(VerifyError::Archives(format!(
-                    "the archive {} ends with row {} of hash {}, and the ledger knows no archive that does; is it of this \
+                    "the archive {} ends with row {} of hash {}, and the ledger knows no archive that does; is it of \
+                     this \
                      ledger, and was `certs archive` finished?",
                     path.display(),
                     tip.seq,

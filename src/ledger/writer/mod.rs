@@ -141,7 +141,8 @@ impl LedgerWriter {
     async fn open(&mut self) -> Result<(), LedgerError> {
         match self.try_open().await {
             Ok(store) => {
-                info!(ledger = %self.options.location, entries = store.tip.seq, epoch = self.epoch, "Opened the ledger");
+                let ledger = &self.options.location;
+                info!(%ledger, entries = store.tip.seq, epoch = self.epoch, "Opened the ledger");
                 self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip: store.tip });
                 self.store = Some(store);
                 Ok(())

@@ -147,8 +147,8 @@ impl Signer {
         let ready = self.line.borrow().ready().cloned()?;
         self.serving.borrow().last()?;
         let published = match &self.kind {
-            // What the gateway has in effect, not what the hub sent: its anchor is trusted before a key signs (invariant
-            // I5).
+            // What the gateway has in effect, not what the hub sent: its anchor is trusted before a key signs
+            // (invariant I5).
             Kind::Client { name, .. } => {
                 let applied = self.shared.applied.borrow().clone();
                 applied.signers.iter().find(|signer| signer.name == *name)?.client_anchors.clone()
