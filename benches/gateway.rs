@@ -46,7 +46,7 @@ mod it {
 }
 use it::{deploy, gateway, support};
 
-use gateway::world::{ANY, LOCALHOST, World, route};
+use gateway::world::{ANY, GatewayWorld, LOCALHOST, route};
 use support::issue::{Leaf, base64};
 use support::process::{Process, free_port};
 
@@ -115,7 +115,7 @@ fn main() {
     let gateway = Runtime::new().unwrap();
     let client = Runtime::new().unwrap();
     let upstream = backend.block_on(start_upstream());
-    let world = gateway.block_on(World::start(vec![route("", &format!("http://{upstream}"))]));
+    let world = gateway.block_on(GatewayWorld::start(vec![route("", &format!("http://{upstream}"))]));
     let tls = Some(Arc::new(world.client_config(Some(&world.agent()))));
     let mut targets = vec![
         Target { name: "upstream alone", address: upstream, prefix: "", tls: None },
@@ -285,7 +285,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    fn start(directory: &Path, world: &World, upstream: SocketAddr) -> Option<Self> {
+    fn start(directory: &Path, world: &GatewayWorld, upstream: SocketAddr) -> Option<Self> {
         Command::new("nginx").arg("-v").output().ok()?;
         let now = world.clock.now();
         let serving = world.serving_ca.server(&[], &[LOCALHOST], now);

@@ -122,7 +122,8 @@ impl Filler {
             }
             query.execute(inner).await.unwrap();
         });
-        let columns = "seq, requested, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, signed_seq, state, published_at, last_seen";
+        let columns = "seq, requested, uid, request, signer, cluster, addon, agent, issuer, serial, \
+                       not_before, not_after, signed_seq, state, published_at, last_seen";
         let sql = format!("INSERT INTO certificates ({columns}) VALUES {}", tuples(16, self.rows.len()));
         let rows = std::mem::take(&mut self.rows);
         on!(&mut self.raw, inner => {
@@ -131,8 +132,9 @@ impl Filler {
                 let seen = (seq / 2).is_multiple_of(2).then(|| self.now.min(intent.not_after).unix());
                 let [cluster, addon, agent] = intent.names().map(str::to_owned);
                 let Intent { uid, request, signer, issuer, serial, .. } = intent;
-                query = query.bind(seq as i64).bind(intent.requested.unix()).bind(uid).bind(request).bind(signer).bind(cluster).bind(addon).bind(agent);
-                query = query.bind(issuer).bind(serial.to_string()).bind(intent.not_before.unix()).bind(intent.not_after.unix());
+                query = query.bind(seq as i64).bind(intent.requested.unix()).bind(uid).bind(request).bind(signer);
+                query = query.bind(cluster).bind(addon).bind(agent).bind(issuer).bind(serial.to_string());
+                query = query.bind(intent.not_before.unix()).bind(intent.not_after.unix());
                 query = query.bind(seq as i64 + 1).bind("published").bind(intent.prepared.unix()).bind(seen);
             }
             query.execute(inner).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use addon_signer::ledger::Ledger;
 
-use super::signer::{Signer, Until};
+use super::signer::{Recording, Signer, Until};
 use super::{median, rate};
 
 /// Requests in flight.
@@ -23,8 +23,9 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
     let [small, large] = ledgers;
     let mut rates: [Vec<f64>; CONTESTANTS] = Default::default();
     // This is not measured. It brings the store's pages into memory, as for a hub that has run for a while.
+    let on = |ledger: &Ledger, until: Until| Some(Recording { ledger: ledger.clone(), until });
     for ledger in ledgers {
-        issue(signer, Some((ledger, Until::Published)), 8 * count).await;
+        issue(signer, on(ledger, Until::Published), 8 * count).await;
     }
     for turn in 0..ROUNDS * CONTESTANTS {
         let round = turn / CONTESTANTS;
@@ -33,16 +34,17 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
         let rate = match contestant {
             0 => issue(signer, None, count).await,
             1 => append(dir, sizes, count),
-            2 => issue(signer, Some((small, Until::Signed)), count).await,
-            3 => issue(signer, Some((large, Until::Signed)), count).await,
-            4 => issue(signer, Some((small, Until::Published)), count).await,
-            _ => issue(signer, Some((large, Until::Published)), count).await,
+            2 => issue(signer, on(small, Until::Signed), count).await,
+            3 => issue(signer, on(large, Until::Signed), count).await,
+            4 => issue(signer, on(small, Until::Published), count).await,
+            _ => issue(signer, on(large, Until::Published), count).await,
         };
         rates[contestant].push(rate);
     }
     let rates = rates.map(median);
     println!(
-        "\nissuing, {AT_ONCE} at once, medians of {ROUNDS} rounds of {count} in turn, certificates/s; entries of {} and {} bytes:",
+        "\nissuing, {AT_ONCE} at once, medians of {ROUNDS} rounds of {count} in turn, \
+         certificates/s; entries of {} and {} bytes:",
         sizes[0], sizes[1]
     );
     let line = |name: &str, at: usize, ratio: String| println!("  {name:<40}{:7.0}   {ratio}", rates[at]);
@@ -55,15 +57,15 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
 }
 
 /// Certificates per second.
-async fn issue(signer: &Arc<Signer>, ledger: Option<(&Ledger, Until)>, count: u64) -> f64 {
+async fn issue(signer: &Arc<Signer>, recording: Option<Recording>, count: u64) -> f64 {
     let started = Instant::now();
     let workers: Vec<_> = (0..AT_ONCE)
         .map(|_| {
             let signer = Arc::clone(signer);
-            let ledger = ledger.map(|(ledger, until)| (ledger.clone(), until));
+            let recording = recording.clone();
             tokio::spawn(async move {
                 for _ in 0..count / AT_ONCE {
-                    signer.issue(ledger.as_ref()).await;
+                    signer.issue(recording.as_ref()).await;
                 }
             })
         })

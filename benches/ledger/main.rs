@@ -4,7 +4,8 @@
 //!
 //! ```console
 //! $ export ADDON_SIGNER_POSTGRES=/usr/lib/postgresql/15/bin   # for PostgreSQL as well
-//! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] [--part lists|verify|issue]... [--store sqlite|postgres]
+//! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] \
+//!       [--part lists|verify|issue]... [--store sqlite|postgres]
 //! ```
 //!
 //! A million certificates need 4 GB of disk, and 4 GB more for PostgreSQL. Contestants take turns, so that a busy

@@ -31,6 +31,13 @@ pub(crate) enum Until {
     Published,
 }
 
+/// Where issuing is recorded, and how far.
+#[derive(Clone)]
+pub(crate) struct Recording {
+    pub(crate) ledger: Ledger,
+    pub(crate) until: Until,
+}
+
 /// A CA with an approved request.
 pub(crate) struct Signer {
     approved: Approved,
@@ -58,23 +65,24 @@ impl Signer {
         Self { approved, issuer, published, rng, now, serials: AtomicU64::new(0) }
     }
 
-    /// Prepares a certificate, records the intent, signs and checks it, and records it. Without a ledger nothing is
-    /// recorded.
-    pub(crate) async fn issue(&self, ledger: Option<&(Ledger, Until)>) {
+    /// Prepares a certificate, records the intent, signs and checks it, and records it. Without a recording it only
+    /// signs.
+    pub(crate) async fn issue(&self, recording: Option<&Recording>) {
         let serial = Serial::new(Clock::default().now(), &self.rng).unwrap();
         let prepared = self.issuer.prepare(self.approved.clone(), serial, self.now).unwrap();
         let n = self.serials.fetch_add(1, Ordering::Relaxed);
         let uid = mk_uid(&format!("{} {n}", std::process::id()));
-        if let Some((ledger, _)) = ledger {
+        if let Some(Recording { ledger, .. }) = recording {
             let mut intent = mk_intent(n, self.issuer.authority().id(), self.now);
             intent.uid = uid.clone();
             intent.serial = prepared.serial();
             intent.requested = Clock::default().now();
-            (intent.tbs, intent.not_after) = (prepared.digest(), prepared.not_after());
+            intent.tbs = prepared.digest();
+            intent.not_after = prepared.not_after();
             assert_eq!(ledger.intend(intent).await.unwrap(), Intended::Recorded);
         }
         let issued = self.issuer.sign(prepared, &self.published, self.now, &self.rng).unwrap();
-        if let Some((ledger, until)) = ledger {
+        if let Some(Recording { ledger, until }) = recording {
             let certificate = issued.certificate.to_vec();
             ledger.append(Record::Signed { uid, serial: issued.serial, certificate }, "").await.unwrap();
             if *until == Until::Published {

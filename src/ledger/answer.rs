@@ -40,7 +40,7 @@ pub async fn certificates(
 /// [`AnswerError::Ledger`].
 pub async fn page(reader: &Reader, query: &Query, now: Timestamp) -> Result<Page<Certificate>, AnswerError> {
     let items = reader.list(query, now).await?;
-    let next = next(items.len(), query.limit, items.last().map(|last| last.cursor(&query)));
+    let next = next(items.len(), query.limit, items.last().map(|last| last.cursor(query)));
     Ok(Page { metadata: PageMetadata { next }, items })
 }
 

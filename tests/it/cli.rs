@@ -44,7 +44,12 @@ async fn ca_admin(hub: &TestHub, home: &Path) -> String {
         let subjects = json!([{ "kind": "Group", "name": "ca-admins", "apiGroup": "rbac.authorization.k8s.io" }]);
         let role =
             |kind: &str| json!({ "kind": kind, "name": "addon-signer-admin", "apiGroup": "rbac.authorization.k8s.io" });
-        let binding = |kind: &str, metadata: Value, role: Value| json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "roleRef": role, "subjects": subjects });
+        let binding = |kind: &str, metadata: Value, role: Value| {
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "roleRef": role,
+                "subjects": subjects,
+            })
+        };
         let namespaced = json!({ "name": "ca-admins", "namespace": "addon-signer" });
         let bindings = [
             binding("ClusterRoleBinding", json!({ "name": "ca-admins" }), role("ClusterRole")),

@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection, Row};
 use tokio::time::timeout;
 
 use crate::support::cut::{Cut, Moment};
-use crate::support::postgres::{Options, Postgres, programs};
+use crate::support::postgres::{Postgres, PostgresOptions, programs};
 use crate::support::store::on_every_store;
 
 fn postgres_is_there() -> bool {
@@ -53,7 +53,7 @@ async fn server_asks_for_the_password() {
     if !postgres_is_there() {
         return;
     }
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     let wrong = server.url("postgres").replace("not-for-any-log", "guess");
     let refused = PgConnection::connect(&wrong).await.unwrap_err();
     assert!(refused.to_string().contains("password authentication failed"), "{refused}");
@@ -64,7 +64,7 @@ async fn server_with_tls_is_verified_by_its_ca() {
     if !postgres_is_there() {
         return;
     }
-    let server = Postgres::start_with(Options { fsync: false, tls: true }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: true }).await;
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let encrypted: bool = sqlx::query_scalar("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
         .fetch_one(&mut connection)
@@ -72,7 +72,7 @@ async fn server_with_tls_is_verified_by_its_ca() {
         .unwrap();
     assert!(encrypted);
 
-    let other = Postgres::start_with(Options { fsync: false, tls: true }).await;
+    let other = Postgres::start_with(PostgresOptions { fsync: false, tls: true }).await;
     let of_another_ca = other.url("postgres").replace(&other.port().to_string(), &server.port().to_string());
     let refused = PgConnection::connect(&of_another_ca).await.unwrap_err();
     assert!(refused.to_string().contains("invalid peer certificate"), "{refused}");
@@ -83,7 +83,7 @@ async fn frozen_server_answers_when_it_is_thawed() {
     if !postgres_is_there() {
         return;
     }
-    let mut server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let mut server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     server.freeze();
     let mut answer = Box::pin(sqlx::query("SELECT 1").execute(&mut connection));
@@ -94,7 +94,7 @@ async fn frozen_server_answers_when_it_is_thawed() {
 
 /// Commits the number 1 through a proxy that is cut at this moment; returns the content of the table after that.
 async fn commit_cut(moment: Moment) -> Vec<i64> {
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     let proxy = Cut::in_front_of(server.port()).await;
     let mut connection = PgConnection::connect(&server.url_through(proxy.port(), "postgres")).await.unwrap();
     sqlx::raw_sql("CREATE TABLE numbers (n BIGINT)").execute(&mut connection).await.unwrap();
@@ -129,7 +129,7 @@ async fn server_that_is_parted_from_its_client_keeps_what_the_client_locked() {
     if !postgres_is_there() {
         return;
     }
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     let proxy = Cut::in_front_of(server.port()).await;
     let mut connection = PgConnection::connect(&server.url_through(proxy.port(), "postgres")).await.unwrap();
     sqlx::raw_sql("CREATE TABLE numbers (n BIGINT)").execute(&mut connection).await.unwrap();
@@ -148,7 +148,7 @@ async fn closed_proxy_breaks_what_is_open_and_lets_nobody_in() {
     if !postgres_is_there() {
         return;
     }
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     let proxy = Cut::in_front_of(server.port()).await;
     let url = server.url_through(proxy.port(), "postgres");
     let mut connection = PgConnection::connect(&url).await.unwrap();

@@ -88,8 +88,8 @@ async fn people_apply_and_annotate_addon_signers() {
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run("annotate ads telemetry a=b").await;
-    let ready = r#"patch ads telemetry --subresource=status --type=merge -p {"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
-    kubectl.run(ready).await;
+    let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+    kubectl.run(&format!("patch ads telemetry --subresource=status --type=merge -p {ready}")).await;
     kubectl.run("wait --for=condition=Ready ads/telemetry").await;
     let table = kubectl.run("get ads telemetry").await;
     assert!(table.contains("example.com/telemetry   True"), "{table}");

@@ -85,7 +85,8 @@ mod tests {
         let attempt = Attempt { server: "the hub", verb: "create", resource: "certificatesigningrequests" };
         assert_eq!(
             attempt.failed(&kube::Error::Api(Box::new(status))).to_string(),
-            "the hub does not let this kubeconfig create certificatesigningrequests; grant that right (User \"x\" cannot create)"
+            "the hub does not let this kubeconfig create certificatesigningrequests; \
+             grant that right (User \"x\" cannot create)"
         );
     }
 }

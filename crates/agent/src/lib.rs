@@ -2,8 +2,8 @@
 //! and it never replaces working credentials with credentials that do not work.
 //!
 //! [`plan`] of the core judges the stored credentials. [`Agent`] acts: it makes a new key and a request on the hub
-//! (`enrol`), proves the certificate at the gateway (`gateway`), then writes once (`store`). The old certificate and key
-//! stay until that write. A certificate that could not be proven or stored yet stays in memory, and the agent tries
+//! (`enrol`), proves the certificate at the gateway (`gateway`), then writes once (`store`). The old certificate and
+//! key stay until that write. A certificate that could not be proven or stored yet stays in memory, and the agent tries
 //! again without another request.
 //!
 //! Only the gateway knows that a certificate is revoked. The agent asks it for its anchors from time to time, and once
@@ -279,8 +279,9 @@ impl Agent {
             self.candidate = Some(fresh);
             return Err(error.into());
         }
-        info!(id = %self.identity, not_after = %usable.not_after, renew_at = %usable.renew_at, "Stored a new certificate");
-        Ok(Outcome::Enrolled { renew_at: usable.renew_at })
+        let Usable { not_after, renew_at, .. } = usable;
+        info!(id = %self.identity, %not_after, %renew_at, "Stored a new certificate");
+        Ok(Outcome::Enrolled { renew_at })
     }
 
     fn note_revoked(&mut self, usable: &Usable, error: Option<&GatewayError>) {

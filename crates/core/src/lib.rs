@@ -14,7 +14,8 @@
 //! | [`trust`] | what the hub tells the gateway: whom to trust for what, and where requests go |
 //! | [`gateway`] | the identity of a certificate, the route of a path, the headers that cross |
 //! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the checks of them |
-//! | [`rate`], [`throttle`], [`backoff`] | certificates per identity; how many similar events are written; pauses after failures |
+//! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
+//! | [`backoff`] | pauses after failures |
 //! | [`sighting`] | when and from where each certificate was last used |
 //! | [`templates`] | which addons OCM's addon-manager registers |
 //! | [`query`] | questions about the ledger, from the command line and over HTTP |
@@ -23,7 +24,8 @@
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
 //! | [`names`] | labels, annotations and conditions that programs and people outside rely on |
-//! | [`encoding`], [`timestamp`], [`units`] | ASN.1, PEM, names in certificates; seconds since 1970; durations and sizes as people write them |
+//! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
+//! | [`units`] | durations and sizes as people write them |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
 
 pub mod backoff;

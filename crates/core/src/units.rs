@@ -11,7 +11,8 @@ pub enum UnitError {
     Duration(String),
     /// Not a whole number with a known suffix.
     #[error(
-        "`{0}` is not a quantity: write a whole number and one of k, M, G, T, Ki, Mi, Gi, Ti or nothing, such as 64Mi or 1000"
+        "`{0}` is not a quantity: write a whole number and one of k, M, G, T, Ki, Mi, Gi, Ti or nothing, such as \
+         64Mi or 1000"
     )]
     Quantity(String),
     /// More than 64 bits of bytes.

@@ -49,7 +49,8 @@ pub(super) fn caller(headers: &HeaderMap, tokens: &HashMap<String, User>) -> Res
     if !user.groups.iter().any(|group| group == MASTERS) {
         let who = &user.name;
         return Err(ApiError::Forbidden(format!(
-            "users {name:?} is forbidden: User {who:?} cannot impersonate resource \"users\" in API group \"\" at the cluster scope"
+            "users {name:?} is forbidden: User {who:?} cannot impersonate resource \"users\" \
+             in API group \"\" at the cluster scope"
         )));
     }
     let uid = header(headers, "impersonate-uid").unwrap_or("").to_owned();

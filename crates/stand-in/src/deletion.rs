@@ -38,7 +38,8 @@ fn check_preconditions(w: &Write<'_>, name: &str, options: &Value, old: &Value) 
         let found = text(old, &format!("metadata.{field}"));
         if !wanted.is_empty() && wanted != found {
             let cause = format!(
-                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {happened}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+                 The object might have been {happened}"
             );
             return Err(ApiError::Precondition { resource: w.resource, name: name.to_owned(), cause });
         }

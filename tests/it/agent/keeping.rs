@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex};
 
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Outcome};
@@ -15,21 +14,22 @@ use serde_json::json;
 use tokio::task::AbortHandle;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::parts::{NAMESPACE, SOON, USER, World, bundle, issuer};
+use super::parts::{AgentWorld, NAMESPACE, SOON, USER, bundle, issuer};
+use crate::support::log::capture;
 use crate::support::{crds, wait_until};
 
 const NAME: &str = "telemetry-client-cert";
 
-fn secrets(world: &World) -> Api<Secret> {
+fn secrets(world: &AgentWorld) -> Api<Secret> {
     Api::namespaced(world.admin.clone(), NAMESPACE)
 }
 
-async fn data(world: &World) -> BTreeMap<String, ByteString> {
+async fn data(world: &AgentWorld) -> BTreeMap<String, ByteString> {
     secrets(world).get(NAME).await.unwrap().data.unwrap()
 }
 
 /// Waits for a complete pair other than `old`.
-async fn new_data(world: &World, old: &BTreeMap<String, ByteString>) -> BTreeMap<String, ByteString> {
+async fn new_data(world: &AgentWorld, old: &BTreeMap<String, ByteString>) -> BTreeMap<String, ByteString> {
     wait_until(SOON, "a new pair", async || {
         let found = secrets(world).get_opt(NAME).await.unwrap()?.data?;
         (found.get("tls.crt") != old.get("tls.crt") && found.get("tls.key")?.0.len() > 100).then_some(found)
@@ -45,21 +45,21 @@ fn user(data: &BTreeMap<String, ByteString>) -> String {
 }
 
 /// A running agent, which ends when this is dropped.
-struct Running(AbortHandle);
+struct RunningAgent(AbortHandle);
 
-impl Drop for Running {
+impl Drop for RunningAgent {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-fn run(agent: Agent) -> Running {
-    Running(tokio::spawn(agent.run()).abort_handle())
+fn run(agent: Agent) -> RunningAgent {
+    RunningAgent(tokio::spawn(agent.run()).abort_handle())
 }
 
 #[tokio::test]
 async fn enrols_into_a_secret_with_exactly_three_files() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
     let secret = secrets(&world).get(NAME).await.unwrap();
@@ -77,7 +77,7 @@ async fn enrols_into_a_secret_with_exactly_three_files() {
 
 #[tokio::test]
 async fn enrols_into_a_directory_and_renews_there() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let path = world.dir.path().join("out");
     let mut agent = world.agent(Store::directory(path.clone()));
     assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
@@ -94,7 +94,7 @@ async fn enrols_into_a_directory_and_renews_there() {
 
 #[tokio::test]
 async fn renews_at_two_thirds_of_the_life() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     let Outcome::Enrolled { renew_at } = agent.once().await.unwrap() else { panic!() };
     let first = data(&world).await;
@@ -107,7 +107,7 @@ async fn renews_at_two_thirds_of_the_life() {
 
 #[tokio::test]
 async fn secret_that_is_deleted_or_damaged_comes_back() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
     let first = data(&world).await;
@@ -131,7 +131,7 @@ async fn secret_that_is_deleted_or_damaged_comes_back() {
 
 #[tokio::test]
 async fn pair_of_another_identity_is_replaced() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     let first = data(&world).await;
     // Copy the pair into the Secret of another addon, whose agent then finds it.
@@ -147,7 +147,7 @@ async fn pair_of_another_identity_is_replaced() {
 
 #[tokio::test]
 async fn labels_and_type_that_others_chose_survive() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mine: Secret = serde_json::from_value(json!({
         "metadata": { "name": NAME, "labels": { "team": "observability" }, "annotations": { "note": "x" } },
         "type": "Opaque",
@@ -165,7 +165,7 @@ async fn labels_and_type_that_others_chose_survive() {
 
 #[tokio::test]
 async fn new_anchors_of_the_gateway_arrive_and_useless_ones_do_not() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
     let _running = run(agent);
@@ -184,7 +184,7 @@ async fn new_anchors_of_the_gateway_arrive_and_useless_ones_do_not() {
 
 #[tokio::test]
 async fn rights_on_one_secret_are_enough() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     if world.hub.is_real() {
         let rules = json!([
             { "apiGroups": [""], "resources": ["secrets"], "resourceNames": [NAME],
@@ -202,30 +202,10 @@ async fn rights_on_one_secret_are_enough() {
     new_data(&world, &first).await;
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn key_is_in_no_log() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
-    // If there is only one dispatcher, the first thread that reaches a log line decides for all threads whether tracing
-    // writes it. Other tests run on other threads, so make a second dispatcher.
-    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
-    let _guard = tracing::subscriber::set_default(subscriber);
-    let world = World::start().await;
+    let (log, _guard) = capture("trace");
+    let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
     world.make_due();
@@ -233,7 +213,7 @@ async fn key_is_in_no_log() {
     agent.once().await.unwrap_err();
     world.gateway.answers.lock().unwrap().refuse = false;
     agent.once().await.unwrap();
-    let text = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    let text = log.text();
     assert!(text.contains("Stored a new certificate"), "the agent logs here");
     let pem = String::from_utf8(data(&world).await["tls.key"].0.clone()).unwrap();
     let line = pem.lines().nth(1).unwrap();

@@ -57,7 +57,7 @@ pub(super) enum Mood {
 }
 
 /// Everything around one agent.
-pub(super) struct World {
+pub(super) struct AgentWorld {
     pub(super) hub: TestHub,
     pub(super) admin: Client,
     pub(super) clock: Clock,
@@ -67,14 +67,14 @@ pub(super) struct World {
     signer: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for World {
+impl Drop for AgentWorld {
     fn drop(&mut self) {
         self.signer.abort();
         self.gateway.task.abort();
     }
 }
 
-impl World {
+impl AgentWorld {
     pub(super) async fn start() -> Self {
         let hub = TestHub::start().await;
         let admin = hub.admin().await;

@@ -64,8 +64,8 @@ async fn the_program_says_in_one_sentence_what_cannot_work() {
     let home = tempfile::tempdir().unwrap();
     let wrong = run(home.path(), &["--cluster", "Bad_Name"]).await;
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
-    let arguments = "--cluster=c1 --addon=telemetry --signer=example.com/telemetry --once --gateway=https://127.0.0.1:9 \
-                     --output-dir=certs --hub-kubeconfig=no/such/file";
+    let arguments = "--cluster=c1 --addon=telemetry --signer=example.com/telemetry --once \
+                     --gateway=https://127.0.0.1:9 --output-dir=certs --hub-kubeconfig=no/such/file";
     let missing = run(home.path(), &arguments.split_whitespace().collect::<Vec<_>>()).await;
     let said = text(&missing.stderr);
     assert_eq!(missing.status.code(), Some(1), "{said}");

@@ -9,7 +9,7 @@ use addon_signer_agent::{AgentError, Outcome};
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
-use super::parts::{Mood, NAMESPACE, SOON, World};
+use super::parts::{AgentWorld, Mood, NAMESPACE, SOON};
 use crate::support::objects::create_namespace;
 use crate::support::wait_until;
 
@@ -18,7 +18,7 @@ const NOWHERE: &str = "https://127.0.0.1:1";
 
 #[tokio::test]
 async fn denial_is_told_and_tried_again() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.mood(Mood::Deny);
     let mut agent = world.agent(world.secret_store());
     let error = agent.once().await.unwrap_err().to_string();
@@ -34,7 +34,7 @@ async fn denial_is_told_and_tried_again() {
 
 #[tokio::test]
 async fn old_pair_stays_and_one_request_waits_while_approval_is_pending() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let store = world.secret_store();
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
@@ -55,7 +55,7 @@ async fn old_pair_stays_and_one_request_waits_while_approval_is_pending() {
 
 #[tokio::test]
 async fn new_pair_that_the_gateway_refuses_is_held_back() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let store = world.secret_store();
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
@@ -76,7 +76,7 @@ async fn new_pair_that_the_gateway_refuses_is_held_back() {
 
 #[tokio::test]
 async fn without_an_old_pair_an_unproven_one_is_stored() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mut agent = world.agent_at(world.secret_store(), NOWHERE);
     assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
     world.make_due();
@@ -87,7 +87,7 @@ async fn without_an_old_pair_an_unproven_one_is_stored() {
 
 #[tokio::test]
 async fn certificate_without_anchors_is_not_stored() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.mood(Mood::WithoutTrust);
     let store = world.secret_store();
     let error = world.agent(world.secret_store()).once().await.unwrap_err();
@@ -97,7 +97,7 @@ async fn certificate_without_anchors_is_not_stored() {
 
 #[tokio::test]
 async fn request_that_is_deleted_is_made_again() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.mood(Mood::Ignore);
     let running = tokio::spawn(world.agent(world.secret_store()).run());
     world.wait_for_requests(1).await;
@@ -113,7 +113,7 @@ async fn request_that_is_deleted_is_made_again() {
 
 #[tokio::test]
 async fn at_ten_requests_the_agent_stops() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.mood(Mood::Deny);
     let mut agent = world.agent(world.secret_store());
     for _ in 0..10 {
@@ -127,7 +127,7 @@ async fn at_ten_requests_the_agent_stops() {
 
 #[tokio::test]
 async fn requests_of_others_with_our_labels_do_not_count() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.mood(Mood::Deny);
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap_err();
@@ -150,7 +150,7 @@ async fn requests_of_others_with_our_labels_do_not_count() {
 
 #[tokio::test]
 async fn missing_kubeconfig_is_named() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     std::fs::remove_file(world.kubeconfig()).unwrap();
     let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();
     let expected = format!("the hub cannot be asked: the kubeconfig {} cannot be used", world.kubeconfig().display());
@@ -162,7 +162,7 @@ async fn missing_kubeconfig_is_named() {
 
 #[tokio::test]
 async fn missing_right_is_named() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     if !world.hub.is_real() {
         return; // the stand-in knows no RBAC; the sentence has its unit test
     }
@@ -174,7 +174,7 @@ async fn missing_right_is_named() {
 
 #[tokio::test]
 async fn missing_namespace_is_named_and_costs_one_request() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let store = Store::secret(world.admin.clone(), "not-yet", &"telemetry".parse().unwrap());
     let mut agent = world.agent(store);
     for _ in 0..2 {
@@ -192,7 +192,7 @@ async fn missing_namespace_is_named_and_costs_one_request() {
 
 #[tokio::test]
 async fn hub_that_goes_away_is_waited_for() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.hub.pause().await;
     let mut agent = world.agent(Store::directory(world.dir.path().join("out")));
     let error = agent.once().await.unwrap_err();

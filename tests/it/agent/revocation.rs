@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use addon_signer_agent::{AgentError, Outcome};
 
-use super::parts::{Mood, SOON, World};
+use super::parts::{AgentWorld, Mood, SOON};
 use crate::support::wait_until;
 
 /// Lets the gateway call the stored certificate revoked; returns the certificate.
-async fn revoke(world: &World) -> Vec<u8> {
+async fn revoke(world: &AgentWorld) -> Vec<u8> {
     let stored = world.secret_store().load().await.unwrap().unwrap().certificate;
     let (_, der) = der::pem::decode_vec(&stored).unwrap();
     world.gateway.answers.lock().unwrap().revoked = Box::new(move |shown| shown == der);
@@ -17,7 +17,7 @@ async fn revoke(world: &World) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_revoked_certificate_is_replaced_long_before_it_is_due() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let store = world.secret_store();
     world.agent(world.secret_store()).once().await.unwrap();
     let running = tokio::spawn(world.agent(world.secret_store()).run());
@@ -33,7 +33,7 @@ async fn a_revoked_certificate_is_replaced_long_before_it_is_due() {
 
 #[tokio::test]
 async fn once_replaces_a_revoked_certificate() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
     assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
@@ -45,7 +45,7 @@ async fn once_replaces_a_revoked_certificate() {
 
 #[tokio::test]
 async fn a_hub_that_refuses_is_asked_again_after_pauses_and_the_revoked_pair_stays() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     world.mood(Mood::Deny);
     let first = revoke(&world).await;
@@ -61,7 +61,7 @@ async fn a_hub_that_refuses_is_asked_again_after_pauses_and_the_revoked_pair_sta
 
 #[tokio::test]
 async fn a_new_certificate_that_is_revoked_already_is_not_stored_and_not_held() {
-    let world = World::start().await;
+    let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
     let first = revoke(&world).await;

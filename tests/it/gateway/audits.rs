@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::world::{HOUR, SOON, World};
+use super::world::{GatewayWorld, HOUR, SOON};
 use crate::support::{log, wait_until};
 
 /// These members of each line.
@@ -20,7 +20,7 @@ fn pick(lines: &[Value], names: &[&str]) -> Vec<Value> {
 #[tokio::test]
 async fn each_connection_and_each_refusal_is_one_line() {
     let (log, _, _guard) = log::capture_audit();
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
     for path in ["/v1/whoami", "/v1/whoami", "/nothing?password=x", "/addons/search/x"] {
@@ -44,14 +44,14 @@ async fn each_connection_and_each_refusal_is_one_line() {
 #[tokio::test]
 async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
     let (log, _, _guard) = log::capture_audit();
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let forged = world.search.client("c1", "telemetry", world.clock.now(), HOUR);
     let nowhere = world.telemetry.client("c2", "telemetry", world.clock.now(), HOUR);
     for leaf in [&forged, &nowhere] {
         assert_eq!(world.try_get(Some(leaf), "/v1/whoami").await, Ok(StatusCode::FORBIDDEN));
     }
     let mut connection = world.connect(&world.agent()).await;
-    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     world.detach();
     tokio::time::timeout(SOON, connection.driver).await.unwrap().unwrap().unwrap();
     let expected = [
@@ -67,7 +67,7 @@ async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
 async fn handshakes_that_fail_are_told_by_cause() {
     let (log, _, _guard) = log::capture_audit();
     let limits = Limits { max_connections: 1, handshake_timeout: Duration::from_millis(300), ..Limits::default() };
-    let world = World::start_with(Vec::new(), limits).await;
+    let world = GatewayWorld::start_with(Vec::new(), limits).await;
     assert!(world.try_get(None, "/").await.is_err());
     wait_until(SOON, "the place to be free", async || (log.json().len() == 1).then_some(())).await;
     let past = world.telemetry.client("c1", "telemetry", world.clock.now().minus(2 * HOUR), HOUR);
@@ -87,7 +87,7 @@ async fn handshakes_that_fail_are_told_by_cause() {
 async fn strangers_write_few_lines_and_the_counts_add_up() {
     const STRANGERS: u64 = 300;
     let (log, people, _guard) = log::capture_audit();
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let said = people.text().len();
     for _ in 0..STRANGERS {
         let mut stranger = TcpStream::connect(world.address).await.unwrap();

@@ -13,14 +13,14 @@ use rustls::HandshakeKind;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{Connection, HOUR, LOCALHOST, SOON, World, collect, get, problem, route, signer};
+use super::world::{Connection, FullAnswer, GatewayWorld, HOUR, LOCALHOST, SOON, collect, get, route, signer};
 use crate::support::issue::{Ca, Leaf};
 
 #[tokio::test]
 async fn whoami_says_who_the_certificate_is() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let agent = world.agent();
-    let (status, headers, body) = world.connect(&agent).await.get("/v1/whoami").await;
+    let FullAnswer { status, headers, body } = world.connect(&agent).await.get("/v1/whoami").await;
     assert_eq!((status, &headers["content-type"]), (StatusCode::OK, &"application/json".parse().unwrap()));
     let expected = serde_json::json!({
         "cluster": "c1",
@@ -40,12 +40,12 @@ async fn whoami_says_who_the_certificate_is() {
     assert!(body.starts_with("{\"cluster\":"), "the order of the names is stable: {body}");
     let mut h2 = world.connect_h2(&agent).await;
     let request = hyper::Request::get("https://gateway.example/v1/whoami").body(Default::default()).unwrap();
-    assert_eq!(collect(h2.send_request(request).await.unwrap()).await.2, body);
+    assert_eq!(collect(h2.send_request(request).await.unwrap()).await.body, body);
 }
 
 #[tokio::test]
 async fn strangers_are_refused_in_the_handshake() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let now = world.clock.now();
     let stranger = Ca::new("telemetry", now).client("c1", "telemetry", now, HOUR);
     let past = now.minus(2 * HOUR);
@@ -68,22 +68,22 @@ async fn strangers_are_refused_in_the_handshake() {
 #[tokio::test]
 async fn certificate_of_another_addons_ca_is_no_identity() {
     let upstream = format!("http://{}", upstream::start().await);
-    let world = World::start(vec![route("/", &upstream)]).await;
+    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
     let forged = world.search.client("c1", "telemetry", world.clock.now(), HOUR);
     let mut connection = world.connect(&forged).await;
     let answer = connection.get("/addons/telemetry/").await;
-    assert_eq!(problem(&answer), (403, "not-an-identity".to_owned()));
-    assert_eq!(answer.1["connection"], "close");
-    assert!(!answer.2.contains("search"), "the cause is not for the caller: {}", answer.2);
+    assert_eq!(answer.problem(), (403, "not-an-identity".to_owned()));
+    assert_eq!(answer.headers["connection"], "close");
+    assert!(!answer.body.contains("search"), "the cause is not for the caller: {}", answer.body);
     let own = world.search.client("c1", "search", world.clock.now(), HOUR);
     let answer = world.connect(&own).await.get("/addons/telemetry/").await;
-    assert_eq!(problem(&answer), (403, "another-addon".to_owned()));
+    assert_eq!(answer.problem(), (403, "another-addon".to_owned()));
 }
 
 /// Invariant I11.
 #[tokio::test]
 async fn nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate() {
-    let world = World::start_unconfigured(Limits::default()).await;
+    let world = GatewayWorld::start_unconfigured(Limits::default()).await;
     let agent = world.agent();
     let nothing = Arc::new(Trust::default());
     let refused = async || {
@@ -104,7 +104,7 @@ async fn nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate() {
     world.serving.send_replace(Some(world.serving_pair()));
     world.wait_until_applied().await;
     let mut connection = world.connect(&agent).await;
-    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     world.trust.send_replace(nothing);
     ends_within_two_seconds(connection).await;
     refused().await; // there is nobody to trust any more
@@ -127,9 +127,9 @@ async fn idle_sessions_end_within_two_seconds_of_losing_standing() {
         |registry, facts| drop(registry.set_cluster("c1".parse().unwrap(), Some(facts))),
     ];
     for lose in losses {
-        let world = World::start(Vec::new()).await;
+        let world = GatewayWorld::start(Vec::new()).await;
         let mut connection = world.connect(&world.agent()).await;
-        assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+        assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
         world.registry.write(|registry| lose(registry, not_accepted));
         ends_within_two_seconds(connection).await;
         assert_eq!(world.stats.sessions_ended.get(), 1);
@@ -139,9 +139,9 @@ async fn idle_sessions_end_within_two_seconds_of_losing_standing() {
 /// Invariant I15, at the end of the certificate's life.
 #[tokio::test]
 async fn sessions_end_with_their_certificate() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let mut connection = world.connect(&world.agent()).await;
-    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     world.clock.advance(HOUR + Duration::from_secs(1));
     ends_within_two_seconds(connection).await;
 }
@@ -150,7 +150,7 @@ async fn sessions_end_with_their_certificate() {
 #[tokio::test]
 async fn responses_under_way_end_within_two_seconds_of_losing_standing() {
     let upstream = format!("http://{}", upstream::start().await);
-    let world = World::start(vec![route("/", &upstream)]).await;
+    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
     let mut first = connection.send(get("/addons/telemetry/endless")).await.unwrap().into_body();
@@ -168,32 +168,32 @@ async fn responses_under_way_end_within_two_seconds_of_losing_standing() {
 
 #[tokio::test]
 async fn a_detached_cluster_is_refused_by_its_next_request() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
-    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     world.detach();
     let answer = connection.get("/v1/whoami").await;
-    assert_eq!(problem(&answer), (403, "not-registered".to_owned()));
-    assert_eq!(answer.1["connection"], "close");
+    assert_eq!(answer.problem(), (403, "not-registered".to_owned()));
+    assert_eq!(answer.headers["connection"], "close");
     timeout(SOON, connection.driver).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn before_the_registry_is_read_the_answer_is_to_ask_again() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     world.registry.write(|registry| *registry = Registry::default());
     let mut connection = world.connect(&world.agent()).await;
     let answer = connection.get("/v1/whoami").await;
-    assert_eq!(problem(&answer), (503, "not-ready".to_owned()));
-    assert_eq!(answer.1["retry-after"], "1");
+    assert_eq!(answer.problem(), (503, "not-ready".to_owned()));
+    assert_eq!(answer.headers["retry-after"], "1");
     tokio::time::sleep(Duration::from_millis(1_200)).await;
-    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::SERVICE_UNAVAILABLE, "the connection stays");
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::SERVICE_UNAVAILABLE, "the connection stays");
 }
 
 #[tokio::test]
 async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let old_agent = world.agent();
     let next = Ca::new("telemetry", world.clock.now());
     let new_agent = next.client("c1", "telemetry", world.clock.now(), HOUR);
@@ -211,7 +211,7 @@ async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
     swap(vec![&world.telemetry, &next]).await;
     assert!(ask(&old_agent).await && ask(&new_agent).await);
     let mut old_connection = world.connect(&old_agent).await;
-    assert_eq!(old_connection.get("/v1/whoami").await.0, StatusCode::OK);
+    assert_eq!(old_connection.get("/v1/whoami").await.status, StatusCode::OK);
     swap(vec![&next]).await;
     assert!(!ask(&old_agent).await && ask(&new_agent).await);
     ends_within_two_seconds(old_connection).await;
@@ -219,7 +219,7 @@ async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
 
 #[tokio::test]
 async fn sessions_are_never_resumed() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     // rustls resumes a session if it can: all connections share this configuration, which keeps the tickets.
     let config = Arc::new(world.client_config(Some(&world.agent())));
     for _ in 0..3 {
@@ -234,7 +234,7 @@ async fn sessions_are_never_resumed() {
 
 #[tokio::test]
 async fn tls_1_2_is_refused() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(world.serving_ca.authority().certificate().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -9,10 +9,10 @@ use hyper::{Request, StatusCode};
 use tokio::net::TcpListener;
 
 use super::upstream;
-use super::world::{ANY, World, collect, get, problem, route};
+use super::world::{ANY, FullAnswer, GatewayWorld, collect, get, route};
 
-async fn world_of(upstream: &str) -> World {
-    World::start(vec![route("/api", upstream)]).await
+async fn world_of(upstream: &str) -> GatewayWorld {
+    GatewayWorld::start(vec![route("/api", upstream)]).await
 }
 
 fn body_of(size: usize) -> Full<Bytes> {
@@ -46,7 +46,7 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
     let request = forged.iter().fold(request, |request, name| request.header(*name, "system:masters"));
     let mut connection = world.connect(&agent).await;
     let answer = connection.send(request.body(body_of(3)).unwrap()).await.unwrap();
-    let (status, headers, seen) = collect(answer).await;
+    let FullAnswer { status, headers, body: seen } = collect(answer).await;
     assert_eq!((status, headers.get("x-upstream").is_some()), (StatusCode::OK, true));
     assert!(headers.get("keep-alive").is_none(), "hop-by-hop headers of the upstream are its own");
     let mut lines: Vec<&str> = seen.lines().collect();
@@ -77,7 +77,7 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
 async fn requests_outside_the_routes_are_refused() {
     let upstream = format!("http://{}", upstream::start().await);
     let post_only = Route { methods: ["POST".to_owned()].into(), ..route("/api/write", &upstream) };
-    let world = World::start(vec![route("/api", &upstream), post_only]).await;
+    let world = GatewayWorld::start(vec![route("/api", &upstream), post_only]).await;
     let mut connection = world.connect(&world.agent()).await;
     for (path, status, kind) in [
         ("/addons/search/api", 403, "another-addon"),
@@ -92,13 +92,13 @@ async fn requests_outside_the_routes_are_refused() {
         ("/addons/telemetry/api%2fx", 400, "bad-path"),
         ("/addons//telemetry/api", 400, "bad-path"),
     ] {
-        assert_eq!(problem(&connection.get(path).await), (status, kind.to_owned()), "{path}");
+        assert_eq!(connection.get(path).await.problem(), (status, kind.to_owned()), "{path}");
     }
     let answer = connection.get("/addons/telemetry/api/wr%69te").await;
-    assert_eq!((problem(&answer), &answer.1["allow"]), ((405, "method".to_owned()), &"POST".parse().unwrap()));
+    assert_eq!((answer.problem(), &answer.headers["allow"]), ((405, "method".to_owned()), &"POST".parse().unwrap()));
     let upgrade = Request::get("/addons/telemetry/api").header("connection", "upgrade").header("upgrade", "websocket");
     let answer = collect(connection.send(upgrade.body(Full::default()).unwrap()).await.unwrap()).await;
-    assert_eq!(problem(&answer), (501, "upgrade".to_owned()));
+    assert_eq!(answer.problem(), (501, "upgrade".to_owned()));
 }
 
 #[tokio::test]
@@ -113,23 +113,23 @@ async fn an_upstream_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
     for address in [down, garbage, silent, half, switching] {
         let world = world_of(&format!("http://{address}")).await;
         let answer = world.connect(&world.agent()).await.get("/addons/telemetry/api").await;
-        assert_eq!(problem(&answer), (502, "upstream".to_owned()));
-        assert!(!answer.2.contains(&address.port().to_string()), "{}", answer.2);
+        assert_eq!(answer.problem(), (502, "upstream".to_owned()));
+        assert!(!answer.body.contains(&address.port().to_string()), "{}", answer.body);
     }
     let world = world_of("not a url").await;
     let answer = world.connect(&world.agent()).await.get("/addons/telemetry/api").await;
-    assert_eq!(problem(&answer), (502, "upstream".to_owned()));
+    assert_eq!(answer.problem(), (502, "upstream".to_owned()));
 }
 
 #[tokio::test]
 async fn an_upstream_that_is_slow_is_given_up() {
     let upstream = format!("http://{}", upstream::start().await);
     let hasty = Route { timeout: Duration::from_millis(300), ..route("/api", &upstream) };
-    let world = World::start(vec![hasty]).await;
+    let world = GatewayWorld::start(vec![hasty]).await;
     let mut connection = world.connect(&world.agent()).await;
     let started = Instant::now();
     let answer = connection.get("/addons/telemetry/api/never").await;
-    assert_eq!(problem(&answer), (504, "upstream-slow".to_owned()));
+    assert_eq!(answer.problem(), (504, "upstream-slow".to_owned()));
     assert!(started.elapsed() < Duration::from_secs(2));
     // The upstream stops in the middle: the body breaks off instead of ending normally.
     let mut body = connection.send(get("/addons/telemetry/api/one-tick")).await.unwrap().into_body();
@@ -171,18 +171,18 @@ async fn events_arrive_unbuffered() {
 async fn bodies_up_to_the_limit_pass_and_longer_ones_are_refused() {
     let upstream = format!("http://{}", upstream::start().await);
     let small = Route { max_body: 100_000, ..route("/api", &upstream) };
-    let world = World::start(vec![small]).await;
+    let world = GatewayWorld::start(vec![small]).await;
     let agent = world.agent();
     let upload = |size| Request::post("/addons/telemetry/api/upload").body(body_of(size)).unwrap();
     let mut connection = world.connect(&agent).await;
     let answer = collect(connection.send(upload(100_000)).await.unwrap()).await;
-    assert_eq!((answer.0, answer.2.as_str()), (StatusCode::OK, "100000"));
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "100000"));
     let answer = collect(connection.send(upload(100_001)).await.unwrap()).await;
-    assert_eq!(problem(&answer), (413, "too-large".to_owned()));
+    assert_eq!(answer.problem(), (413, "too-large".to_owned()));
     // The answer arrives although the client is still sending.
     for _ in 0..5 {
         let answer = world.connect(&agent).await.send(upload(20_000_000)).await.unwrap();
-        assert_eq!(problem(&collect(answer).await), (413, "too-large".to_owned()));
+        assert_eq!(collect(answer).await.problem(), (413, "too-large".to_owned()));
     }
     // Send bodies without a length, so that the gateway has to count.
     let piece = || Ok::<_, std::convert::Infallible>(hyper::body::Frame::data(Bytes::from(vec![b'x'; 10_000])));
@@ -203,7 +203,8 @@ async fn http_2_is_proxied_too() {
     let world = world_of(&upstream).await;
     let mut h2 = world.connect_h2(&world.agent()).await;
     let request = Request::post("https://gateway.example/addons/telemetry/api/x").header("x-remote-user", "root");
-    let (status, _, seen) = collect(h2.send_request(request.body(body_of(3)).unwrap()).await.unwrap()).await;
+    let FullAnswer { status, body: seen, .. } =
+        collect(h2.send_request(request.body(body_of(3)).unwrap()).await.unwrap()).await;
     assert_eq!(status, StatusCode::OK);
     assert!(seen.starts_with("POST /api/x\n") && seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
     assert!(seen.contains(":agent:telemetry\n") && !seen.contains("root"), "{seen}");
@@ -211,9 +212,9 @@ async fn http_2_is_proxied_too() {
 
 #[tokio::test]
 async fn the_bundle_has_a_strong_etag() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let mut connection = world.connect(&world.agent()).await;
-    let (status, headers, body) = connection.get("/v1/bundle").await;
+    let FullAnswer { status, headers, body } = connection.get("/v1/bundle").await;
     let anchors = world.serving_ca.bundle();
     assert_eq!((status, &body), (StatusCode::OK, &anchors.pem()));
     assert_eq!(headers["content-type"], "application/x-pem-file");
@@ -226,11 +227,11 @@ async fn the_bundle_has_a_strong_etag() {
         ("\"x\"".to_owned(), StatusCode::OK),
     ] {
         let request = Request::get("/v1/bundle").header("if-none-match", &condition).body(Full::default()).unwrap();
-        let (status, headers, body) = collect(connection.send(request).await.unwrap()).await;
+        let FullAnswer { status, headers, body } = collect(connection.send(request).await.unwrap()).await;
         assert_eq!(status, expected, "{condition}");
         assert_eq!((headers["etag"].to_str().unwrap(), body.is_empty()), (&*tag, expected != StatusCode::OK));
     }
     let answer = Request::post("/v1/bundle").body(Full::default()).unwrap();
     let answer = collect(connection.send(answer).await.unwrap()).await;
-    assert_eq!(problem(&answer), (405, "method".to_owned()));
+    assert_eq!(answer.problem(), (405, "method".to_owned()));
 }

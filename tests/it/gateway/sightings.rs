@@ -6,13 +6,13 @@ use addon_signer_core::sighting::Sighting;
 use hyper::StatusCode;
 
 use super::upstream;
-use super::world::{HOUR, LOCALHOST, World, collect, get, route};
+use super::world::{GatewayWorld, HOUR, LOCALHOST, collect, get, route};
 use crate::support::issue::Leaf;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Checks that exactly one certificate was seen, from loopback and used just now.
-fn expect_one(world: &World, agent: &Leaf) {
+fn expect_one(world: &GatewayWorld, agent: &Leaf) {
     let drained = world.seen.drain(world.clock.now());
     let [Sighting { serial, issuer, identity, at, from }] = drained.as_slice() else { panic!("{drained:?}") };
     assert_eq!((serial, issuer.as_str()), (&agent.serial, world.telemetry.authority().id()));
@@ -22,19 +22,19 @@ fn expect_one(world: &World, agent: &Leaf) {
 
 #[tokio::test]
 async fn a_certificate_in_use_is_seen_once_a_minute() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
-    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     expect_one(&world, &agent);
-    assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     let second = world.try_get(Some(&agent), "/v1/whoami").await;
     let mut h2 = world.connect_h2(&agent).await;
     assert_eq!(second, Ok(StatusCode::OK));
     assert_eq!(world.seen.drain(world.clock.now()), [], "within the minute");
     world.clock.advance(MINUTE);
     let request = hyper::Request::get("https://g/v1/whoami").body(Default::default()).unwrap();
-    assert_eq!(collect(h2.send_request(request).await.unwrap()).await.0, StatusCode::OK);
+    assert_eq!(collect(h2.send_request(request).await.unwrap()).await.status, StatusCode::OK);
     expect_one(&world, &agent);
     world.clock.advance(MINUTE);
     assert_eq!(world.seen.drain(world.clock.now()), [], "not used since");
@@ -42,11 +42,11 @@ async fn a_certificate_in_use_is_seen_once_a_minute() {
 
 #[tokio::test]
 async fn ten_thousand_requests_are_one_sighting() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
     for _ in 0..10_000 {
-        assert_eq!(connection.get("/v1/whoami").await.0, StatusCode::OK);
+        assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     }
     expect_one(&world, &agent);
     assert_eq!(world.stats.requests.get(), 10_000);
@@ -55,7 +55,7 @@ async fn ten_thousand_requests_are_one_sighting() {
 #[tokio::test]
 async fn a_long_answer_is_a_use_for_as_long_as_it_takes() {
     let upstream = format!("http://{}", upstream::start().await);
-    let world = World::start(vec![route("/", &upstream)]).await;
+    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
     let _endless = connection.send(get("/addons/telemetry/endless")).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_long_answer_is_a_use_for_as_long_as_it_takes() {
 
 #[tokio::test]
 async fn only_those_who_are_let_in_are_seen() {
-    let world = World::start(Vec::new()).await;
+    let world = GatewayWorld::start(Vec::new()).await;
     let forged = world.search.client("c1", "telemetry", world.clock.now(), HOUR);
     let nowhere = world.telemetry.client("c2", "telemetry", world.clock.now(), HOUR);
     for leaf in [&forged, &nowhere] {

@@ -36,7 +36,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// A gateway with two addons, `telemetry` and `search`, each with a CA of its own, on the cluster `c1`.
-pub(crate) struct World {
+pub(crate) struct GatewayWorld {
     pub(crate) telemetry: Ca,
     pub(crate) search: Ca,
     pub(crate) serving_ca: Ca,
@@ -53,7 +53,7 @@ pub(crate) struct World {
     pub(crate) running: JoinHandle<Result<(), GatewayError>>,
 }
 
-impl World {
+impl GatewayWorld {
     /// Starts a gateway that serves, with the default limits.
     pub(crate) async fn start(routes: Vec<Route>) -> Self {
         Self::start_with(routes, Limits::default()).await
@@ -204,7 +204,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for GatewayWorld {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -223,8 +223,8 @@ impl Connection {
         self.sender.send_request(request).await.map_err(|error| format!("{error:?}"))
     }
 
-    /// Sends a GET; returns status, headers and body.
-    pub(crate) async fn get(&mut self, path: &str) -> (StatusCode, HeaderMap, String) {
+    /// Sends a GET; returns the answer.
+    pub(crate) async fn get(&mut self, path: &str) -> FullAnswer {
         collect(self.send(get(path)).await.unwrap()).await
     }
 }
@@ -233,20 +233,31 @@ pub(crate) fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(path).header("host", "gateway.example").body(Full::default()).unwrap()
 }
 
-pub(crate) async fn collect(answer: Response<Incoming>) -> (StatusCode, HeaderMap, String) {
+pub(crate) async fn collect(answer: Response<Incoming>) -> FullAnswer {
     let (parts, body) = answer.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
-    (parts.status, parts.headers, String::from_utf8(bytes.to_vec()).unwrap())
+    let body = String::from_utf8(bytes.to_vec()).unwrap();
+    FullAnswer { status: parts.status, headers: parts.headers, body }
 }
 
-/// The last part of a problem's type.
-pub(crate) fn problem(answer: &(StatusCode, HeaderMap, String)) -> (u16, String) {
-    assert_eq!(answer.1["content-type"], "application/problem+json", "{answer:?}");
-    let problem: serde_json::Value = serde_json::from_str(&answer.2).unwrap();
-    assert_eq!(problem["status"], answer.0.as_u16());
-    assert!(!problem["title"].as_str().unwrap().is_empty() && !problem["detail"].as_str().unwrap().is_empty());
-    let kind = problem["type"].as_str().unwrap().strip_prefix("https://addon-signer.io/problems/").unwrap();
-    (answer.0.as_u16(), kind.to_owned())
+/// An answer with its whole body.
+#[derive(Debug)]
+pub(crate) struct FullAnswer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl FullAnswer {
+    /// The status, and the last part of the problem's type. The answer must be a problem.
+    pub(crate) fn problem(&self) -> (u16, String) {
+        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        assert_eq!(problem["status"], self.status.as_u16());
+        assert!(!problem["title"].as_str().unwrap().is_empty() && !problem["detail"].as_str().unwrap().is_empty());
+        let kind = problem["type"].as_str().unwrap().strip_prefix("https://addon-signer.io/problems/").unwrap();
+        (self.status.as_u16(), kind.to_owned())
+    }
 }
 
 pub(crate) fn route(path: &str, upstream: &str) -> Route {

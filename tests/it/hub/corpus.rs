@@ -18,7 +18,7 @@ use x509_parser::prelude::FromDer;
 use super::stage::{stage, unstageable};
 use crate::requests::{Case, Fixture, GRPC_PROXY, Profile, Verdict, corpus};
 use crate::support::hub::{
-    Options, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
 use crate::support::{TestHub, client, crds};
 
@@ -65,7 +65,8 @@ async fn every_request_of_the_corpus_gets_its_verdict_on_an_api_server() {
     let (proxied, plain): (Vec<_>, Vec<_>) =
         by_fixture.into_values().partition(|(fixture, _)| *fixture == Fixture::GrpcProxy);
     for (grpc_proxy, groups) in [(None, plain), (Some(GRPC_PROXY.to_owned()), proxied)] {
-        let options = Options { grpc_proxy, serving: Fixture::serving_rules(), ..Options::default() };
+        let options =
+            RunningHubOptions { grpc_proxy, serving: Fixture::serving_rules(), ..RunningHubOptions::default() };
         let running = RunningHub::start_with(&hub, options).await;
         wait_ready(&admin, "telemetry", "True").await;
         for (fixture, cases) in groups {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
 use crate::support::lease::{change, leases};
 use crate::support::store::on_every_store;
 use crate::support::{TestHub, wait_until};
@@ -27,7 +27,7 @@ use crate::support::{TestHub, wait_until};
 const SHORT: Duration = Duration::from_secs(3);
 
 async fn start(hub: &TestHub) -> RunningHub {
-    RunningHub::start_with(hub, Options { lease: Some(SHORT), ..Options::default() }).await
+    RunningHub::start_with(hub, RunningHubOptions { lease: Some(SHORT), ..RunningHubOptions::default() }).await
 }
 
 async fn spec(admin: &Client) -> LeaseSpec {
@@ -112,7 +112,7 @@ async fn a_hub_that_is_not_sure_signs_nothing() {
     let (hub, admin, running) = mk_ready().await;
     drop(running);
     // Everything works, but the hub does not know that it leads: this tests only that it does nothing then.
-    let running = RunningHub::start_with(&hub, Options { lease: None, ..Options::default() }).await;
+    let running = RunningHub::start_with(&hub, RunningHubOptions { lease: None, ..RunningHubOptions::default() }).await;
     wait_ready(&admin, "telemetry", "True").await;
     issue(&hub, &admin).await;
     running.believe(None);
@@ -180,7 +180,8 @@ async fn a_hub_that_waited_leads_in_an_epoch_that_the_ledger_has_not_seen() {
         };
         change(&leases(&admin), taken).await;
         let location: Location = store.url().parse().unwrap();
-        let options = Options { lease: Some(SHORT), ledger: Some(location.clone()), ..Options::default() };
+        let options =
+            RunningHubOptions { lease: Some(SHORT), ledger: Some(location.clone()), ..RunningHubOptions::default() };
         let mut second = RunningHub::start_with(&hub, options).await;
         waits(&second).await;
         crate::ledger::open(crate::ledger::options(&location, "another"), 40).await.close().await;

@@ -21,7 +21,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::support::hub::{Options, RunningHub, create_signer, deploy, telemetry, wait_ready};
+use crate::support::hub::{RunningHub, RunningHubOptions, create_signer, deploy, telemetry, wait_ready};
 pub(crate) use crate::support::request::{mk_csr, mk_csr_of};
 use crate::support::{TestHub, accept_cluster, install_addon};
 
@@ -44,11 +44,11 @@ pub(crate) async fn mk_served(hub: &TestHub, signer: Value) -> Client {
 
 /// Starts a hub that serves the addon telemetry on the cluster spoke1.
 pub(crate) async fn mk_ready() -> (TestHub, Client, RunningHub) {
-    mk_ready_with(Options::default()).await
+    mk_ready_with(RunningHubOptions::default()).await
 }
 
 /// Like [`mk_ready`], with other options.
-pub(crate) async fn mk_ready_with(options: Options) -> (TestHub, Client, RunningHub) {
+pub(crate) async fn mk_ready_with(options: RunningHubOptions) -> (TestHub, Client, RunningHub) {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let running = RunningHub::start_with(&hub, options).await;

@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Connection};
 
 use super::{mk_csr, mk_ready, submit};
 use crate::support::cut::Cut;
-use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
 use crate::support::log;
 use crate::support::postgres::{self, Postgres, programs};
 use crate::support::wait_until;
@@ -60,7 +60,7 @@ async fn outage_is_two_lines(mut store: Store) {
     let (hub, admin, first) = mk_ready().await;
     first.stop().await;
     let (log, _guard) = log::capture("addon_signer=info");
-    let options = Options { ledger: Some(store.url().parse().unwrap()), ..Options::default() };
+    let options = RunningHubOptions { ledger: Some(store.url().parse().unwrap()), ..RunningHubOptions::default() };
     let running = RunningHub::start_with(&hub, options).await;
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
@@ -104,7 +104,7 @@ async fn postgres_that_is_cut_off_is_one_line_and_its_return_another() {
     if programs().is_none() {
         return;
     }
-    let server = Postgres::start_with(postgres::Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(postgres::PostgresOptions { fsync: false, tls: false }).await;
     server.create_database("ledger").await;
     outage_is_two_lines(Store::Server(Cut::in_front_of(server.port()).await, server)).await;
 }

@@ -17,7 +17,7 @@ use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 
 use super::{mk_csr, mk_served, submit};
-use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use crate::support::{TestHub, objects, wait_until};
 
 /// Longer than SQLite waits for a lock plus the hub's pause, so a request is tried more than once.
@@ -46,10 +46,12 @@ impl Recorded {
 
     async fn start_on(&mut self, name: &str) {
         self.running = None; // the Lease and the file are free before the next one starts
-        let ledger = format!("sqlite://{}", self.file(name).display()).parse().ok();
+        let ledger = Some(format!("sqlite://{}", self.file(name).display()).parse().unwrap());
         // Enough for the requests of these tests, and nothing for needless retries.
         let rate = Rate { burst: 2, interval: Duration::from_secs(3_600) };
-        self.running = Some(RunningHub::start_with(&self.hub, Options { ledger, rate, ..Options::default() }).await);
+        self.running = Some(
+            RunningHub::start_with(&self.hub, RunningHubOptions { ledger, rate, ..RunningHubOptions::default() }).await,
+        );
         wait_ready(&self.admin, "telemetry", "True").await;
     }
 

@@ -15,7 +15,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, mk_served, submit};
 use crate::support::hub::{
-    Options, RunningHub, addon, certificate, condition, create_signer, telemetry, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, telemetry, wait_csr, wait_ready,
 };
 use crate::support::objects::managed_cluster_addons;
 use crate::support::{TestHub, accept_cluster, wait_until};
@@ -56,7 +56,7 @@ async fn a_good_request_costs_two_writes() {
 
 #[tokio::test]
 async fn a_hostile_request_is_denied_with_its_reason_and_deleted_after_the_retention() {
-    let options = Options { retention: Duration::from_secs(3), ..Options::default() };
+    let options = RunningHubOptions { retention: Duration::from_secs(3), ..RunningHubOptions::default() };
     let (hub, admin, _running) = mk_ready_with(options).await;
     accept_cluster(&admin, "spoke12").await;
     // The cluster spoke12 asks for spoke1's identity.
@@ -139,7 +139,7 @@ async fn external_approval_is_waited_for_and_then_signed() {
 #[tokio::test]
 async fn over_its_rate_an_identity_waits_and_is_told() {
     let rate = Rate { burst: 1, interval: Duration::from_secs(5) };
-    let (hub, admin, _running) = mk_ready_with(Options { rate, ..Options::default() }).await;
+    let (hub, admin, _running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
     let first = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &first, "issued", certificate).await;
     let second = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
@@ -153,7 +153,7 @@ async fn over_its_rate_an_identity_waits_and_is_told() {
 #[tokio::test]
 async fn a_request_takes_one_certificate_of_its_identitys_rate() {
     let rate = Rate { burst: 8, interval: Duration::from_secs(3_600) };
-    let (hub, admin, _running) = mk_ready_with(Options { rate, ..Options::default() }).await;
+    let (hub, admin, _running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
     // The watch shows each request again between its approval and its certificate: the hub must not sign it again then.
     let mut names = Vec::new();
     for _ in 0..8 {

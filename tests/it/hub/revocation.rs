@@ -23,13 +23,13 @@ use super::{MOMENT, mk_csr, submit};
 use crate::cli::{Output, run};
 use crate::deploy::on_api_server::apply;
 use crate::support::hub::{
-    Options, PATIENCE, RunningHub, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
+    PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
     wait_ready,
 };
 use crate::support::{TestHub, accept_cluster, install_addon, objects, wait_until};
 
 /// A hub whose ledger is a file that the test knows, and a person with the rights of `deploy/admin.yaml`.
-struct World {
+struct RevocationWorld {
     hub: TestHub,
     admin: Client,
     running: Option<RunningHub>,
@@ -57,7 +57,7 @@ fn kubeconfig(hub: &TestHub, home: &Path, user: &str, groups: &[&str]) -> String
     file.display().to_string()
 }
 
-impl World {
+impl RevocationWorld {
     async fn start() -> Self {
         let hub = TestHub::start().await;
         deploy(&hub).await;
@@ -78,7 +78,7 @@ impl World {
         if let Some(running) = self.running.take() {
             running.stop().await;
         }
-        let options = Options { ledger: Some(self.location()), ..Options::default() };
+        let options = RunningHubOptions { ledger: Some(self.location()), ..RunningHubOptions::default() };
         self.running = Some(RunningHub::start_with(&self.hub, options).await);
         wait_ready(&self.admin, "telemetry", "True").await;
     }
@@ -154,7 +154,7 @@ fn time(text: &str) -> Timestamp {
 
 #[tokio::test]
 async fn what_was_issued_before_a_revocation_is_revoked_and_what_comes_after_is_good() {
-    let world = World::start().await;
+    let world = RevocationWorld::start().await;
     let carol = revoker(&world.hub, world.home.path()).await;
     let first = world.issue().await;
     let done = world.revoke(&carol, &["--output", "json"]).await;
@@ -184,7 +184,7 @@ async fn what_was_issued_before_a_revocation_is_revoked_and_what_comes_after_is_
 
 #[tokio::test]
 async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
-    let mut world = World::start().await;
+    let mut world = RevocationWorld::start().await;
     let early = "2026-01-01T00:00:00Z";
     let late = "2026-01-02T00:00:00Z";
     let carol = revoker(&world.hub, world.home.path()).await;
@@ -223,7 +223,7 @@ async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
 
 #[tokio::test]
 async fn until_a_revocation_in_the_future_has_come_requests_wait() {
-    let world = World::start().await;
+    let world = RevocationWorld::start().await;
     let until = world.running.as_ref().unwrap().clock.now().plus(Duration::from_secs(6));
     world.annotate(json!(until.to_string())).await;
     world.wait_known(Some(until)).await;
@@ -240,7 +240,7 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
 /// The revocation comes after the decision and before the signature: nobody gets a revoked certificate.
 #[tokio::test]
 async fn a_request_that_was_under_way_when_its_addon_was_revoked_is_decided_anew() {
-    let world = World::start().await;
+    let world = RevocationWorld::start().await;
     world.issue().await;
     let file = SqliteConnectOptions::new().filename(world.home.path().join("ledger.db"));
     let mut other = file.connect().await.unwrap();
@@ -263,7 +263,7 @@ async fn a_request_that_was_under_way_when_its_addon_was_revoked_is_decided_anew
 /// Invariant I8.
 #[tokio::test]
 async fn a_time_that_cannot_be_read_denies() {
-    let world = World::start().await;
+    let world = RevocationWorld::start().await;
     world.annotate(json!("yesterday")).await;
     let name = world.request().await;
     let (reason, _) = wait_csr(&world.admin, &name, "denied", |csr| condition(csr, "Denied")).await;
@@ -284,7 +284,7 @@ async fn the_api_server_says_what_time_it_is_and_who_asks() {
 
 #[tokio::test]
 async fn what_certs_revoke_cannot_do_is_one_clear_sentence() {
-    let world = World::start().await;
+    let world = RevocationWorld::start().await;
     let carol = revoker(&world.hub, world.home.path()).await;
     let home = world.home.path();
     let refused = async |more: &[&str], words: &str| {

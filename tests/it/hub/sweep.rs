@@ -11,10 +11,10 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use super::crash::books::{Row, rows};
+use super::crash::books::{CertificateRow, rows};
 use super::{mk_csr, mk_ready};
 use crate::ledger::{mk_intent, mk_serial, mk_signed, open};
-use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, wait_csr};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr};
 use crate::support::store::{TestStore, on_every_store};
 use crate::support::{TestHub, wait_until};
 
@@ -33,8 +33,8 @@ pub(super) async fn left(store: &TestStore, records: impl IntoIterator<Item = (I
     writer.close().await;
 }
 
-pub(super) fn on(store: &TestStore) -> Options {
-    Options { ledger: Some(store.url().parse().unwrap()), ..Options::default() }
+pub(super) fn on(store: &TestStore) -> RunningHubOptions {
+    RunningHubOptions { ledger: Some(store.url().parse().unwrap()), ..RunningHubOptions::default() }
 }
 
 /// Makes a request with that name; returns its UID.
@@ -66,7 +66,7 @@ async fn a_request_keeps_its_time_and_the_ledger_has_it() {
     .await;
 }
 
-pub(super) async fn becomes(store: &TestStore, uid: &str, state: &str) -> Row {
+pub(super) async fn becomes(store: &TestStore, uid: &str, state: &str) -> CertificateRow {
     let url = store.url();
     wait_until(PATIENCE, &format!("the row of {uid} to be {state}"), async || {
         rows(&url).await.into_iter().find(|row| row.uid == uid && row.state == state)
@@ -138,7 +138,7 @@ async fn certificate_whose_publication_was_not_noted_is_found() {
 
         let clock = Clock::default();
         clock.advance(Duration::from_secs(120));
-        let _running = RunningHub::start_with(&hub, Options { clock, ..on(store) }).await;
+        let _running = RunningHub::start_with(&hub, RunningHubOptions { clock, ..on(store) }).await;
         becomes(store, &uid, "published").await;
         assert_eq!(issued(&admin, "found").await, before);
     })

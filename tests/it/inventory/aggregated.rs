@@ -28,7 +28,8 @@ async fn start() -> Option<(TestHub, Stage)> {
     let services: Api<Service> = Api::namespaced(stage.admin.clone(), "addon-signer");
     services.delete("addon-signer-inventory", &DeleteParams::default()).await.unwrap();
     let service = json!({
-        "metadata": { "name": "addon-signer-inventory" }, "spec": { "type": "ExternalName", "externalName": "localhost" },
+        "metadata": { "name": "addon-signer-inventory" },
+        "spec": { "type": "ExternalName", "externalName": "localhost" },
     });
     services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
     let port = json!({ "spec": { "service": { "port": stage.inventory.port() } } });
@@ -36,7 +37,9 @@ async fn start() -> Option<(TestHub, Stage)> {
     let bindings: Api<ClusterRoleBinding> = Api::all(stage.admin.clone());
     let binding = json!({
         "metadata": { "name": "readers" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "addon-signer-ledger-reader" },
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "addon-signer-ledger-reader",
+        },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice" }],
     });
     bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();

@@ -21,7 +21,7 @@ use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
 use crate::support::pki::TestCa;
 use crate::support::{TestHub, objects, wait_until};
-use crate::whole::client::Pair;
+use crate::whole::client::ClientPair;
 use crate::whole::{options, serving_anchors};
 
 pub(super) struct Stage {
@@ -69,12 +69,12 @@ impl Stage {
     }
 
     /// The certificate of the API server's front proxy.
-    pub(super) fn front_proxy(&self, hub: &TestHub, name: &str) -> Pair {
+    pub(super) fn front_proxy(&self, hub: &TestHub, name: &str) -> ClientPair {
         pair(hub.real().map_or(&self.ca, |real| real.front_proxy()), name)
     }
 
     /// Asks one question without an API server in between.
-    pub(super) async fn ask(&self, caller: &Pair, user: &str, question: &str) -> Result<(u16, Value), String> {
+    pub(super) async fn ask(&self, caller: &ClientPair, user: &str, question: &str) -> Result<(u16, Value), String> {
         let request =
             Request::get(format!("{BASE}{question}")).header("host", "inventory").header("x-remote-user", user);
         let caller = self.trusting(caller).await;
@@ -83,12 +83,12 @@ impl Stage {
     }
 
     /// The caller, with the current serving anchors.
-    async fn trusting(&self, caller: &Pair) -> Pair {
-        Pair { anchors: serving_anchors(&self.admin).await.into_bytes(), ..caller.clone() }
+    async fn trusting(&self, caller: &ClientPair) -> ClientPair {
+        ClientPair { anchors: serving_anchors(&self.admin).await.into_bytes(), ..caller.clone() }
     }
 
     /// Waits until the inventory answers the front proxy.
-    pub(super) async fn wait_served(&self, caller: &Pair) {
+    pub(super) async fn wait_served(&self, caller: &ClientPair) {
         wait_until(PATIENCE, "the inventory to answer its front proxy", async || {
             self.ask(caller, "alice", "").await.ok()
         })
@@ -106,7 +106,7 @@ impl Stage {
     }
 
     /// The id of the serving authority that signed the server's certificate.
-    pub(super) async fn issuer(&self, server: SocketAddr, caller: &Pair) -> Option<String> {
+    pub(super) async fn issuer(&self, server: SocketAddr, caller: &ClientPair) -> Option<String> {
         let caller = self.trusting(caller).await;
         let leaf = caller.shown(server).await?;
         let bundle = Bundle::from_pem(&caller.anchors).unwrap();
@@ -138,14 +138,14 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// A client certificate of this CA.
-pub(super) fn pair(ca: &TestCa, name: &str) -> Pair {
+pub(super) fn pair(ca: &TestCa, name: &str) -> ClientPair {
     let made = ca.client(name, &[]);
-    Pair { certificate: made.cert.into_bytes(), key: made.key.into_bytes(), anchors: Vec::new() }
+    ClientPair { certificate: made.cert.into_bytes(), key: made.key.into_bytes(), anchors: Vec::new() }
 }
 
 /// A caller without a certificate.
-pub(super) fn nobody() -> Pair {
-    Pair { certificate: Vec::new(), key: Vec::new(), anchors: Vec::new() }
+pub(super) fn nobody() -> ClientPair {
+    ClientPair { certificate: Vec::new(), key: Vec::new(), anchors: Vec::new() }
 }
 
 /// Writes the ConfigMap that kube-apiserver writes for its aggregated API servers.

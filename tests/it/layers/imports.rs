@@ -26,7 +26,7 @@ pub(super) fn sources(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The code of the program: without comments, without files of tests, and only up to the module `tests`.
-pub(super) fn shipped(file: &Path) -> String {
+fn shipped(file: &Path) -> String {
     if file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("tests")) {
         return String::new();
     }

@@ -1,13 +1,13 @@
 //! Rules of the architecture that the compiler does not check: hub and gateway share only values, no files form a
-//! circle, and the core depends on nothing outside. Also, `SECURITY.md` and `ARCHITECTURE.md` name only tests that
-//! exist.
+//! circle, and the core depends on nothing outside. Also, a type's name has one meaning in a crate, files and lines are
+//! short, and `SECURITY.md` and `ARCHITECTURE.md` name only tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::agent_program::cargo;
-use imports::{circles, imports, shipped, sources};
+use imports::{circles, imports, sources};
 
 mod imports;
 
@@ -22,11 +22,16 @@ const APART: [(&str, &[&str]); 7] = [
     ("ledger", &["hub", "gateway", "inventory", "cli", "app", "demo", "api"]),
 ];
 
+/// How many lines a file may have.
+const MAX_LINES: usize = 400;
+/// How many characters a line may have, as in `rustfmt.toml`.
+const MAX_COLUMNS: usize = 120;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// The source folders of all crates.
+/// The source folders of all packages.
 fn source_folders() -> Vec<PathBuf> {
     let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
     crates.chain([root().join("src")]).collect()
@@ -86,40 +91,103 @@ fn a_circle_of_files_is_found() {
 /// The names that a text defines: `struct Name`, `enum Name`, `trait Name`, `type Name =`, private ones included.
 fn defined(text: &str) -> Vec<String> {
     let name = |line: &str| {
-        let line = line.strip_prefix("pub").map_or(line, |rest| rest.split_once(' ').map_or("", |(_, rest)| rest));
-        let (kind, rest) = line.split_once(' ')?;
+        // `pub(in crate::hub)` has a space inside.
+        let line = line.strip_prefix("pub(").map_or(line, |rest| rest.split_once(") ").map_or("", |(_, rest)| rest));
+        let (kind, rest) = line.strip_prefix("pub ").unwrap_or(line).split_once(' ')?;
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
         ["struct", "enum", "trait", "type"].contains(&kind).then_some(name)
     };
     text.lines().filter_map(name).collect()
 }
 
+/// The files of a bench, whose first file is `main`: its own and those of `tests/it` that it takes by `#[path]`.
+fn files_of_bench(main: &Path) -> Vec<PathBuf> {
+    let folder = main.parent().unwrap();
+    let mut files = if main.ends_with("main.rs") { sources(folder) } else { vec![main.to_owned()] };
+    let text = fs::read_to_string(main).unwrap();
+    for path in text.lines().filter_map(|line| line.strip_prefix("#[path = \"")?.strip_suffix("\"]")) {
+        let taken = folder.join(path);
+        if taken.is_dir() {
+            let modules = text.lines().filter_map(|line| line.strip_prefix("    pub(crate) mod ")?.strip_suffix(';'));
+            files.extend(modules.flat_map(|name| sources(&taken.join(name))));
+        } else {
+            files.push(taken);
+        }
+    }
+    files
+}
+
+/// The files of each crate: the packages, the integration tests, each bench, and what the fuzz targets share.
+fn crates() -> Vec<Vec<PathBuf>> {
+    let tests = [root().join("tests/it"), root().join("fuzz/src")];
+    let mut crates: Vec<_> = source_folders().iter().chain(&tests).map(|folder| sources(folder)).collect();
+    for entry in fs::read_dir(root().join("benches")).unwrap() {
+        let path = entry.unwrap().path();
+        crates.push(files_of_bench(&if path.is_dir() { path.join("main.rs") } else { path }));
+    }
+    crates
+}
+
 #[test]
 fn a_types_name_occurs_once_in_a_crate() {
-    for src in source_folders() {
+    for files in crates() {
         let mut homes: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-        for file in sources(&src) {
-            for name in defined(&shipped(&file)) {
+        for file in &files {
+            for name in defined(&fs::read_to_string(file).unwrap()) {
                 homes.entry(name).or_default().push(file.clone());
             }
         }
+        assert!(!homes.is_empty(), "these files define no type: {files:#?}");
         homes.retain(|_, files| files.len() > 1);
         assert!(homes.is_empty(), "one name for two things: {homes:#?}");
     }
 }
 
 #[test]
-fn types_of_all_kinds_are_seen() {
-    let text = "pub struct A<T> {\npub(crate) enum B {\nstruct C;\ntype D = u8;\nimpl A {\n    type E = u8;\n";
-    assert_eq!(defined(text), ["A", "B", "C", "D"]);
+fn a_bench_has_the_files_that_it_takes_from_the_tests() {
+    let files = files_of_bench(&root().join("benches/gateway.rs"));
+    let ledger = files_of_bench(&root().join("benches/ledger/main.rs"));
+    let issue = files_of_bench(&root().join("benches/issue.rs"));
+    assert!(files.contains(&root().join("benches/../tests/it/gateway/world.rs")), "{files:#?}");
+    assert!(!files.contains(&root().join("benches/../tests/it/cli.rs")), "{files:#?}");
+    assert!(ledger.contains(&root().join("benches/ledger/fill.rs")), "{ledger:#?}");
+    assert_eq!(issue, [root().join("benches/issue.rs"), root().join("benches/../tests/it/support/rules.rs")]);
 }
 
 #[test]
-fn files_and_functions_stay_small() {
-    for file in source_folders().iter().flat_map(|dir| sources(dir)) {
-        let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= 400, "{} has {lines} lines; split it", file.display());
+fn types_of_all_kinds_are_seen() {
+    let text = "pub struct A<T> {\npub(crate) enum B {\nstruct C;\ntype D = u8;\nimpl A {\n    type E = u8;\n";
+    assert_eq!(defined(text), ["A", "B", "C", "D"]);
+    assert_eq!(defined("pub(in crate::hub) struct F {\npub trait G {\n"), ["F", "G"]);
+}
+
+/// What is too big in a text.
+fn too_big(text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    let long = (lines > MAX_LINES).then(|| format!("{lines} lines; split it"));
+    let columns = text.lines().map(|line| line.chars().count()).zip(1..);
+    let wide = columns.filter(|(columns, _)| *columns > MAX_COLUMNS);
+    long.into_iter().chain(wide.map(|(columns, at)| format!("{columns} columns in line {at}; wrap it"))).collect()
+}
+
+/// rustfmt keeps lines this short only where they have no long string or comment.
+#[test]
+fn no_file_is_long_and_no_line_is_wide() {
+    let folders = ["src", "crates", "tests", "benches", "fuzz/src", "fuzz/fuzz_targets"];
+    let mut wrong = Vec::new();
+    for file in folders.iter().flat_map(|folder| sources(&root().join(folder))) {
+        let faults = too_big(&fs::read_to_string(&file).unwrap());
+        wrong.extend(faults.iter().map(|fault| format!("{} has {fault}", file.display())));
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_long_file_and_a_wide_line_are_found() {
+    let wide = "ä".repeat(MAX_COLUMNS);
+    assert_eq!(too_big(&format!("{wide}\n").repeat(MAX_LINES)), Vec::<String>::new());
+    assert_eq!(too_big(&format!("\n{wide}ä\n")), ["121 columns in line 2; wrap it"]);
+    assert_eq!(too_big(&"\n".repeat(MAX_LINES + 1)), ["401 lines; split it"]);
 }
 
 #[test]

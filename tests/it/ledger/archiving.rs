@@ -13,7 +13,7 @@ use addon_signer_core::journal::record::{Existing, Intended, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::checker;
 use super::rows;
@@ -236,43 +236,13 @@ async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command()
 async fn an_archive_that_is_killed_at_any_moment_loses_nothing() {
     let dir = TempDir::new().unwrap();
     let location = sqlite(dir.path());
-    let clock = Clock::default();
-    clock.set_back(Duration::from_secs(400 * 86_400));
-    let open = hub(&location, &clock, 1).await;
-    let past = |n: u64| {
-        let mut intent = mk_intent(n);
-        intent.not_after = clock.now();
-        intent
-    };
-    for n in 0..40 {
-        let numbers = n * 250..(n + 1) * 250;
-        let work = numbers.clone().map(|n| {
-            let ledger = open.ledger.clone();
-            let intent = past(n);
-            tokio::spawn(async move {
-                ledger.intend(intent).await.unwrap();
-                ledger.append(mk_signed(n), "").await.unwrap();
-            })
-        });
-        for done in work.collect::<Vec<_>>() {
-            done.await.unwrap();
-        }
-        publish(&open, numbers).await;
-    }
+    let open = hub_with_10_000_expired(&location).await;
     let file = dir.path().join("a.jsonl");
     let before = Clock::default().now().minus(Duration::from_secs(86_400)).to_string();
     let mut kills = 0;
     let mut finished = false;
     while !finished && kills < 60 {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_addon-signer"))
-            .args(["certs", "archive", "--before", &before, "--to"])
-            .arg(&file)
-            .args(["--ledger", &location.to_string()])
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut child = start_archive(&before, &file, &location);
         let wait = Duration::from_millis(20 + 40 * kills);
         match tokio::time::timeout(wait, child.wait()).await.map(|status| status.unwrap().success()) {
             // Nothing was moved, and the command says to delete the file.
@@ -294,6 +264,43 @@ async fn an_archive_that_is_killed_at_any_moment_loses_nothing() {
     }
     assert!(finished && kills > 0);
     open.close().await;
+}
+
+/// Starts a hub and records 10,000 certificates that have expired since.
+async fn hub_with_10_000_expired(location: &Location) -> Open {
+    let clock = Clock::default();
+    clock.set_back(Duration::from_secs(400 * 86_400));
+    let open = hub(location, &clock, 1).await;
+    for n in 0..40 {
+        let numbers = n * 250..(n + 1) * 250;
+        let work = numbers.clone().map(|n| {
+            let ledger = open.ledger.clone();
+            let mut intent = mk_intent(n);
+            intent.not_after = clock.now();
+            tokio::spawn(async move {
+                ledger.intend(intent).await.unwrap();
+                ledger.append(mk_signed(n), "").await.unwrap();
+            })
+        });
+        for done in work.collect::<Vec<_>>() {
+            done.await.unwrap();
+        }
+        publish(&open, numbers).await;
+    }
+    open
+}
+
+/// Starts `addon-signer certs archive`.
+fn start_archive(before: &str, file: &Path, location: &Location) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_addon-signer"))
+        .args(["certs", "archive", "--before", before, "--to"])
+        .arg(file)
+        .args(["--ledger", &location.to_string()])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
 }
 
 async fn rows_moved(location: &Location) -> bool {

@@ -9,7 +9,7 @@ use addon_signer::ledger::LedgerError;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::kit::Running;
+use super::kit::RunningWriter;
 use super::{mk_intent, mk_signed};
 use crate::support::hub::PATIENCE;
 
@@ -63,7 +63,7 @@ fn mount(arguments: &[&str], at: &Path) -> bool {
 #[tokio::test]
 async fn full_disk_is_said_and_when_there_is_room_again_nothing_is_lost() {
     let Some(disk) = Disk::mount() else { return };
-    let running = Running::start(&disk.url());
+    let running = RunningWriter::start(&disk.url());
     running.issue(0).await;
     disk.fill();
     let mut written = 0;
@@ -89,15 +89,15 @@ async fn full_disk_is_said_and_when_there_is_room_again_nothing_is_lost() {
 #[tokio::test]
 async fn disk_that_becomes_read_only_is_said_and_waited_for() {
     let Some(disk) = Disk::mount() else { return };
-    let running = Running::start(&disk.url());
+    let running = RunningWriter::start(&disk.url());
     running.issue(0).await;
     running.stop().await;
     disk.remount("ro");
-    let error = Running::start(&disk.url()).ended().await;
+    let error = RunningWriter::start(&disk.url()).ended().await;
     assert!(matches!(error, LedgerError::File { .. }), "{error}");
     assert!(error.to_string().contains("give this process a directory that it may write in"), "{error}");
     disk.remount("rw");
-    let running = Running::start(&disk.url());
+    let running = RunningWriter::start(&disk.url());
     running.issue(1).await;
     running.stop().await;
 }

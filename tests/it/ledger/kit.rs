@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use super::{Open, mk_intent, mk_signed, options, start};
 use crate::support::hub::PATIENCE;
 
-/// A running writer. It ends some time after this value is dropped, or in [`Running::stop`].
-pub(super) struct Running {
+/// A running writer. It ends some time after this value is dropped, or in [`RunningWriter::stop`].
+pub(super) struct RunningWriter {
     pub(super) ledger: Ledger,
     pub(super) clock: Clock,
     writer: JoinHandle<Result<(), LedgerError>>,
 }
 
-impl Running {
+impl RunningWriter {
     /// Starts the writer of the first leader.
     pub(super) fn start(url: &str) -> Self {
         Self::start_as(url, "hub-0", 1)

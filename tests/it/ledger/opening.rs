@@ -8,9 +8,9 @@ use addon_signer::ledger::LedgerError;
 use sqlx::Connection;
 use tempfile::TempDir;
 
-use super::kit::Running;
+use super::kit::RunningWriter;
 use super::rows::{run, sqlite, try_run};
-use crate::support::postgres::{Database, Options, PASSWORD, Postgres, programs};
+use crate::support::postgres::{Database, PASSWORD, Postgres, PostgresOptions, programs};
 use crate::support::store::{TestStore, on_every_store};
 
 struct Place {
@@ -33,7 +33,7 @@ fn mode(file: &Path) -> u32 {
 #[tokio::test]
 async fn files_of_a_ledger_are_their_owners_alone() {
     let place = mk_place();
-    let running = Running::start(&place.url);
+    let running = RunningWriter::start(&place.url);
     running.up().await;
     running.issue(1).await;
     let files: Vec<_> = fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -47,7 +47,7 @@ async fn files_of_a_ledger_are_their_owners_alone() {
 #[tokio::test]
 async fn file_is_one_that_other_programs_open_and_every_commit_waits_for_the_disk() {
     let place = mk_place();
-    let running = Running::start(&place.url);
+    let running = RunningWriter::start(&place.url);
     running.issue(1).await;
     let mut reader = sqlite(&place.file).await;
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut reader).await.unwrap();
@@ -63,9 +63,9 @@ async fn file_is_one_that_other_programs_open_and_every_commit_waits_for_the_dis
 #[tokio::test]
 async fn second_hub_on_a_file_is_told_who_has_it_and_waits() {
     let place = mk_place();
-    let first = Running::start_as(&place.url, "hub-7d9f", 1);
+    let first = RunningWriter::start_as(&place.url, "hub-7d9f", 1);
     first.up().await;
-    let second = Running::start_as(&place.url, "hub-b2c4", 2);
+    let second = RunningWriter::start_as(&place.url, "hub-b2c4", 2);
     let holder = format!("hub-7d9f (process {})", std::process::id());
     assert_eq!(second.down().await, LedgerError::Held { path: place.file.clone(), holder });
     first.issue(1).await;
@@ -80,7 +80,7 @@ async fn file_of_another_program_is_left_alone() {
     for content in ["#!/bin/sh\n# Longer than the 100 bytes of a database's header.\n".repeat(4), "x".to_owned()] {
         let place = mk_place();
         fs::write(&place.file, &content).unwrap();
-        let error = Running::start(&place.url).ended().await;
+        let error = RunningWriter::start(&place.url).ended().await;
         assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
         assert_eq!(fs::read_to_string(&place.file).unwrap(), content);
     }
@@ -92,17 +92,18 @@ async fn postgres_that_was_left_before_the_first_migration_is_ours() {
         return;
     }
     let store = TestStore::Postgres(Database::create().await);
-    let columns = "version BIGINT PRIMARY KEY, description TEXT NOT NULL, installed_on TIMESTAMPTZ NOT NULL DEFAULT now(), \
-                   success BOOLEAN NOT NULL, checksum BYTEA NOT NULL, execution_time BIGINT NOT NULL";
+    let columns = "version BIGINT PRIMARY KEY, description TEXT NOT NULL, \
+                   installed_on TIMESTAMPTZ NOT NULL DEFAULT now(), success BOOLEAN NOT NULL, \
+                   checksum BYTEA NOT NULL, execution_time BIGINT NOT NULL";
     run(&store, &format!("CREATE TABLE _sqlx_migrations ({columns})")).await;
-    Running::start(&store.url()).issue(1).await;
+    RunningWriter::start(&store.url()).issue(1).await;
 }
 
 #[tokio::test]
 async fn database_of_another_program_is_left_alone() {
     on_every_store(async |store| {
         run(store, "CREATE TABLE accounts (name TEXT); INSERT INTO accounts VALUES ('x')").await;
-        let error = Running::start(&store.url()).ended().await;
+        let error = RunningWriter::start(&store.url()).ended().await;
         assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
         assert!(error.to_string().contains("tables of another program"), "{error}");
         run(store, "CREATE TABLE entries (n BIGINT); DROP TABLE accounts").await; // both would fail after a migration
@@ -115,7 +116,7 @@ async fn database_of_another_program_that_uses_the_same_library_is_left_alone() 
     on_every_store(async |store| {
         run(store, "CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY); CREATE TABLE accounts (name TEXT)")
             .await;
-        let error = Running::start(&store.url()).ended().await;
+        let error = RunningWriter::start(&store.url()).ended().await;
         assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
         run(store, "CREATE TABLE entries (n BIGINT)").await;
     })
@@ -125,7 +126,7 @@ async fn database_of_another_program_that_uses_the_same_library_is_left_alone() 
 #[tokio::test]
 async fn newer_schema_stops_the_program() {
     on_every_store(async |store| {
-        let running = Running::start(&store.url());
+        let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         running.stop().await;
         let insert = match store {
@@ -134,7 +135,7 @@ async fn newer_schema_stops_the_program() {
         };
         let columns = "(version, description, success, checksum, execution_time)";
         run(store, &format!("INSERT INTO _sqlx_migrations {columns} {insert}")).await;
-        let error = Running::start(&store.url()).ended().await;
+        let error = RunningWriter::start(&store.url()).ended().await;
         assert!(matches!(error, LedgerError::Newer { found: 99, .. }), "{error}");
     })
     .await;
@@ -143,7 +144,7 @@ async fn newer_schema_stops_the_program() {
 #[tokio::test]
 async fn corrupt_file_stops_the_program() {
     let place = mk_place();
-    let running = Running::start(&place.url);
+    let running = RunningWriter::start(&place.url);
     for number in 0..200 {
         running.issue(number).await;
     }
@@ -152,7 +153,7 @@ async fn corrupt_file_stops_the_program() {
     assert!(bytes.len() > 64 << 10, "{}", bytes.len());
     bytes[4096..].fill(0xa5);
     fs::write(&place.file, &bytes).unwrap();
-    let error = Running::start(&place.url).ended().await;
+    let error = RunningWriter::start(&place.url).ended().await;
     assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
     assert!(fs::read(&place.file).unwrap() == bytes, "it is left for whoever can mend it");
 }
@@ -160,7 +161,7 @@ async fn corrupt_file_stops_the_program() {
 #[tokio::test]
 async fn last_row_that_was_altered_stops_the_program() {
     on_every_store(async |store| {
-        let running = Running::start(&store.url());
+        let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         let tip = running.ledger.health().borrow().clone();
         running.stop().await;
@@ -169,7 +170,7 @@ async fn last_row_that_was_altered_stops_the_program() {
             TestStore::Postgres(_) => "DROP TRIGGER entries_are_not_altered ON entries",
         };
         run(store, &format!("{drop}; UPDATE entries SET entry = replace(entry, 'uid-1', 'uid-2')")).await;
-        let error = Running::start(&store.url()).ended().await;
+        let error = RunningWriter::start(&store.url()).ended().await;
         assert!(matches!(error, LedgerError::Damaged { .. }), "{error} {tip:?}");
     })
     .await;
@@ -178,7 +179,7 @@ async fn last_row_that_was_altered_stops_the_program() {
 #[tokio::test]
 async fn entries_cannot_be_altered_or_deleted_by_mistake() {
     on_every_store(async |store| {
-        let running = Running::start(&store.url());
+        let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         running.stop().await;
         for sql in [
@@ -196,7 +197,7 @@ async fn entries_cannot_be_altered_or_deleted_by_mistake() {
 #[tokio::test]
 async fn the_store_has_no_second_row_that_stands_for_a_request() {
     on_every_store(async |store| {
-        let running = Running::start(&store.url());
+        let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         running.stop().await;
         let columns = "requested, request, signer, cluster, addon, agent, issuer, not_before, not_after, state";
@@ -214,7 +215,7 @@ async fn the_store_has_no_second_row_that_stands_for_a_request() {
 
 #[tokio::test]
 async fn directory_that_is_not_there_is_named() {
-    let error = Running::start("sqlite:///nonexistent/ledger.db").ended().await;
+    let error = RunningWriter::start("sqlite:///nonexistent/ledger.db").ended().await;
     assert!(matches!(error, LedgerError::File { .. }), "{error}");
     assert!(error.to_string().contains("/nonexistent/ledger.db"), "{error}");
 }
@@ -224,14 +225,14 @@ async fn postgres_with_tls_is_asked_for_its_certificate() {
     if programs().is_none() {
         return;
     }
-    let server = Postgres::start_with(Options { fsync: false, tls: true }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: true }).await;
     let url = server.url("postgres");
-    Running::start(&url).issue(1).await;
+    RunningWriter::start(&url).issue(1).await;
 
     let other_ca = url.replace("ca.crt", "server.crt"); // not the issuer of anything
-    let error = Running::start_as(&other_ca, "hub-1", 2).down().await;
+    let error = RunningWriter::start_as(&other_ca, "hub-1", 2).down().await;
     assert!(error.to_string().contains("certificate"), "{error}");
-    let error = Running::start_as(&url.replace(PASSWORD, "guess"), "hub-1", 2).down().await;
+    let error = RunningWriter::start_as(&url.replace(PASSWORD, "guess"), "hub-1", 2).down().await;
     assert!(error.to_string().contains("password authentication failed"), "{error}");
     assert!(!error.to_string().contains("guess"), "{error}");
 }

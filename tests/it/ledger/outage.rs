@@ -7,17 +7,17 @@ use addon_signer_core::journal::record::{Existing, Intended};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
 
-use super::kit::Running;
+use super::kit::RunningWriter;
 use super::{mk_intent, mk_serial, mk_signed};
 use crate::support::cut::{Cut, Moment};
 use crate::support::hub::PATIENCE;
-use crate::support::postgres::{Options, PASSWORD, Postgres, programs};
+use crate::support::postgres::{PASSWORD, Postgres, PostgresOptions, programs};
 use crate::support::store::on_every_store;
 
 /// Starts PostgreSQL; `None` if it is not installed.
 async fn postgres() -> Option<Postgres> {
     programs()?;
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     server.create_database("ledger").await;
     Some(server)
 }
@@ -31,7 +31,7 @@ async fn count(server: &Postgres, what: &str) -> i64 {
 #[tokio::test]
 async fn postgres_that_goes_away_is_said_and_found_again() {
     let Some(mut server) = postgres().await else { return };
-    let running = Running::start(&server.url("ledger"));
+    let running = RunningWriter::start(&server.url("ledger"));
     running.issue(1).await;
     server.stop();
     let refused = timeout(PATIENCE, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
@@ -50,7 +50,7 @@ async fn postgres_that_goes_away_is_said_and_found_again() {
 #[tokio::test]
 async fn postgres_that_stands_still_is_no_silence() {
     let Some(mut server) = postgres().await else { return };
-    let running = Running::start(&server.url("ledger"));
+    let running = RunningWriter::start(&server.url("ledger"));
     running.issue(1).await;
     server.freeze();
     let refused = timeout(PATIENCE, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
@@ -66,7 +66,7 @@ async fn postgres_that_stands_still_is_no_silence() {
 async fn commit_is_found_out(moment: Moment) {
     let Some(server) = postgres().await else { return };
     let proxy = Cut::in_front_of(server.port()).await;
-    let running = Running::start(&server.url_through(proxy.port(), "ledger"));
+    let running = RunningWriter::start(&server.url_through(proxy.port(), "ledger"));
     running.issue(1).await;
     let before = count(&server, "entries").await;
 
@@ -118,7 +118,7 @@ fn existing(number: u64) -> Intended {
 #[tokio::test]
 async fn clock_that_jumps_back_an_hour_stops_nothing() {
     on_every_store(async |store| {
-        let running = Running::start(&store.url());
+        let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         let before = running.up().await;
         running.clock.set_back(Duration::from_secs(3_600));
@@ -127,7 +127,7 @@ async fn clock_that_jumps_back_an_hour_stops_nothing() {
         assert_eq!(after.seq, before.seq + 2);
         assert!(after.time >= before.time && after.time.until(before.time).is_zero());
         running.stop().await;
-        let next = Running::start_as(&store.url(), "hub-1", 2);
+        let next = RunningWriter::start_as(&store.url(), "hub-1", 2);
         next.issue(3).await;
         next.stop().await;
     })
@@ -138,18 +138,18 @@ async fn clock_that_jumps_back_an_hour_stops_nothing() {
 async fn leader_of_an_earlier_epoch_writes_nothing() {
     on_every_store(async |store| {
         if store.is_file() {
-            let first = Running::start_as(&store.url(), "hub-0", 5);
+            let first = RunningWriter::start_as(&store.url(), "hub-0", 5);
             first.issue(1).await;
             first.stop().await;
         } else {
-            let first = Running::start_as(&store.url(), "hub-0", 4);
+            let first = RunningWriter::start_as(&store.url(), "hub-0", 4);
             first.issue(1).await;
-            Running::start_as(&store.url(), "hub-1", 5).up().await;
+            RunningWriter::start_as(&store.url(), "hub-1", 5).up().await;
             let refused = first.ledger.intend(mk_intent(2)).await.unwrap_err();
             assert_eq!(refused, LedgerError::Fenced { ours: 4, theirs: 5, replica: "hub-1".to_owned() });
             assert_eq!(first.ended().await, refused);
         }
-        let error = Running::start_as(&store.url(), "hub-2", 3).ended().await;
+        let error = RunningWriter::start_as(&store.url(), "hub-2", 3).ended().await;
         assert!(matches!(error, LedgerError::Fenced { ours: 3, theirs: 5, .. }), "{error}");
     })
     .await;

@@ -7,7 +7,7 @@ use crate::support::store::TestStore;
 
 /// A row of `entries`.
 #[derive(Clone)]
-pub(super) struct Row {
+pub(super) struct EntryRow {
     pub(super) seq: i64,
     pub(super) entry: String,
     pub(super) hash: Vec<u8>,
@@ -47,11 +47,11 @@ pub(crate) async fn run(store: &TestStore, sql: &str) {
 }
 
 /// All entries.
-pub(super) async fn read(store: &TestStore) -> Vec<Row> {
+pub(super) async fn read(store: &TestStore) -> Vec<EntryRow> {
     let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq";
     let rows: Vec<(i64, String, Vec<u8>)> =
         on!(store, connection => sqlx::query_as(sql).fetch_all(&mut connection).await.unwrap());
-    rows.into_iter().map(|(seq, entry, hash)| Row { seq, entry, hash }).collect()
+    rows.into_iter().map(|(seq, entry, hash)| EntryRow { seq, entry, hash }).collect()
 }
 
 /// Removes the triggers that prevent changes by mistake, and saves the index, so that `replace` works.
@@ -64,9 +64,9 @@ pub(super) async fn disarm(store: &TestStore) {
 }
 
 /// Replaces all rows by these, and restores the index of these rows as it was at `disarm`.
-pub(super) async fn replace(store: &TestStore, rows: &[Row]) {
+pub(super) async fn replace(store: &TestStore, rows: &[EntryRow]) {
     run(store, "DELETE FROM entries; DELETE FROM certificates; DELETE FROM unfinished").await;
-    for Row { seq, entry, hash } in rows.iter().cloned() {
+    for EntryRow { seq, entry, hash } in rows.iter().cloned() {
         let insert = "INSERT INTO entries (seq, entry, hash) VALUES ($1, $2, $3)";
         on!(store, connection => {
             sqlx::query(insert).bind(seq).bind(entry).bind(hash).execute(&mut connection).await.map(drop).unwrap();

@@ -16,8 +16,8 @@ use ring::rand::SystemRandom;
 use tempfile::TempDir;
 
 use super::checker::check;
-use super::kit::Running;
-use super::rows::{self, Row};
+use super::kit::RunningWriter;
+use super::rows::{self, EntryRow};
 use crate::support::postgres::{Database, programs};
 use crate::support::store::{TestStore, on_every_store};
 
@@ -25,27 +25,42 @@ use crate::support::store::{TestStore, on_every_store};
 const CHECKPOINT: usize = 9;
 
 /// One change: what it does to the rows, the first bad row after it, and whether that is found without the checkpoint.
-struct Case {
+struct Tampering {
     name: &'static str,
-    change: fn(&mut Vec<Row>),
+    change: fn(&mut Vec<EntryRow>),
     bad: u64,
     shows_by_itself: bool,
 }
 
-const CASES: [Case; 13] = [
-    Case { name: "text altered", change: |rows| alter(rows, 5), bad: 5, shows_by_itself: true },
-    Case { name: "text and its hash altered", change: |rows| alter_and_hash(rows, 5), bad: 5, shows_by_itself: true },
-    Case { name: "first row altered", change: |rows| alter_and_hash(rows, 1), bad: 1, shows_by_itself: true },
-    Case { name: "rows put before the first", change: |rows| name_another_before(rows), bad: 1, shows_by_itself: true },
-    Case { name: "earlier epoch, made anew from there", change: |rows| go_back(rows), bad: 6, shows_by_itself: true },
-    Case { name: "row deleted", change: |rows| drop(rows.remove(5)), bad: 6, shows_by_itself: true },
-    Case { name: "first row deleted", change: |rows| drop(rows.remove(0)), bad: 1, shows_by_itself: true },
-    Case { name: "row deleted and the rest moved up", change: move_up, bad: 6, shows_by_itself: true },
-    Case { name: "rows swapped", change: |rows| swap(rows, 4, 7), bad: 5, shows_by_itself: true },
-    Case { name: "written in another form", change: |rows| respell(rows), bad: 6, shows_by_itself: true },
-    Case { name: "tail cut off", change: |rows| rows.truncate(7), bad: 8, shows_by_itself: false },
-    Case { name: "all rows cut off", change: Vec::clear, bad: 1, shows_by_itself: false },
-    Case {
+const CASES: [Tampering; 13] = [
+    Tampering { name: "text altered", change: |rows| alter(rows, 5), bad: 5, shows_by_itself: true },
+    Tampering {
+        name: "text and its hash altered",
+        change: |rows| alter_and_hash(rows, 5),
+        bad: 5,
+        shows_by_itself: true,
+    },
+    Tampering { name: "first row altered", change: |rows| alter_and_hash(rows, 1), bad: 1, shows_by_itself: true },
+    Tampering {
+        name: "rows put before the first",
+        change: |rows| name_another_before(rows),
+        bad: 1,
+        shows_by_itself: true,
+    },
+    Tampering {
+        name: "earlier epoch, made anew from there",
+        change: |rows| go_back(rows),
+        bad: 6,
+        shows_by_itself: true,
+    },
+    Tampering { name: "row deleted", change: |rows| drop(rows.remove(5)), bad: 6, shows_by_itself: true },
+    Tampering { name: "first row deleted", change: |rows| drop(rows.remove(0)), bad: 1, shows_by_itself: true },
+    Tampering { name: "row deleted and the rest moved up", change: move_up, bad: 6, shows_by_itself: true },
+    Tampering { name: "rows swapped", change: |rows| swap(rows, 4, 7), bad: 5, shows_by_itself: true },
+    Tampering { name: "written in another form", change: |rows| respell(rows), bad: 6, shows_by_itself: true },
+    Tampering { name: "tail cut off", change: |rows| rows.truncate(7), bad: 8, shows_by_itself: false },
+    Tampering { name: "all rows cut off", change: Vec::clear, bad: 1, shows_by_itself: false },
+    Tampering {
         name: "made anew from row 5 on",
         change: |rows| make_anew(rows),
         bad: CHECKPOINT as u64,
@@ -53,59 +68,59 @@ const CASES: [Case; 13] = [
     },
 ];
 
-fn alter(rows: &mut [Row], seq: usize) {
+fn alter(rows: &mut [EntryRow], seq: usize) {
     let row = &mut rows[seq - 1];
     let altered = row.entry.replace(r#""replica":"hub-0""#, r#""replica":"hub-1""#);
     assert_ne!(altered, row.entry);
     row.entry = altered;
 }
 
-fn rehash(row: &mut Row) {
+fn rehash(row: &mut EntryRow) {
     row.hash = Hash::of(&row.entry).as_bytes().to_vec();
 }
 
-fn alter_and_hash(rows: &mut [Row], seq: usize) {
+fn alter_and_hash(rows: &mut [EntryRow], seq: usize) {
     alter(rows, seq);
     rehash(&mut rows[seq - 1]);
 }
 
-fn swap(rows: &mut [Row], one: usize, other: usize) {
+fn swap(rows: &mut [EntryRow], one: usize, other: usize) {
     rows.swap(one, other);
     (rows[one].seq, rows[other].seq) = (rows[other].seq, rows[one].seq);
 }
 
-fn move_up(rows: &mut Vec<Row>) {
+fn move_up(rows: &mut Vec<EntryRow>) {
     rows.remove(5);
     for (index, row) in rows.iter_mut().enumerate() {
         row.seq = i64::try_from(index + 1).unwrap();
     }
 }
 
-fn respell(rows: &mut [Row]) {
+fn respell(rows: &mut [EntryRow]) {
     rows[5].entry = rows[5].entry.replace("telemetry", "tel\\u0065metry");
     rehash(&mut rows[5]);
     chain_on(rows, 6);
 }
 
-fn make_anew(rows: &mut [Row]) {
+fn make_anew(rows: &mut [EntryRow]) {
     alter_and_hash(rows, 5);
     chain_on(rows, 5);
 }
 
-fn name_another_before(rows: &mut [Row]) {
+fn name_another_before(rows: &mut [EntryRow]) {
     rows[0].entry = rows[0].entry.replacen("00000000", "12345678", 1);
     rehash(&mut rows[0]);
     chain_on(rows, 1);
 }
 
-fn go_back(rows: &mut [Row]) {
+fn go_back(rows: &mut [EntryRow]) {
     rows[5].entry = rows[5].entry.replace(r#""epoch":1"#, r#""epoch":0"#);
     rehash(&mut rows[5]);
     chain_on(rows, 6);
 }
 
 /// Makes `previous` and the hash of each row from this index on consistent with the row before it.
-fn chain_on(rows: &mut [Row], from: usize) {
+fn chain_on(rows: &mut [EntryRow], from: usize) {
     for at in from..rows.len() {
         let mut entry = Entry::parse(&rows[at].entry).unwrap();
         entry.previous = Hash::of(&rows[at - 1].entry).to_string();
@@ -115,10 +130,10 @@ fn chain_on(rows: &mut [Row], from: usize) {
 }
 
 /// Makes a ledger with eleven entries; returns its rows and a checkpoint of the ninth.
-async fn mk_ledger(store: &TestStore) -> (Vec<Row>, String) {
+async fn mk_ledger(store: &TestStore) -> (Vec<EntryRow>, String) {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
-    let running = Running::start(&store.url());
+    let running = RunningWriter::start(&store.url());
     running.ledger.append(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     for number in 1..=4 {
         running.issue(number).await;
@@ -137,7 +152,7 @@ async fn mk_ledger(store: &TestStore) -> (Vec<Row>, String) {
 /// The first bad row that the program finds.
 async fn ours(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
     let mut chain = Chain::after(Tip::EMPTY, checkpoint.map(|checkpoint| Checkpoint::read(checkpoint).unwrap()));
-    for Row { seq, entry, hash } in rows::read(store).await {
+    for EntryRow { seq, entry, hash } in rows::read(store).await {
         if let Err(fault) = chain.follow(u64::try_from(seq).unwrap(), &entry, &hash) {
             return Some(fault.row);
         }
@@ -182,7 +197,7 @@ async fn whoever_changes_rows_is_found_and_both_checkers_name_the_same_row() {
         assert_eq!(rows.len(), 11);
         assert_eq!((ours(store, Some(&checkpoint)).await, theirs(store, Some(&checkpoint)).await), (None, None));
         rows::disarm(store).await;
-        for Case { name, change, bad, shows_by_itself } in CASES {
+        for Tampering { name, change, bad, shows_by_itself } in CASES {
             let mut changed = rows.clone();
             change(&mut changed);
             rows::replace(store, &changed).await;

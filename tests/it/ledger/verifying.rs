@@ -180,7 +180,8 @@ async fn two_entries_in_one_row_are_found() {
         let text = next("entry");
         let hash = next("hash");
         let merged = format!(
-            "UPDATE entries SET entry = entry || '\n' || {text}, hash = CAST(hash || {hash} AS {bytes}) WHERE seq = 1100; \
+            "UPDATE entries SET entry = entry || '\n' || {text}, hash = CAST(hash || {hash} AS {bytes}) \
+             WHERE seq = 1100; \
              DELETE FROM entries WHERE seq = 1101"
         );
         run(store, &merged).await;
@@ -235,22 +236,26 @@ const ALTERATIONS: [(&str, &str, &str); 21] = [
     ),
     ("DELETE FROM certificates WHERE uid = 'uid-650'", ROW_650, "no row for it"),
     (
-        "INSERT INTO certificates SELECT 1, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "INSERT INTO certificates SELECT 1, \
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "1",
         "it has the certificate 00, which no entry decided on",
     ),
     (
-        "INSERT INTO certificates SELECT -5, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "INSERT INTO certificates SELECT -5, \
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "0",
         "it has the certificate 00, which no entry decided on",
     ),
     (
-        "INSERT INTO certificates SELECT 99999, 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "INSERT INTO certificates SELECT 99999, \
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "99999",
         "it has the certificate 00, which no entry decided on",
     ),
     (
-        "INSERT INTO certificates SELECT (SELECT MAX(seq) FROM entries), 'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "INSERT INTO certificates SELECT (SELECT MAX(seq) FROM entries), \
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "(SELECT MAX(seq) FROM entries)",
         "it has the certificate 00, which no entry decided on",
     ),
@@ -281,7 +286,8 @@ const ROW_5: &str = "(SELECT seq FROM saved WHERE uid = 'uid-5')";
 async fn altered_index(store: &TestStore, location: &Location) {
     prepare(location).await;
     rows::disarm(store).await;
-    let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, not_before, not_after, state, signed_seq, ended_seq, released, requested";
+    let columns = "seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
+                   not_before, not_after, state, signed_seq, ended_seq, released, requested";
     let undo = format!(
         "DELETE FROM certificates; INSERT INTO certificates ({columns}) SELECT {columns} FROM saved; \
          DELETE FROM unfinished; INSERT INTO unfinished SELECT seq FROM saved WHERE state IN ('intent', 'signed')"

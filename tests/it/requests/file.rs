@@ -174,8 +174,8 @@ The name of a refused case begins with the rule that must refuse it; `reason` is
 - Fixtures and signers: `tests/it/requests/fixture.rs`. `installed` is the usual one: cluster `spoke1` is accepted, the
   addon `telemetry` is installed there, the signer `example.com/telemetry` has the default rules.
 - `cargo test --test it requests` evaluates every file and compares this table with the files.
-- `UPDATE_REQUESTS=1 cargo test --test it requests` writes all of it from the table in `tests/it/requests/cases`, with new
-  keys; each case there varies one thing of a good request. What OpenSSL made is in `tests/it/requests/openssl`.
+- `UPDATE_REQUESTS=1 cargo test --test it requests` writes all of it from the table in `tests/it/requests/cases`, with
+  new keys; each case there varies one thing of a good request. What OpenSSL made is in `tests/it/requests/openssl`.
 - `good/ocm-agent-v1.3.pem` is what OCM's own registration agent v1.3 sent, and is never written.
 
 ";

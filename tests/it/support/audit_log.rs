@@ -39,12 +39,13 @@ pub(crate) struct Write {
 /// Writes an audit policy that logs every write and nothing else.
 pub(super) fn write_policy(dir: &Path) {
     let writes = ["create", "update", "patch", "delete"];
+    let leases = json!({ "group": "coordination.k8s.io", "resources": ["leases"] });
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [
-            { "level": "Request", "verbs": writes, "resources": [{ "group": "coordination.k8s.io", "resources": ["leases"] }] },
+            { "level": "Request", "verbs": writes, "resources": [leases] },
             { "level": "Metadata", "verbs": writes },
             { "level": "None" },
         ],

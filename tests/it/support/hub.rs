@@ -32,7 +32,7 @@ use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A hub without its gateway. What the hub wants the gateway to trust takes effect at once, unless the test sets
-/// [`Options::follow`] to false.
+/// [`RunningHubOptions::follow`] to false.
 pub(crate) struct RunningHub {
     pub(crate) trust: watch::Receiver<Arc<Trust>>,
     pub(crate) applied: watch::Sender<Arc<Trust>>,
@@ -48,7 +48,7 @@ pub(crate) struct RunningHub {
 }
 
 /// The settings of a test's hub.
-pub(crate) struct Options {
+pub(crate) struct RunningHubOptions {
     pub(crate) retention: Duration,
     pub(crate) rate: Rate,
     pub(crate) grpc_proxy: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) fn fresh_ledger() -> (TempDir, Location) {
     (dir, location)
 }
 
-impl Default for Options {
+impl Default for RunningHubOptions {
     fn default() -> Self {
         let rate = Rate { burst: 1_000, interval: Duration::from_secs(1) };
         let serving = ServingRules {
@@ -111,10 +111,10 @@ pub(crate) async fn deploy(hub: &TestHub) {
 
 impl RunningHub {
     pub(crate) async fn start(hub: &TestHub) -> Self {
-        Self::start_with(hub, Options::default()).await
+        Self::start_with(hub, RunningHubOptions::default()).await
     }
 
-    pub(crate) async fn start_with(hub: &TestHub, options: Options) -> Self {
+    pub(crate) async fn start_with(hub: &TestHub, options: RunningHubOptions) -> Self {
         let client = hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await;
         let (fresh, location) = match options.ledger {
             Some(location) => (None, location),

@@ -19,7 +19,7 @@ const SERVER_AUTH: &[u8] = &[0x06, 8, 0x2b, 6, 1, 5, 5, 7, 3, 1];
 const CLIENT_AUTH: &[u8] = &[0x06, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2];
 
 /// A certificate and its key, both PEM.
-pub(crate) struct Pair {
+pub(crate) struct PemPair {
     pub(crate) cert: String,
     pub(crate) key: String,
 }
@@ -48,25 +48,25 @@ impl TestCa {
     }
 
     /// The CA's own certificate and key, for `--cluster-signing-cert-file` and trust.
-    pub(crate) fn pair(&self) -> Pair {
-        Pair { cert: self.cert.clone(), key: self.key.serialize_pem() }
+    pub(crate) fn pair(&self) -> PemPair {
+        PemPair { cert: self.cert.clone(), key: self.key.serialize_pem() }
     }
 
     /// A client certificate: the user is the common name, the groups are organizations.
-    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Pair {
+    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> PemPair {
         let mut names: Vec<_> = groups.iter().map(|g| relative_name(ORGANIZATION, g)).collect();
         names.push(relative_name(COMMON_NAME, user));
         self.leaf(&names.concat(), &[usage(CLIENT_AUTH)])
     }
 
     /// A serving certificate for 127.0.0.1.
-    pub(crate) fn server(&self) -> Pair {
+    pub(crate) fn server(&self) -> PemPair {
         let address = tlv(SEQUENCE, &[&tlv(0x87, &[&[127, 0, 0, 1]])]);
         let names = tlv(SEQUENCE, &[SUBJECT_ALT_NAME, &tlv(0x04, &[&address])]);
         self.leaf(&relative_name(COMMON_NAME, "kube-apiserver"), &[usage(SERVER_AUTH), names])
     }
 
-    fn leaf(&self, subject: &[u8], extensions: &[Vec<u8>]) -> Pair {
+    fn leaf(&self, subject: &[u8], extensions: &[Vec<u8>]) -> PemPair {
         let key = KeyPair::generate().unwrap();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let algorithm = tlv(SEQUENCE, &[ECDSA_WITH_SHA256]);
@@ -85,7 +85,7 @@ impl TestCa {
         );
         let signature = self.key.sign(&tbs).unwrap();
         let cert = tlv(SEQUENCE, &[&tbs, &algorithm, &tlv(0x03, &[&[0], &signature])]);
-        Pair { cert: pem("CERTIFICATE", &cert), key: key.serialize_pem() }
+        PemPair { cert: pem("CERTIFICATE", &cert), key: key.serialize_pem() }
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn programs() -> Option<PathBuf> {
 
 /// How a test wants its server.
 #[derive(Clone, Copy)]
-pub(crate) struct Options {
+pub(crate) struct PostgresOptions {
     /// Whether a commit waits for the disk and the server has its default memory; otherwise it has as little as tests
     /// need.
     pub(crate) fsync: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     pub(crate) tls: bool,
 }
 
-impl Default for Options {
+impl Default for PostgresOptions {
     fn default() -> Self {
         Self { fsync: true, tls: false }
     }
@@ -47,7 +47,7 @@ impl Default for Options {
 pub(crate) struct Postgres {
     server: Option<Process>,
     frozen: Option<Frozen>,
-    options: Options,
+    options: PostgresOptions,
     account: Option<Account>,
     programs: PathBuf,
     port: u16,
@@ -57,11 +57,11 @@ pub(crate) struct Postgres {
 impl Postgres {
     /// Starts a fresh server that waits for the disk and has no TLS.
     pub(crate) async fn start() -> Self {
-        Self::start_with(Options::default()).await
+        Self::start_with(PostgresOptions::default()).await
     }
 
     /// Makes a fresh cluster, starts a server on it and waits until the server is ready.
-    pub(crate) async fn start_with(options: Options) -> Self {
+    pub(crate) async fn start_with(options: PostgresOptions) -> Self {
         let programs = programs().unwrap_or_else(|| panic!("{PROGRAMS} is not set; see tests/real/README.md"));
         let account = Account::instead_of_root(&["postgres", "nobody"]); // PostgreSQL refuses to run as root
         let dir = TempDir::new().unwrap();
@@ -211,7 +211,7 @@ impl Database {
         let mut shared = SHARED.lock().await;
         let server = match shared.0.upgrade() {
             Some(server) => server,
-            None => Arc::new(Postgres::start_with(Options { fsync: false, tls: false }).await),
+            None => Arc::new(Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await),
         };
         *shared = (Arc::downgrade(&server), shared.1 + 1);
         let name = format!("test{}", shared.1);

@@ -13,7 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::pki::{Pair, TestCa, base64};
+use super::pki::{PemPair, TestCa, base64};
 use super::process::{Process, free_port};
 use super::wait::wait_until;
 use super::{audit_log, client};
@@ -76,7 +76,7 @@ impl RealHub {
 
     /// A kubeconfig with an embedded client certificate of this user and these groups.
     pub(crate) fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
-        let Pair { cert, key } = self.ca.client(user, groups);
+        let PemPair { cert, key } = self.ca.client(user, groups);
         serde_json::from_value(json!({
             "apiVersion": "v1",
             "kind": "Config",

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use addon_signer::audit::QUOTA;
 use addon_signer_platform::clock::Clock;
@@ -16,13 +15,16 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Whole, ours, prepare};
+use super::{Whole, get, ours, prepare};
 use crate::gateway::upstream;
 use crate::hub::{mk_csr, submit};
 use crate::support::hub::PATIENCE;
 use crate::support::log::{Log, capture_audit};
 use crate::support::objects::managed_cluster_addons;
 use crate::support::{TestHub, wait_until};
+
+/// More connections of one cause than the audit log lists one by one.
+const KNOCKS: u32 = QUOTA.first + 5;
 
 fn read(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
@@ -97,17 +99,28 @@ async fn live(log: &Log) {
     wait_for(log, "suppressed").await;
     let sums = || log.json().iter().filter(|line| line["event"] == "suppressed").count();
     let before = sums();
+    let failed_before = failed_handshakes(whole.metrics).await;
     knock(whole.gateway).await;
-    tokio::time::sleep(Duration::from_millis(500)).await; // until the gateway has handled most of them
+    wait_until(PATIENCE, "the gateway to have counted these connections", async || {
+        (failed_handshakes(whole.metrics).await >= failed_before + KNOCKS).then_some(())
+    })
+    .await;
     whole.stop().await.unwrap();
     assert!(sums() > before, "what is counted at the end is told");
 }
 
-/// Opens and drops more connections than the audit log lists one by one.
+/// Opens connections and drops them without a handshake.
 async fn knock(gateway: SocketAddr) {
-    for _ in 0..QUOTA.first + 5 {
+    for _ in 0..KNOCKS {
         drop(TcpStream::connect(gateway).await.unwrap());
     }
+}
+
+/// The gateway's count of connections without a handshake.
+async fn failed_handshakes(metrics: SocketAddr) -> u32 {
+    let (_, text) = get(metrics, "/metrics").await;
+    let name = "addon_signer_gateway_handshakes_failed_total ";
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
 }
 
 #[tokio::test]

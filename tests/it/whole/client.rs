@@ -16,13 +16,13 @@ use tokio_rustls::client::TlsStream;
 
 /// Certificate, key and anchors, all PEM. If the certificate is empty, the client shows none.
 #[derive(Clone)]
-pub(crate) struct Pair {
+pub(crate) struct ClientPair {
     pub(crate) certificate: Vec<u8>,
     pub(crate) key: Vec<u8>,
     pub(crate) anchors: Vec<u8>,
 }
 
-impl Pair {
+impl ClientPair {
     pub(crate) fn leaf(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(&self.certificate).unwrap()
     }

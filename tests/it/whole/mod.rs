@@ -22,6 +22,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -89,7 +91,9 @@ pub(crate) async fn prepare(hub: &TestHub, upstream: SocketAddr, duration: &str)
         "signerName": "example.com/telemetry",
         "addOns": ["telemetry"],
         "certificate": { "duration": duration, "maxDuration": "24h" },
-        "gateway": { "routes": [{ "path": "/api/v1/receive", "upstream": format!("http://{upstream}"), "methods": ["POST"] }] },
+        "gateway": {
+            "routes": [{ "path": "/api/v1/receive", "upstream": format!("http://{upstream}"), "methods": ["POST"] }],
+        },
     });
     create_signer(&admin, "telemetry", spec).await;
     admin
@@ -118,4 +122,14 @@ pub(crate) async fn serving_anchors(admin: &Client) -> String {
         maps.get_opt("addon-signer-trust").await.unwrap()?.data?.remove("ca.crt")
     })
     .await
+}
+
+/// Sends a GET without TLS, as for metrics; returns the status and the whole answer.
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
 }

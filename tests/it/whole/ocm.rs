@@ -12,7 +12,7 @@ use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use super::client::Pair;
+use super::client::ClientPair;
 use super::{Whole, prepare, rotate, serving_anchors};
 use crate::gateway::upstream;
 use crate::support::TestHub;
@@ -26,14 +26,14 @@ const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 /// changes it.
 const RENEWAL: Duration = Duration::from_secs(240);
 
-async fn pair(admin: &Client, anchors: &str) -> Option<Pair> {
+async fn pair(admin: &Client, anchors: &str) -> Option<ClientPair> {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
     let mut data = secrets.get_opt(SECRET).await.unwrap()?.data?;
     let mut take = |name: &str| data.remove(name).map(|bytes| bytes.0).filter(|bytes| !bytes.is_empty());
-    Some(Pair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: anchors.as_bytes().to_vec() })
+    Some(ClientPair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: anchors.as_bytes().to_vec() })
 }
 
-fn issuer(pair: &Pair) -> String {
+fn issuer(pair: &ClientPair) -> String {
     let leaf = pair.leaf();
     let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
     leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()

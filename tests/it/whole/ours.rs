@@ -19,7 +19,7 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use super::client::Pair;
+use super::client::ClientPair;
 use super::{Whole, prepare, rotate};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
@@ -55,18 +55,26 @@ fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: SocketAddr, store: S
     Agent::new(settings, store, Clock::default())
 }
 
-pub(super) fn pair(dir: &Path, cluster: &str) -> Option<Pair> {
+/// What the agent has stored; `None` until there are all three files.
+pub(super) fn pair(dir: &Path, cluster: &str) -> Option<ClientPair> {
+    // Callers wait for a pair, so a file that cannot be read is one that is not there yet.
     let read = |name: &str| std::fs::read(dir.join(cluster).join(name)).ok();
-    Some(Pair { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })
+    Some(ClientPair { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })
 }
 
-fn issuer(pair: &Pair) -> String {
+fn issuer(pair: &ClientPair) -> String {
     let leaf = pair.leaf();
     let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
     leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
 }
 
-pub(super) async fn enrolled(hub: &TestHub, admin: &Client, dir: &Path, cluster: &str, gateway: SocketAddr) -> Pair {
+pub(super) async fn enrolled(
+    hub: &TestHub,
+    admin: &Client,
+    dir: &Path,
+    cluster: &str,
+    gateway: SocketAddr,
+) -> ClientPair {
     accept_cluster(admin, cluster).await;
     install_addon(admin, cluster, "telemetry").await;
     let store = Store::directory(dir.join(cluster));
@@ -130,10 +138,10 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
     let store = Store::secret(managed_cluster, namespace, &"telemetry".parse().unwrap());
     tokio::spawn(agent(&hub, dir.path(), "spoke1", whole.gateway, store).run());
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), namespace);
-    let read = async || -> Option<Pair> {
+    let read = async || -> Option<ClientPair> {
         let mut data = secrets.get_opt("telemetry-client-cert").await.unwrap()?.data?;
         let mut take = |name: &str| data.remove(name).map(|bytes| bytes.0);
-        Some(Pair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: take("ca.crt")? })
+        Some(ClientPair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: take("ca.crt")? })
     };
     let first = wait_until(PATIENCE, "the Secret", read).await;
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
@@ -173,7 +181,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(gateway: SocketAddr, pair: Pair) -> Self {
+    fn start(gateway: SocketAddr, pair: ClientPair) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let sent = Arc::<AtomicU32>::default();
         let failed = Arc::<AtomicU32>::default();

@@ -13,7 +13,7 @@ use sqlx::ConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use tokio::net::TcpListener;
 
-use super::{Whole, options, prepare};
+use super::{Whole, get, options, prepare};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::PATIENCE;
 use crate::support::lease::{change, leases};
@@ -142,14 +142,4 @@ fn held_by(holder: &str) -> Lease {
         "spec": { "holderIdentity": holder, "leaseTransitions": 41, "leaseDurationSeconds": 3600 },
     });
     serde_json::from_value(lease).unwrap()
-}
-
-async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer)
 }

@@ -26,7 +26,8 @@ pub enum IdentityError {
     NotALabel(String, &'static str),
     /// An agent name with a character outside the allowed set.
     #[error(
-        "{0:?} is not an agent name: use 1 to 63 of a-z, A-Z, 0-9, '-', '_' and '.', starting and ending with a letter or digit"
+        "{0:?} is not an agent name: use 1 to 63 of a-z, A-Z, 0-9, '-', '_' and '.', \
+         starting and ending with a letter or digit"
     )]
     NotAnAgent(String),
     /// A template that is empty or too long.

@@ -1,9 +1,9 @@
 //! The order in which one certificate is issued: record the intent, sign, record the certificate, publish it
 //! (invariant I13).
 //!
-//! [`Issuance::next`] names an [`Effect`]. The caller performs it and reports its [`Event`] to the next call. The intent is durable before the key is used, and the certificate
-//! is durable before anybody can get it. After a stop in between, the hub starts again with the same request, and the
-//! ledger says which steps are done.
+//! [`Issuance::next`] names an [`Effect`]. The caller performs it and reports its [`Event`] to the next call. The
+//! intent is durable before the key is used, and the certificate is durable before anybody can get it. After a stop in
+//! between, the hub starts again with the same request, and the ledger says which steps are done.
 
 use std::mem;
 use std::time::Duration;

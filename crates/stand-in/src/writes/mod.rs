@@ -100,7 +100,8 @@ fn fill_kind(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
             ApiError::unless_valid(w.resource, &name, admission::validate_create(object))?;
             if admission::asks_for_masters(object) {
                 return Err(ApiError::Forbidden(format!(
-                    "certificatesigningrequests.certificates.k8s.io {name:?} is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
+                    "certificatesigningrequests.certificates.k8s.io {name:?} is forbidden: \
+                     use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
                 )));
             }
         }

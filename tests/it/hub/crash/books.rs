@@ -16,7 +16,7 @@ use crate::ledger::checker;
 
 /// A row of `certificates`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::hub) struct Row {
+pub(in crate::hub) struct CertificateRow {
     pub(in crate::hub) uid: String,
     pub(in crate::hub) serial: String,
     pub(in crate::hub) state: String,
@@ -48,7 +48,7 @@ where
 }
 
 /// All rows, in their order.
-pub(in crate::hub) async fn rows(url: &str) -> Vec<Row> {
+pub(in crate::hub) async fn rows(url: &str) -> Vec<CertificateRow> {
     let sql = "SELECT c.uid, c.serial, c.state, COALESCE(e.entry, '') FROM certificates c \
                LEFT JOIN entries e ON e.seq = c.signed_seq ORDER BY c.seq";
     let rows: Vec<(String, String, String, String)> = query(url, sql).await;
@@ -57,7 +57,7 @@ pub(in crate::hub) async fn rows(url: &str) -> Vec<Row> {
             assert_eq!((entry.detail("uid"), entry.detail("serial")), (uid.as_str(), serial.as_str()));
             BASE64.decode(entry.detail("certificate").as_bytes()).unwrap()
         });
-        Row { uid, serial, state, certificate }
+        CertificateRow { uid, serial, state, certificate }
     };
     rows.into_iter().map(read).collect()
 }
@@ -103,9 +103,9 @@ pub(in crate::hub) struct Tally {
 }
 
 /// Compares every certificate that was ever seen on each request with the rows.
-pub(in crate::hub) fn compare(seen: &HashMap<String, Vec<String>>, rows: &[Row]) -> Tally {
+pub(in crate::hub) fn compare(seen: &HashMap<String, Vec<String>>, rows: &[CertificateRow]) -> Tally {
     let mut tally = Tally::default();
-    let mut of: HashMap<&str, Vec<&Row>> = HashMap::new();
+    let mut of: HashMap<&str, Vec<&CertificateRow>> = HashMap::new();
     for row in rows.iter().filter(|row| row.state != "abandoned") {
         of.entry(&row.uid).or_default().push(row);
     }

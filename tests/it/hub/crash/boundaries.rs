@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use kube::ResourceExt;
 use tokio::time::timeout;
 
-use super::books::{Row, assert_whole, compare, rows};
-use super::kit::{World, closes_all};
+use super::books::{CertificateRow, assert_whole, compare, rows};
+use super::kit::{CrashWorld, closes_all};
 use crate::support::cut::{Cut, Moment};
 use crate::support::hub::{PATIENCE, certificate, wait_csr, wait_ready};
-use crate::support::postgres::{Options, Postgres, programs};
+use crate::support::postgres::{Postgres, PostgresOptions, programs};
 
 /// Where a hub is killed.
-pub(super) struct Boundary {
+pub(super) struct CutBoundary {
     pub(super) name: &'static str,
     /// How the transactions of the request end, in this order: its intent, its certificate, the note that it was
     /// published. The hub is killed at the last one; it learns how each earlier one ended.
@@ -24,14 +24,24 @@ pub(super) struct Boundary {
     issued: bool,
 }
 
-pub(super) static BOUNDARIES: [Boundary; 6] = [
-    Boundary { name: "before-the-intent", cuts: &[Moment::Before], row: None, issued: false },
-    Boundary { name: "intent-durable", cuts: &[Moment::After], row: Some("intent"), issued: false },
-    Boundary { name: "signed-in-memory", cuts: &[Moment::After, Moment::Before], row: Some("intent"), issued: false },
+pub(super) static BOUNDARIES: [CutBoundary; 6] = [
+    CutBoundary { name: "before-the-intent", cuts: &[Moment::Before], row: None, issued: false },
+    CutBoundary { name: "intent-durable", cuts: &[Moment::After], row: Some("intent"), issued: false },
+    CutBoundary {
+        name: "signed-in-memory",
+        cuts: &[Moment::After, Moment::Before],
+        row: Some("intent"),
+        issued: false,
+    },
     // The server does not notice the kill: the next hub waits until the server ends the transaction.
-    Boundary { name: "signed-and-parted", cuts: &[Moment::After, Moment::Parted], row: Some("intent"), issued: false },
-    Boundary { name: "signed-durable", cuts: &[Moment::After, Moment::After], row: Some("signed"), issued: false },
-    Boundary {
+    CutBoundary {
+        name: "signed-and-parted",
+        cuts: &[Moment::After, Moment::Parted],
+        row: Some("intent"),
+        issued: false,
+    },
+    CutBoundary { name: "signed-durable", cuts: &[Moment::After, Moment::After], row: Some("signed"), issued: false },
+    CutBoundary {
         name: "published",
         cuts: &[Moment::After, Moment::After, Moment::Before],
         row: Some("signed"),
@@ -39,7 +49,7 @@ pub(super) static BOUNDARIES: [Boundary; 6] = [
     },
 ];
 
-pub(super) async fn row_of(url: &str, uid: &str) -> Option<Row> {
+pub(super) async fn row_of(url: &str, uid: &str) -> Option<CertificateRow> {
     rows(url).await.into_iter().find(|row| row.uid == uid)
 }
 
@@ -53,7 +63,7 @@ pub(super) struct Ledger {
 
 pub(super) async fn mk_ledger() -> Option<Ledger> {
     programs()?;
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     server.create_database("ledger").await;
     let proxy = Cut::in_front_of(server.port()).await;
     let through = server.url_through(proxy.port(), "ledger");
@@ -62,7 +72,7 @@ pub(super) async fn mk_ledger() -> Option<Ledger> {
 }
 
 /// Brings a request to the boundary; returns its UID.
-pub(super) async fn bring_to(boundary: &Boundary, world: &World, ledger: &Ledger) -> String {
+pub(super) async fn bring_to(boundary: &CutBoundary, world: &CrashWorld, ledger: &Ledger) -> String {
     let request = format!("\"request\":\"{}\"", boundary.name);
     ledger.proxy.close_at_commit_of(&request, boundary.cuts[0]);
     let uid = world.submit("spoke1", boundary.name).await;
@@ -75,7 +85,7 @@ pub(super) async fn bring_to(boundary: &Boundary, world: &World, ledger: &Ledger
     uid
 }
 
-async fn kill_at(boundary: &Boundary, world: &World, ledger: &Ledger) {
+async fn kill_at(boundary: &CutBoundary, world: &CrashWorld, ledger: &Ledger) {
     eprintln!("{}", boundary.name); // shown when the test fails
     ledger.proxy.open();
     let child = world.start_hub(&ledger.through);
@@ -107,7 +117,7 @@ async fn kill_at(boundary: &Boundary, world: &World, ledger: &Ledger) {
 #[tokio::test]
 async fn hub_killed_between_any_two_steps_leaves_one_certificate_that_is_the_recorded_one() {
     let Some(ledger) = mk_ledger().await else { return };
-    let world = World::start(&["spoke1"]).await;
+    let world = CrashWorld::start(&["spoke1"]).await;
     let child = world.start_hub(&ledger.through);
     wait_ready(&world.admin, "telemetry", "True").await;
     child.kill();

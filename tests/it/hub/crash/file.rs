@@ -12,8 +12,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 use tokio::time::{Instant, sleep};
 
-use super::books::{Row, der, rows};
-use super::kit::{Child, World};
+use super::books::{CertificateRow, der, rows};
+use super::kit::{Child, CrashWorld};
 use super::load::Load;
 use crate::support::hub::{PATIENCE, certificate};
 use crate::support::store::TestStore;
@@ -29,7 +29,7 @@ const SETTLED: Duration = Duration::from_millis(250);
 
 /// Where a hub is killed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Boundary {
+enum FileBoundary {
     BeforeTheIntent,
     IntentDurable,
     SignedInMemory,
@@ -37,12 +37,12 @@ enum Boundary {
     Published,
 }
 
-const BOUNDARIES: [Boundary; 5] = [
-    Boundary::BeforeTheIntent,
-    Boundary::IntentDurable,
-    Boundary::SignedInMemory,
-    Boundary::SignedDurable,
-    Boundary::Published,
+const BOUNDARIES: [FileBoundary; 5] = [
+    FileBoundary::BeforeTheIntent,
+    FileBoundary::IntentDurable,
+    FileBoundary::SignedInMemory,
+    FileBoundary::SignedDurable,
+    FileBoundary::Published,
 ];
 
 /// How far a request is: the state of its row, and whether it has its certificate.
@@ -56,7 +56,7 @@ enum Stand {
     Done,
 }
 
-impl Boundary {
+impl FileBoundary {
     fn stand(self) -> Stand {
         match self {
             Self::BeforeTheIntent => Stand::NoRow,
@@ -123,27 +123,27 @@ impl File {
 }
 
 /// Kills the hub at the boundary, as well as that can be seen from outside.
-async fn kill_at(boundary: Boundary, child: Child, file: &mut File, world: &World) {
+async fn kill_at(boundary: FileBoundary, child: Child, file: &mut File, world: &CrashWorld) {
     let locked = match boundary {
-        Boundary::BeforeTheIntent => {
+        FileBoundary::BeforeTheIntent => {
             file.lock().await;
             sleep(SETTLED).await;
             true
         }
-        Boundary::IntentDurable => {
+        FileBoundary::IntentDurable => {
             file.lock_in("intent").await;
             true
         }
-        Boundary::SignedInMemory => {
+        FileBoundary::SignedInMemory => {
             file.lock_in("intent").await;
             sleep(SETTLED).await; // it cannot record what it has signed
             true
         }
-        Boundary::SignedDurable => {
+        FileBoundary::SignedDurable => {
             file.wait("signed").await;
             false
         }
-        Boundary::Published => {
+        FileBoundary::Published => {
             let uids = file.lock_in("signed").await;
             wait_until(PATIENCE, "one of them to be published", async || {
                 let there = world.ours().await;
@@ -161,7 +161,7 @@ async fn kill_at(boundary: Boundary, child: Child, file: &mut File, world: &Worl
 }
 
 /// How far a request is. Panics if a step was taken before the step that precedes it was durable.
-fn stand(csr: &CertificateSigningRequest, row: Option<&Row>) -> Stand {
+fn stand(csr: &CertificateSigningRequest, row: Option<&CertificateRow>) -> Stand {
     let given = certificate(csr).map(|pem| der(&pem));
     match (row.map(|row| row.state.as_str()), &given) {
         (None, None) => Stand::NoRow,
@@ -179,8 +179,8 @@ fn stand(csr: &CertificateSigningRequest, row: Option<&Row>) -> Stand {
 /// The requests that kills interrupted.
 #[derive(Default)]
 struct Caught {
-    hits: BTreeMap<Boundary, usize>,
-    rows: Vec<Row>,
+    hits: BTreeMap<FileBoundary, usize>,
+    rows: Vec<CertificateRow>,
 }
 
 impl Caught {
@@ -189,12 +189,12 @@ impl Caught {
         self.rows.iter().map(|row| row.uid.clone()).collect()
     }
 
-    fn missing(&self) -> Option<Boundary> {
-        let hits = |boundary: &Boundary| self.hits.get(boundary).copied().unwrap_or(0);
+    fn missing(&self) -> Option<FileBoundary> {
+        let hits = |boundary: &FileBoundary| self.hits.get(boundary).copied().unwrap_or(0);
         BOUNDARIES.into_iter().filter(|boundary| hits(boundary) < HITS).min_by_key(hits)
     }
 
-    async fn look(&mut self, boundary: Boundary, world: &World, url: &str) {
+    async fn look(&mut self, boundary: FileBoundary, world: &CrashWorld, url: &str) {
         // Read the requests first: no hub writes rows now, and newer requests have none.
         let requests = world.ours().await;
         let rows: HashMap<_, _> = live(rows(url).await);
@@ -210,7 +210,7 @@ impl Caught {
     }
 
     /// Checks that the hub signed what it had decided, and signed it once.
-    fn assert_kept(&self, rows: Vec<Row>) {
+    fn assert_kept(&self, rows: Vec<CertificateRow>) {
         let now = live(rows);
         for before in &self.rows {
             let now = now.get(&before.uid).unwrap_or_else(|| panic!("the row is gone: {before:?}"));
@@ -221,12 +221,12 @@ impl Caught {
 }
 
 /// The rows that were not abandoned, by the UID of their request.
-fn live(rows: Vec<Row>) -> HashMap<String, Row> {
+fn live(rows: Vec<CertificateRow>) -> HashMap<String, CertificateRow> {
     let live = rows.into_iter().filter(|row| row.state != "abandoned");
     live.map(|row| (row.uid.clone(), row)).collect()
 }
 
-impl World {
+impl CrashWorld {
     /// The requests of agents.
     async fn ours(&self) -> Vec<CertificateSigningRequest> {
         let all = self.requests().list(&ListParams::default()).await.unwrap().items;
@@ -238,7 +238,7 @@ impl World {
 async fn hub_killed_at_each_boundary_on_sqlite_leaves_one_certificate_that_is_the_recorded_one() {
     let store = TestStore::sqlite();
     let url = store.url();
-    let world = World::start(&CLUSTERS).await;
+    let world = CrashWorld::start(&CLUSTERS).await;
     let mut load = Load::start(&world, &CLUSTERS).await;
     let mut caught = Caught::default();
     let mut kills = 0;

@@ -4,12 +4,12 @@ use addon_signer_core::journal::entry::Entry;
 use tokio::time::timeout;
 
 use super::books::{assert_whole, compare, entries, rows};
-use super::kit::{World, closes_all};
+use super::kit::{CrashWorld, closes_all};
 use super::load::Load;
 use crate::support::cut::{Cut, Moment};
 use crate::support::frozen::Frozen;
 use crate::support::hub::{PATIENCE, wait_ready};
-use crate::support::postgres::{Options, Postgres, programs};
+use crate::support::postgres::{Postgres, PostgresOptions, programs};
 use crate::support::wait_until;
 
 const CLUSTERS: [&str; 2] = ["spoke1", "spoke2"];
@@ -24,11 +24,11 @@ async fn leader_that_was_frozen_writes_nothing_when_another_has_taken_over() {
     if programs().is_none() {
         return;
     }
-    let server = Postgres::start_with(Options { fsync: false, tls: false }).await;
+    let server = Postgres::start_with(PostgresOptions { fsync: false, tls: false }).await;
     server.create_database("ledger").await;
     let proxy = Cut::in_front_of(server.port()).await;
     let url = server.url("ledger");
-    let world = World::start(&CLUSTERS).await;
+    let world = CrashWorld::start(&CLUSTERS).await;
     let mut first = world.start_hub(&server.url_through(proxy.port(), "ledger"));
     wait_ready(&world.admin, "telemetry", "True").await;
     let mut load = Load::start(&world, &CLUSTERS).await;

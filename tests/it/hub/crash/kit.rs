@@ -15,20 +15,20 @@ use tempfile::TempDir;
 
 use crate::hub::mk_csr;
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{Options, PATIENCE, RunningHub, create_signer, deploy, telemetry};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, deploy, telemetry};
 use crate::support::lease::{change, leases};
 use crate::support::process::Process;
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// An API server with a signer, and the addon on some clusters. No hub runs yet.
-pub(super) struct World {
+pub(super) struct CrashWorld {
     pub(super) hub: TestHub,
     pub(super) admin: Client,
     home: TempDir,
     kubeconfig: PathBuf,
 }
 
-impl World {
+impl CrashWorld {
     pub(super) async fn start(clusters: &[&str]) -> Self {
         let hub = TestHub::start().await;
         deploy(&hub).await;
@@ -85,7 +85,8 @@ impl World {
         change(&leases(&self.admin), |spec| spec.holder_identity = Some(String::new())).await;
         let clock = Clock::default();
         clock.advance(Duration::from_secs(120));
-        let mut options = Options { clock, ledger: Some(ledger.parse().unwrap()), ..Options::default() };
+        let mut options =
+            RunningHubOptions { clock, ledger: Some(ledger.parse().unwrap()), ..RunningHubOptions::default() };
         options.serving.dns_names.clear();
         options.serving.ip_addresses = BTreeSet::from([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
         RunningHub::start_with(&self.hub, options).await

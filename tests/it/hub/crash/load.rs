@@ -12,8 +12,8 @@ use kube::{Api, ResourceExt};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::books::{Row, Tally, assert_whole, compare, rows};
-use super::kit::{World, closes_all};
+use super::books::{CertificateRow, Tally, assert_whole, compare, rows};
+use super::kit::{CrashWorld, closes_all};
 use crate::hub::mk_csr;
 use crate::support::hub::{PATIENCE, certificate};
 use crate::support::wait::wait_or_explain;
@@ -70,7 +70,7 @@ fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
 }
 
 impl Load {
-    pub(super) async fn start(world: &World, clusters: &[&str]) -> Self {
+    pub(super) async fn start(world: &CrashWorld, clusters: &[&str]) -> Self {
         let seen = Arc::<Mutex<Memory>>::default();
         let mut watching = JoinSet::new();
         let mut driving = JoinSet::new();
@@ -116,7 +116,7 @@ impl Load {
     }
 
     /// Returns all certificates that were ever seen, including those that are there now.
-    pub(super) async fn finish(mut self, world: &World) -> Seen {
+    pub(super) async fn finish(mut self, world: &CrashWorld) -> Seen {
         let there = world.requests().list(&ListParams::default()).await.unwrap();
         self.watching.shutdown().await;
         let mut memory = lock(&self.seen);
@@ -126,7 +126,7 @@ impl Load {
 
     /// Lets a last hub finish everything: then every request has one certificate, which is the recorded one, and no row
     /// is open.
-    pub(super) async fn conclude(mut self, world: &World, ledger: &str) -> (Tally, Vec<Row>) {
+    pub(super) async fn conclude(mut self, world: &CrashWorld, ledger: &str) -> (Tally, Vec<CertificateRow>) {
         let running = world.last_hub(ledger).await;
         self.settle().await;
         let tally = compare(&self.finish(world).await, &rows(ledger).await);
@@ -140,7 +140,7 @@ impl Load {
     }
 
     /// Deletes requests that have their certificate and whose row says so, so that the list does not grow without end.
-    pub(super) async fn prune(&self, world: &World, rows: &[Row]) {
+    pub(super) async fn prune(&self, world: &CrashWorld, rows: &[CertificateRow]) {
         let done: HashSet<_> = rows.iter().filter(|row| row.state == "published").map(|row| &row.uid).collect();
         let names: Vec<_> = {
             let mut memory = lock(&self.seen);

@@ -6,7 +6,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::time::{Instant, sleep};
 
 use super::books;
-use super::kit::{Child, World};
+use super::kit::{Child, CrashWorld};
 use super::load::Load;
 use crate::support::postgres;
 use crate::support::store::TestStore;
@@ -47,7 +47,7 @@ async fn live(child: &Child, load: &Load, round: usize) {
 }
 
 async fn killed_at_random(store: &TestStore) {
-    let world = World::start(&CLUSTERS).await;
+    let world = CrashWorld::start(&CLUSTERS).await;
     let url = store.url();
     let kills = kills(world.hub.is_real(), store.is_file());
     let mut load = Load::start(&world, &CLUSTERS).await;

@@ -8,14 +8,14 @@ use serde_json::json;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::books::{assert_whole, rows};
-use super::boundaries::{BOUNDARIES, Boundary, Ledger, bring_to, mk_ledger, row_of};
-use super::kit::World;
+use super::boundaries::{BOUNDARIES, CutBoundary, Ledger, bring_to, mk_ledger, row_of};
+use super::kit::CrashWorld;
 use crate::support::hub::{PATIENCE, certificate, condition, wait_csr, wait_ready};
 use crate::support::objects::managed_cluster_addons;
 use crate::support::wait_until;
 
 /// Revokes everything up to now while no hub runs; returns that time.
-async fn revoke(world: &World) -> i64 {
+async fn revoke(world: &CrashWorld) -> i64 {
     let now = Clock::default().now();
     let addons = managed_cluster_addons(&world.admin, "spoke1").await;
     let patch = json!({ "metadata": { "annotations": { "addon-signer.io/revoke-before": now.to_string() } } });
@@ -24,7 +24,7 @@ async fn revoke(world: &World) -> i64 {
 }
 
 /// Brings a request to the boundary, kills the hub there, and revokes; returns the request's UID and the time.
-async fn kill_and_revoke(boundary: &Boundary, world: &World, ledger: &Ledger) -> (String, i64) {
+async fn kill_and_revoke(boundary: &CutBoundary, world: &CrashWorld, ledger: &Ledger) -> (String, i64) {
     let child = world.start_hub(&ledger.through);
     wait_ready(&world.admin, "telemetry", "True").await;
     let warm = format!("{}-warm", boundary.name);
@@ -38,14 +38,14 @@ async fn kill_and_revoke(boundary: &Boundary, world: &World, ledger: &Ledger) ->
     (uid, revoked)
 }
 
-fn boundary(name: &str) -> &'static Boundary {
+fn boundary(name: &str) -> &'static CutBoundary {
     BOUNDARIES.iter().find(|boundary| boundary.name == name).unwrap()
 }
 
 #[tokio::test]
 async fn what_was_decided_before_a_revocation_is_not_signed_after_it() {
     let Some(ledger) = mk_ledger().await else { return };
-    let world = World::start(&["spoke1"]).await;
+    let world = CrashWorld::start(&["spoke1"]).await;
     let decided = boundary("intent-durable");
     let (uid, revoked) = kill_and_revoke(decided, &world, &ledger).await;
     let before = row_of(&ledger.direct, &uid).await.unwrap();
@@ -70,7 +70,7 @@ async fn what_was_decided_before_a_revocation_is_not_signed_after_it() {
 #[tokio::test]
 async fn what_was_signed_before_a_revocation_is_not_published_after_it() {
     let Some(ledger) = mk_ledger().await else { return };
-    let world = World::start(&["spoke1"]).await;
+    let world = CrashWorld::start(&["spoke1"]).await;
     let signed = boundary("signed-durable");
     let (uid, _) = kill_and_revoke(signed, &world, &ledger).await;
     assert_eq!(row_of(&ledger.direct, &uid).await.unwrap().state, "signed");

@@ -7,7 +7,7 @@ use kube::Client;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
 use crate::hub::{MOMENT, mk_ready, mk_ready_with};
-use crate::support::hub::{Options, PATIENCE, RunningHub};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions};
 use crate::support::{TestHub, wait_until};
 
 /// After the end of every certificate that is valid for a day, and after the end that is reserved for further ones.
@@ -15,7 +15,7 @@ const PAST_ALL_LEAVES: Duration = Duration::from_secs(28 * 3_600);
 
 /// A hub whose gateway applies new trust only when the test tells it to.
 async fn mk_held() -> (TestHub, Client, RunningHub) {
-    mk_ready_with(Options { follow: false, ..Options::default() }).await
+    mk_ready_with(RunningHubOptions { follow: false, ..RunningHubOptions::default() }).await
 }
 
 fn trusted(running: &RunningHub) -> Vec<String> {

@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served};
-use crate::support::hub::{Options, PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use crate::support::{TestHub, wait_until};
 
 const REQUESTS: usize = 50;
@@ -24,7 +24,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     let hub = TestHub::start().await;
     hub.real().inspect(|real| real.has_two_leaders());
     let admin = mk_served(&hub, telemetry()).await;
-    let start = || RunningHub::start_with(&hub, Options { lease: None, ..Options::default() });
+    let start = || RunningHub::start_with(&hub, RunningHubOptions { lease: None, ..RunningHubOptions::default() });
     let (first, second) = tokio::join!(start(), start());
     wait_ready(&admin, "telemetry", "True").await;
     let line = OnServer::client(&admin);

@@ -6,7 +6,7 @@ use kube::api::{ListParams, PostParams};
 
 use crate::hub::{mk_csr, submit};
 use crate::support::hub::{
-    Options, PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
+    PATIENCE, RunningHub, RunningHubOptions, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
 use crate::support::{TestHub, accept_cluster, install_addon, log, wait_until};
 
@@ -18,9 +18,9 @@ async fn an_account_without_rights_is_told_what_it_lacks() {
     }
     let (log, _guard) = log::capture("addon_signer=info");
     deploy(&hub).await;
-    let nobody = || Options { user: "nobody", ..Options::default() };
+    let nobody = || RunningHubOptions { user: "nobody", ..RunningHubOptions::default() };
     let _waiting = RunningHub::start_with(&hub, nobody()).await;
-    let _leading = RunningHub::start_with(&hub, Options { lease: None, ..nobody() }).await;
+    let _leading = RunningHub::start_with(&hub, RunningHubOptions { lease: None, ..nobody() }).await;
     for resource in ["leases", "managedclusters", "managedclusteraddons", "addonsigners", "secrets"] {
         wait_until(PATIENCE, &format!("the log to say that {resource} cannot be read"), async || {
             let text = log.text();
@@ -50,7 +50,8 @@ async fn a_signer_whose_authorities_may_not_be_read_says_so() {
         bindings.delete(binding.metadata.name.as_ref().unwrap(), &Default::default()).await.unwrap();
     }
     create_signer(&admin, "telemetry", telemetry()).await;
-    let _running = RunningHub::start_with(&hub, Options { lease: None, ..Options::default() }).await;
+    let _running =
+        RunningHub::start_with(&hub, RunningHubOptions { lease: None, ..RunningHubOptions::default() }).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityUnavailable");
     assert!(message.contains("secrets \"telemetry-client-authorities\" is forbidden"), "{message}");
