@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::body::{OutBody, full};
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
-use addon_signer_core::names::{PROBLEM_REVOKED, PROBLEM_TYPES};
+use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
 /// Why a request is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]

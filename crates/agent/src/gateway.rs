@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::credentials::plan::Usable;
-use addon_signer_core::names::{PROBLEM_REVOKED, PROBLEM_TYPES};
+use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 

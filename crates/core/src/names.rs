@@ -23,9 +23,5 @@ pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
 /// Condition type of a ManagedClusterAddOn: false while the hub does not write its registrations, because another
 /// program keeps changing them.
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
-/// Begins the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
-pub const PROBLEM_TYPES: &str = "https://addon-signer.io/problems/";
-/// The name of the gateway's problem that makes an agent get another certificate.
-pub const PROBLEM_REVOKED: &str = "revoked";
 /// The tracing target of decisions. The audit log has only events with this target.
 pub const AUDIT_TARGET: &str = "audit";

@@ -5,3 +5,8 @@ pub mod access;
 pub mod authz;
 pub mod headers;
 pub mod path;
+
+/// Begins the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
+pub const PROBLEM_TYPES: &str = "https://addon-signer.io/problems/";
+/// The name of the gateway's problem that makes an agent get another certificate.
+pub const PROBLEM_REVOKED: &str = "revoked";
