@@ -2,8 +2,8 @@
 //! and its routes at the gateway.
 //!
 //! The schema and its CEL rules check what the API server can check. Durations and quantities are text here;
-//! [`super::units`] reads them. Every list and string is bounded, which also keeps the CEL rules inside the API
-//! server's cost budget.
+//! [`addon_signer_core::units`] reads them. Every list and string is bounded, which also keeps the CEL rules inside
+//! the API server's cost budget.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
 use addon_signer_core::identity;

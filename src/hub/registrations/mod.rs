@@ -3,8 +3,8 @@
 //! everything else in that status alone.
 //!
 //! The hub writes only where nobody else writes. OCM's addon-manager registers addons with AddOnTemplates
-//! ([`templates`]). If another program removes the hub's entry, the hub puts it back a few times and then leaves it
-//! ([`addon_signer_core::disputes`]).
+//! ([`addon_signer_core::templates`]). If another program removes the hub's entry, the hub puts it back a few times and
+//! then leaves it ([`addon_signer_core::disputes`]).
 
 mod discovery;
 mod later;
