@@ -1,4 +1,4 @@
-//! The hub's process. All its tasks are in one `JoinSet`; when the first one ends, the process ends (invariant I12).
+//! The hub's process. It waits for all its tasks; when the first one ends, the process ends (invariant I12).
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -229,6 +229,9 @@ async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: CancellationToken) ->
             if drained.await.is_err() {
                 info!("Requests were still in flight when the process ended");
             }
+            if let Some(Ok(Err(error))) = hub.try_join_next() {
+                info!(error = format!("{error:#}"), "The hub ended while the gateway drained");
+            }
             return Ok(());
         }
         ended = hub.join_next() => ended,
@@ -369,4 +372,26 @@ async fn serve_metrics(listener: TcpListener, probe: Probe, stop: CancellationTo
         .route("/metrics", get(move || async move { text.text() }));
     let server = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
     server.await.context("the metrics cannot be served")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_gateway_drains_also_when_the_hub_ends_first() {
+        let mut hub = Tasks::new();
+        hub.spawn(async { anyhow::bail!("another hub writes the ledger") });
+        let mut tasks = Tasks::new();
+        let (drained, is_drained) = watch::channel(false);
+        tasks.spawn(async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            drained.send_replace(true);
+            Ok(())
+        });
+        let stop = CancellationToken::new();
+        stop.cancel();
+        first_end(hub, tasks, stop).await.unwrap();
+        assert!(*is_drained.borrow());
+    }
 }

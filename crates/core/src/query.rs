@@ -276,6 +276,8 @@ mod tests {
     #[test]
     fn a_question_is_read_as_it_was_written() {
         for query in [full(), Query::default()] {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~%=&".contains(c);
+            assert!(query.to_parameters().chars().all(is_plain), "{}", query.to_parameters());
             assert_eq!(Query::from_parameters(&parameters(&query.to_parameters())), Ok(query));
         }
         let state = |name: &str| name.parse::<StateFilter>().unwrap().to_string();

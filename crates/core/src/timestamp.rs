@@ -102,5 +102,6 @@ mod tests {
         for time in [time, Timestamp::from_unix(253_402_300_800), Timestamp::from_unix(i64::MIN)] {
             assert_eq!(Timestamp::from_display(&time.to_string()), Some(time));
         }
+        assert_eq!(Timestamp::from_display("2026-11-18T12:06:40+01:00"), None);
     }
 }

@@ -1,9 +1,9 @@
 //! The Lease `addon-signer` in the hub's namespace: one hub leads, the others wait (coordination.k8s.io/v1).
 //!
 //! Each change of holder increases the **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was
-//! frozen may wake up after another hub has taken over. So code that writes needs a [`Leads`] and calls
-//! [`Leads::still`] right before each write, which also checks a deadline on this process's monotonic clock. And every
-//! write carries the `resourceVersion` of what was read.
+//! frozen may wake up after another hub has taken over. So code that writes needs a [`Leads`] and makes its call by
+//! [`Leads::write`], which also checks a deadline on this process's monotonic clock. And every write but the status of
+//! an AddOnSigner carries the `resourceVersion` of what was read.
 
 mod holder;
 
@@ -58,7 +58,7 @@ pub struct Leading(watch::Receiver<LeaseState>);
 
 /// Evidence that this hub leads, for code that writes what only the leader may write. Only [`Leading::leads`] makes it.
 ///
-/// Time passes between a decision and its write, so the writer calls [`Self::still`] right before each write.
+/// Time passes between a decision and its write, so [`Self::write`] checks again right before the call.
 #[derive(Debug, Clone)]
 pub struct Leads {
     leading: Leading,
@@ -77,7 +77,7 @@ pub enum NotWritten {
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
     /// The API server refused the write or did not answer.
-    #[error(transparent)]
+    #[error("{}", addon_signer_platform::errors::explain(.0))]
     Api(#[from] kube::Error),
 }
 

@@ -19,7 +19,7 @@ use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::lease::{Leading, NotLeading};
+use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
 use addon_signer_core::ca::authority::AuthorityError;
@@ -27,7 +27,6 @@ use addon_signer_core::ca::line::{Evidence, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::errors::explain;
 
 /// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
@@ -186,9 +185,10 @@ impl Keeper {
             return;
         }
         let Ok(leads) = self.leading.leads() else { return };
-        if let Err(error) = report::write_problem(&leads, &self.store.config_maps(), problem).await {
+        match report::write_problem(&leads, &self.store.config_maps(), problem).await {
+            Ok(()) | Err(NotWritten::NotLeading(_)) => {}
             // The problem itself is logged already.
-            warn!(error = explain(&error), "Could not write the report of the gateway's authorities; the hub retries");
+            Err(error) => warn!(%error, "Could not write the report of the gateway's authorities; the hub retries"),
         }
     }
 
