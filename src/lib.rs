@@ -15,7 +15,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`hub`] | requests, authorities, registrations, status of AddOnSigners; `lease` says whether this hub leads |
+//! | [`hub`] | requests, authorities, registrations, status; `recording` feeds the ledger; `lease` says who leads |
 //! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
 //! | [`ledger`] | one writer on SQLite or PostgreSQL, readers, the check of a whole ledger |

@@ -48,6 +48,7 @@ fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
         let tbs = entry.detail("tbs").to_owned();
         serial.map(|serial| Existing::Intent { issuer, serial, prepared, tbs })
     } else {
+        // A text that is not base64 is no certificate, and the error below says so.
         let certificate = BASE64.decode(entry.detail("certificate").as_bytes()).ok();
         let certificate = certificate.filter(|der| !der.is_empty()).ok_or_else(|| damaged("has no certificate"))?;
         serial.map(|serial| Existing::Signed { row: row.count(5), issuer, serial, certificate })
