@@ -114,7 +114,7 @@ pub fn mk_peer() -> Peer {
         groups: signer.convention.groups(&identity.cluster, &identity.addon),
         identity,
         signer: Arc::new(signer),
-        issuer: "golden".to_owned(),
+        issuer: "golden".into(),
         serial: Serial::from_hex(&format!("{:040x}", 1)).expect("forty digits"),
         not_before: NOW,
         not_after: NOW,

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
 use crate::identity::{AddOnName, Convention};
 
@@ -52,5 +53,5 @@ pub struct Trust {
     pub serving_anchors: Option<Bundle>,
     /// The id of the Active authority of the gateway's line. A gateway whose certificate another authority signed
     /// requests a new one.
-    pub serving_active: Option<String>,
+    pub serving_active: Option<AuthorityId>,
 }

@@ -122,7 +122,7 @@ impl GatewayWorld {
         Trust {
             signers: vec![signer("telemetry", &self.telemetry, routes), signer("search", &self.search, Vec::new())],
             serving_anchors: Some(self.serving_ca.bundle()),
-            serving_active: Some(self.serving_ca.authority().id().to_owned()),
+            serving_active: Some(self.serving_ca.authority().id().clone()),
         }
     }
 

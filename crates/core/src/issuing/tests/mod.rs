@@ -75,7 +75,7 @@ impl Hub {
 
 fn facts() -> RequestFacts {
     RequestFacts {
-        uid: "uid-1".to_owned(),
+        uid: "uid-1".into(),
         requested: NOW,
         name: "csr-1".to_owned(),
         requester: "system:open-cluster-management:spoke1:a1".to_owned(),
