@@ -155,7 +155,7 @@ fn mk_intent(n: u64, issuer: &AuthorityId, now: Timestamp) -> Intent {
         request: format!("addon-{cluster}-telemetry-{n:05}"),
         signer: "telemetry".to_owned(),
         generation: 1,
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().unwrap(),
         requester: format!("system:open-cluster-management:{cluster}:agent1"),
         identity: Some(mk_identity(&cluster, "telemetry", "telemetry")),
         issuer: issuer.clone(),

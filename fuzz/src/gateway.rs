@@ -84,7 +84,7 @@ impl Default for Gateway {
 fn signer(name: &str, client_anchors: Bundle) -> Arc<SignerTrust> {
     Arc::new(SignerTrust {
         name: name.to_owned(),
-        signer_name: format!("example.com/{name}"),
+        signer_name: format!("example.com/{name}").parse().expect("a signer name"),
         addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
         convention: Convention::default(),
         client_anchors,

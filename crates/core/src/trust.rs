@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
-use crate::identity::{AddOnName, Convention};
+use crate::identity::{AddOnName, Convention, SignerName};
 
 /// One route of an addon: `/addons/<addon><path>…` goes to `<upstream><path>…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct SignerTrust {
     /// `metadata.name` of the AddOnSigner.
     pub name: String,
     /// `spec.signerName`.
-    pub signer_name: String,
+    pub signer_name: SignerName,
     /// The addons whose identities its CA may certify (invariant I14).
     pub addons: BTreeSet<AddOnName>,
     /// The convention of its identities.

@@ -274,7 +274,7 @@ pub(crate) fn route(path: &str, upstream: &str) -> Route {
 pub(crate) fn signer(name: &str, ca: &Ca, routes: Vec<Route>) -> Arc<SignerTrust> {
     Arc::new(SignerTrust {
         name: name.to_owned(),
-        signer_name: format!("example.com/{name}"),
+        signer_name: format!("example.com/{name}").parse().unwrap(),
         addons: [name.parse().unwrap()].into(),
         convention: Convention::default(),
         client_anchors: ca.bundle(),

@@ -81,7 +81,7 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
         request: format!("csr-{n}"),
         signer: "telemetry".to_owned(),
         generation: 1,
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().unwrap(),
         requester: "system:open-cluster-management:cluster1:agent1".to_owned(),
         identity: Some(mk_identity(&format!("cluster{}", n % 7), "telemetry", "telemetry")),
         issuer: "0123456789abcdef".into(),

@@ -12,6 +12,7 @@ use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
 use crate::ca::issuer::{IssueError, Issued, Issuer, Prepared, RecordFault, purpose};
 use crate::ca::serial::Serial;
+use crate::identity::SignerName;
 use crate::journal::record::{Existing, Intended, Intent, Record};
 use crate::journal::uid::RequestUid;
 use crate::policy::Approved;
@@ -35,7 +36,7 @@ pub struct RequestFacts {
     /// `metadata.generation` of the AddOnSigner.
     pub generation: i64,
     /// `spec.signerName`.
-    pub signer_name: String,
+    pub signer_name: SignerName,
 }
 
 /// The authority that signs, and the trust bundle that must accept the result. The whole issuance uses one snapshot.

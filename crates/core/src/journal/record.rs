@@ -7,7 +7,7 @@ use data_encoding::BASE64;
 use crate::ca::authority::AuthorityId;
 use crate::ca::issuer::RecordFault;
 use crate::ca::serial::Serial;
-use crate::identity::{AddOnName, ClusterName, PeerIdentity};
+use crate::identity::{AddOnName, ClusterName, PeerIdentity, SignerName};
 use crate::journal::uid::RequestUid;
 use crate::registry::Standing;
 use crate::timestamp::Timestamp;
@@ -51,7 +51,7 @@ pub struct Intent {
     /// The version of its specification that was applied (`metadata.generation`).
     pub generation: i64,
     /// `spec.signerName`.
-    pub signer_name: String,
+    pub signer_name: SignerName,
     /// `spec.username`.
     pub requester: String,
     /// The holder of the certificate; `None` for the gateway's own.
@@ -363,7 +363,7 @@ impl Intent {
             ("requester", self.requester.clone()),
             ("serial", self.serial.to_string()),
             ("signer", self.signer.clone()),
-            ("signer-name", self.signer_name.clone()),
+            ("signer-name", self.signer_name.to_string()),
             ("tbs", self.tbs.clone()),
             ("uid", self.uid.to_string()),
         ]

@@ -19,9 +19,10 @@ use crate::hub::requests::plan;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{IssueError, Issued};
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::identity::SignerName;
 use addon_signer_core::issuing::{Effect, End, Event, Issuance, RequestFacts, Signing, Surroundings};
 use addon_signer_core::journal::record::{Intended, Intent};
-use addon_signer_core::policy::{Approved, GATEWAY_SERVING_SIGNER};
+use addon_signer_core::policy::Approved;
 use addon_signer_core::timestamp::Timestamp;
 
 /// An approved request on which the signer works.
@@ -166,7 +167,7 @@ impl Signer {
                 let config = config.borrow();
                 (config.rules.signer_name.clone(), config.generation)
             }
-            Kind::Serving(_) => (GATEWAY_SERVING_SIGNER.to_owned(), 0),
+            Kind::Serving(_) => (SignerName::gateway_serving(), 0),
         };
         let requested = csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         RequestFacts {

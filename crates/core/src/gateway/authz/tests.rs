@@ -57,7 +57,7 @@ fn sign(ca: &Ca, params: &CertificateParams) -> CertificateDer<'static> {
 fn mk_signer(name: &str, addons: &[&str], ca: &Ca) -> Arc<SignerTrust> {
     Arc::new(SignerTrust {
         name: name.to_owned(),
-        signer_name: format!("example.com/{name}"),
+        signer_name: format!("example.com/{name}").parse().unwrap(),
         addons: addons.iter().map(|addon| addon.parse().unwrap()).collect(),
         convention: Convention::default(),
         client_anchors: Bundle::new(vec![ca.authority.clone()]).unwrap(),

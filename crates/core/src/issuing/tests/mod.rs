@@ -82,7 +82,7 @@ fn facts() -> RequestFacts {
         csr: "the request".to_owned(),
         signer: "telemetry".to_owned(),
         generation: 7,
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().unwrap(),
     }
 }
 
