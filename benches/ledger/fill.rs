@@ -132,8 +132,9 @@ impl Filler {
                 let seen = (seq / 2).is_multiple_of(2).then(|| self.now.min(intent.not_after).unix());
                 let [cluster, addon, agent] = intent.names().map(str::to_owned);
                 let Intent { uid, request, signer, issuer, serial, .. } = intent;
-                query = query.bind(seq as i64).bind(intent.requested.unix()).bind(uid).bind(request).bind(signer);
-                query = query.bind(cluster).bind(addon).bind(agent).bind(issuer).bind(serial.to_string());
+                query = query.bind(seq as i64).bind(intent.requested.unix()).bind(uid.to_string()).bind(request);
+                query = query.bind(signer).bind(cluster).bind(addon).bind(agent).bind(issuer.to_string());
+                query = query.bind(serial.to_string());
                 query = query.bind(intent.not_before.unix()).bind(intent.not_after.unix());
                 query = query.bind(seq as i64 + 1).bind("published").bind(intent.prepared.unix()).bind(seen);
             }

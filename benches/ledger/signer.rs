@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use addon_signer::ledger::Ledger;
-use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::{AddOnName, PeerIdentity};
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Intended, Intent, Record};
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{Approved, evaluate};
@@ -96,7 +97,7 @@ impl Signer {
         let mut intent = mk_intent(n, self.issuer.authority().id(), now);
         if n == 0 {
             intent.signer = "rare".to_owned();
-            intent.issuer = "rare".to_owned();
+            intent.issuer = "rare".into();
             intent.identity = Some(mk_identity("rare", "rare", "rare"));
         }
         let signed =
@@ -134,19 +135,19 @@ pub(crate) fn mk_text(tip: Tip, record: &Record) -> String {
 }
 
 /// A UID that is as random as those of Kubernetes.
-fn mk_uid(of: &str) -> String {
+fn mk_uid(of: &str) -> RequestUid {
     let hash = Hash::of(of).to_string();
-    format!("{}-{}-4{}-8{}-{}", &hash[..8], &hash[8..12], &hash[12..15], &hash[15..18], &hash[18..30])
+    format!("{}-{}-4{}-8{}-{}", &hash[..8], &hash[8..12], &hash[12..15], &hash[15..18], &hash[18..30]).as_str().into()
 }
 
 fn mk_identity(cluster: &str, addon: &str, agent: &str) -> PeerIdentity {
     PeerIdentity { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap(), agent: agent.parse().unwrap() }
 }
 
-fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
+fn mk_intent(n: u64, issuer: &AuthorityId, now: Timestamp) -> Intent {
     let uid = mk_uid(&n.to_string());
     // Clusters that request at the same time are not neighbours in the index.
-    let cluster = format!("cluster{}", u32::from_str_radix(&uid[..8], 16).unwrap() % 2000);
+    let cluster = format!("cluster{}", u32::from_str_radix(&uid.as_str()[..8], 16).unwrap() % 2000);
     let serial = format!("{:08x}{}", now.unix() / 2, &Hash::of(&format!("serial {n}")).to_string()[..32]);
     Intent {
         uid,
@@ -154,10 +155,10 @@ fn mk_intent(n: u64, issuer: &str, now: Timestamp) -> Intent {
         request: format!("addon-{cluster}-telemetry-{n:05}"),
         signer: "telemetry".to_owned(),
         generation: 1,
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().unwrap(),
         requester: format!("system:open-cluster-management:{cluster}:agent1"),
         identity: Some(mk_identity(&cluster, "telemetry", "telemetry")),
-        issuer: issuer.to_owned(),
+        issuer: issuer.clone(),
         serial: Serial::from_hex(&serial).unwrap(),
         not_before: now.minus(Duration::from_secs(300)),
         not_after: now.plus(Duration::from_secs(86_400)),

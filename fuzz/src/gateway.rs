@@ -84,7 +84,7 @@ impl Default for Gateway {
 fn signer(name: &str, client_anchors: Bundle) -> Arc<SignerTrust> {
     Arc::new(SignerTrust {
         name: name.to_owned(),
-        signer_name: format!("example.com/{name}"),
+        signer_name: format!("example.com/{name}").parse().expect("a signer name"),
         addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
         convention: Convention::default(),
         client_anchors,
@@ -114,7 +114,7 @@ pub fn mk_peer() -> Peer {
         groups: signer.convention.groups(&identity.cluster, &identity.addon),
         identity,
         signer: Arc::new(signer),
-        issuer: "golden".to_owned(),
+        issuer: "golden".into(),
         serial: Serial::from_hex(&format!("{:040x}", 1)).expect("forty digits"),
         not_before: NOW,
         not_after: NOW,

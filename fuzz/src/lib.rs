@@ -58,7 +58,7 @@ pub fn pem(der: &[u8]) -> Vec<u8> {
 
 fn rules() -> SignerRules {
     SignerRules {
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().expect("a signer name"),
         addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
         convention: Convention::default(),
         organizational_units: BTreeSet::new(),

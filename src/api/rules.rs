@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec};
-use addon_signer_core::identity::Convention;
+use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{GATEWAY_SERVING_SIGNER, MIN_LIFETIME, SignerRules};
+use addon_signer_core::policy::{MIN_LIFETIME, SignerRules};
 use addon_signer_core::trust::Route;
 use addon_signer_core::units::{parse_duration, parse_quantity};
 
@@ -57,20 +57,14 @@ impl SignerConfig {
     /// # Errors
     /// The first [`InvalidField`].
     pub fn read(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<Self, InvalidField> {
-        let domain = spec.signer_name.split('/').next().unwrap_or_default();
-        let reserved = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-        if reserved || spec.signer_name == GATEWAY_SERVING_SIGNER || !spec.signer_name.contains('/') {
-            return Err(invalid(
-                "signerName",
-                "it must be <your domain>/<name>, and not one of Kubernetes' or the gateway's",
-            ));
-        }
+        let signer_name =
+            spec.signer_name.parse().map_err(|error: IdentityError| invalid("signerName", &error.to_string()))?;
         let authority = AuthorityPlan {
             key: spec.authority.key.kind(),
             duration: duration("authority.duration", &spec.authority.duration)?,
             renew_before: duration("authority.renewBefore", &spec.authority.renew_before)?,
         };
-        let rules = rules(spec, grpc_proxy)?;
+        let rules = rules(spec, signer_name, grpc_proxy)?;
         if rules.max_duration >= authority.duration {
             return Err(invalid("authority.duration", "it must be longer than certificate.maxDuration"));
         }
@@ -84,12 +78,15 @@ impl SignerConfig {
     }
 }
 
-fn rules(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<SignerRules, InvalidField> {
+fn rules(
+    spec: &AddOnSignerSpec,
+    signer_name: SignerName,
+    grpc_proxy: Option<&str>,
+) -> Result<SignerRules, InvalidField> {
     let identity = &spec.identity;
     let convention = Convention::new(&identity.user, &identity.groups, &identity.dns_names)
         .map_err(|error| invalid("identity", &error.to_string()))?;
-    let addons =
-        spec.add_ons.iter().map(|name| name.parse()).collect::<Result<_, addon_signer_core::identity::IdentityError>>();
+    let addons = spec.add_ons.iter().map(|name| name.parse()).collect::<Result<_, IdentityError>>();
     let shortest = duration("certificate.duration", &spec.certificate.duration)?;
     let longest = duration("certificate.maxDuration", &spec.certificate.max_duration)?;
     if shortest < MIN_LIFETIME || shortest > longest {
@@ -103,7 +100,7 @@ fn rules(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<SignerRules
         return Err(invalid(field, "it must name at least one"));
     }
     Ok(SignerRules {
-        signer_name: spec.signer_name.clone(),
+        signer_name,
         addons: addons.map_err(|error| invalid("addOns", &error.to_string()))?,
         convention,
         organizational_units: identity.organizational_units.iter().cloned().collect(),
@@ -170,7 +167,6 @@ mod tests {
     #[test]
     fn a_bad_field_is_named() {
         assert_eq!(field(|spec| spec.signer_name = "kubernetes.io/kubelet-serving".into()), "signerName");
-        assert_eq!(field(|spec| spec.signer_name = GATEWAY_SERVING_SIGNER.into()), "signerName");
         assert_eq!(field(|spec| spec.add_ons = vec!["Bad_Name".into()]), "addOns");
         assert_eq!(field(|spec| spec.add_ons.clear()), "addOns");
         assert_eq!(field(|spec| spec.identity.user = "{cluster}{addon}".into()), "identity");

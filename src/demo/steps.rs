@@ -32,6 +32,7 @@ use crate::ledger::Location;
 use crate::output::{print, render, table};
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::credentials::plan::Wanted;
 use addon_signer_core::csr::build::Wish;
 use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
@@ -261,21 +262,22 @@ async fn hostile(hub: &StandIn, admin: &Client) -> anyhow::Result<String> {
 }
 
 /// Asks for a rotation as `addon-signer ca rotate` does, and waits until another authority signs.
-async fn rotate(admin: &Client, before: &str) -> anyhow::Result<String> {
+async fn rotate(admin: &Client, before: &AuthorityId) -> anyhow::Result<AuthorityId> {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: Clock::default().now().to_string() } } });
     signers.patch(ADDON, &PatchParams::default(), &Patch::Merge(&body)).await?;
     wait("the new authority to sign", async || Ok(active(admin).await?.filter(|id| id != before))).await
 }
 
-async fn active(admin: &Client) -> anyhow::Result<Option<String>> {
+async fn active(admin: &Client) -> anyhow::Result<Option<AuthorityId>> {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let authorities = signers.get(ADDON).await?.status.unwrap_or_default().authorities;
-    Ok(authorities.into_iter().find(|authority| authority.state == AuthorityState::Active).map(|active| active.id))
+    let active = authorities.iter().find(|authority| authority.state == AuthorityState::Active);
+    Ok(active.map(|active| active.id.as_str().into()))
 }
 
 /// Deletes every agent's certificate, and waits until each has one of the authority `expected`.
-async fn lose_and_recover(stage: &Stage, expected: &str) -> anyhow::Result<usize> {
+async fn lose_and_recover(stage: &Stage, expected: &AuthorityId) -> anyhow::Result<usize> {
     for caller in &stage.callers {
         tokio::fs::remove_dir_all(&caller.directory).await?;
     }

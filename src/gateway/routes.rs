@@ -83,7 +83,7 @@ fn who_am_i(peer: &Peer) -> Response<OutBody> {
         user: &peer.user,
         groups: &peer.groups,
         signer: &peer.signer.name,
-        issuer: &peer.issuer,
+        issuer: peer.issuer.as_str(),
         serial: peer.serial.to_string(),
         not_after: peer.not_after.to_string(),
     };

@@ -150,7 +150,7 @@ impl Session {
             remote: self.remote,
             identity: Some(&peer.identity),
             signer: &peer.signer.name,
-            issuer: &peer.issuer,
+            issuer: peer.issuer.as_str(),
             serial: Some(peer.serial),
         }
     }

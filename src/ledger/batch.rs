@@ -10,6 +10,7 @@ use super::open::Open;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Existing, Intent, Record};
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Who writes, and when.
@@ -93,7 +94,7 @@ impl<'a> Draft<'a> {
     fn add(
         &mut self,
         command: &LedgerCommand,
-        known: &HashMap<String, Existing>,
+        known: &HashMap<RequestUid, Existing>,
         latest: &Latest,
         open: &Open,
     ) -> LedgerOutcome {
@@ -204,13 +205,13 @@ fn intent_row(seq: u64, intent: &Intent) -> [Value; INTENT_COLUMNS] {
     [
         seq.into(),
         intent.requested.unix().into(),
-        text(&intent.uid),
+        intent.uid.as_str().into(),
         text(&intent.request),
         text(&intent.signer),
         cluster.into(),
         addon.into(),
         agent.into(),
-        text(&intent.issuer),
+        intent.issuer.as_str().into(),
         intent.serial.to_string().into(),
         intent.not_before.unix().into(),
         intent.not_after.unix().into(),

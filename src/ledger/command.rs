@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Existing, Intent, Record};
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
@@ -62,7 +63,7 @@ pub struct OpenRow {
     /// The entry of its intent.
     pub seq: u64,
     /// The UID of the CSR.
-    pub uid: String,
+    pub uid: RequestUid,
     /// The name of the CSR.
     pub request: String,
     /// The serial number of the intent; `None` if it cannot be read, because the ledger was altered.

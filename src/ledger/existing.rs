@@ -10,13 +10,14 @@ use addon_signer_core::ca::issuer::RecordFault;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Existing;
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// What the ledger already has for the requests of these intents, by UID.
 pub(super) async fn existing(
     connection: &mut Connection,
     commands: &[LedgerCommand],
-) -> Result<HashMap<String, Existing>, BatchError> {
+) -> Result<HashMap<RequestUid, Existing>, BatchError> {
     let mut requests = BTreeSet::new();
     for command in commands {
         if let LedgerCommand::Intend(intent) = command {
@@ -35,14 +36,14 @@ pub(super) async fn existing(
     );
     let values = requests.into_iter().flat_map(|(requested, uid)| [Value::from(requested), uid.into()]);
     let rows = connection.rows(sql, values.collect()).await?;
-    rows.iter().map(|row| Ok((row.text(0), read_existing(row)?))).collect()
+    rows.iter().map(|row| Ok((row.text(0).as_str().into(), read_existing(row)?))).collect()
 }
 
 fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
     let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
     let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
     let serial = Serial::from_hex(&row.text(1));
-    let issuer = row.text(2);
+    let issuer = row.text(2).as_str().into();
     let existing = if row.text(3) == "intent" {
         let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
         let tbs = entry.detail("tbs").to_owned();

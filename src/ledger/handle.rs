@@ -10,6 +10,7 @@ use super::open::{RequestLock, RequestLocks};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::{Intended, Intent, Record};
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Whether the ledger can be written to.
@@ -93,7 +94,7 @@ impl Ledger {
     }
 
     /// The right to work on a request; `None` while another task of this process has it.
-    pub fn claim(&self, uid: &str) -> Option<RequestLock> {
+    pub fn claim(&self, uid: RequestUid) -> Option<RequestLock> {
         self.claims.take(uid)
     }
 

@@ -8,6 +8,7 @@ use super::connection::{Cells, Connection};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Rows in one answer.
@@ -75,7 +76,7 @@ fn is_before(row: &Cells, before: Timestamp) -> bool {
 fn read(row: &Cells) -> Option<OpenRow> {
     let state = state(&row.text(4))?;
     let serial = Serial::from_hex(&row.text(3));
-    Some(OpenRow { seq: row.count(0), uid: row.text(1), request: row.text(2), serial, state })
+    Some(OpenRow { seq: row.count(0), uid: row.text(1).as_str().into(), request: row.text(2), serial, state })
 }
 
 fn state(name: &str) -> Option<OpenState> {
@@ -88,20 +89,20 @@ fn state(name: &str) -> Option<OpenState> {
 
 /// The requests that a task of this process works on now.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RequestLocks(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct RequestLocks(Arc<Mutex<HashSet<RequestUid>>>);
 
 /// The right to work on a request; one task has it at a time.
 #[derive(Debug)]
 pub struct RequestLock {
     claims: RequestLocks,
-    uid: String,
+    uid: RequestUid,
 }
 
 impl RequestLocks {
     /// `None` while another task has the request.
-    pub(crate) fn take(&self, uid: &str) -> Option<RequestLock> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
-        taken.then(|| RequestLock { claims: self.clone(), uid: uid.to_owned() })
+    pub(crate) fn take(&self, uid: RequestUid) -> Option<RequestLock> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
+        taken.then(|| RequestLock { claims: self.clone(), uid })
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`identity`] | names of clusters, addons and agents; the convention that writes and reads them as one user |
+//! | [`identity`] | names of clusters, addons and agents; the convention that makes them one user; signer names |
 //! | [`csr`] | PKCS#10 requests: reads them strictly and checks possession of the key; [`csr::build`] writes one |
 //! | [`policy`] | the rules; makes a [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
 //! | [`ca`] | an authority, the trust bundle, the issuer, a line of authorities and its next step |

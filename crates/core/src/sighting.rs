@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::ca::authority::AuthorityId;
 use crate::ca::serial::Serial;
 use crate::identity::PeerIdentity;
 use crate::timestamp::Timestamp;
@@ -31,7 +32,7 @@ pub struct Sighting {
     /// The serial number.
     pub serial: Serial,
     /// The id of the authority that signed it.
-    pub issuer: String,
+    pub issuer: AuthorityId,
     /// The identity of its holder.
     pub identity: PeerIdentity,
     /// The time of the last use.
@@ -43,7 +44,7 @@ pub struct Sighting {
 /// Issuer and serial number, which together name a certificate (RFC 5280 section 4.1.2.2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CertificateName {
-    issuer: String,
+    issuer: AuthorityId,
     serial: Serial,
 }
 
@@ -188,7 +189,7 @@ mod tests {
         let identity = PeerIdentity { cluster: "c1".parse().unwrap(), agent: AgentName::of_addon(&addon), addon };
         Sighting {
             serial: Serial::from_hex(&format!("{serial:040x}")).unwrap(),
-            issuer: "4b0ce8b606615584".to_owned(),
+            issuer: "4b0ce8b606615584".into(),
             identity,
             at,
             from: IpAddr::from([10, 0, 0, from]),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::identity::AddOnName;
+use crate::identity::{AddOnName, SignerName};
 
 /// What is known of AddOnTemplates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl TemplatedAddOns {
     /// Whether the templates of an addon, and those in `overrides`, name the signer; `None` for an addon without
     /// templates.
     #[must_use]
-    pub fn naming(&self, addon: &AddOnName, signer_name: &str, overrides: &BTreeSet<String>) -> Option<Naming> {
+    pub fn naming(&self, addon: &AddOnName, signer: &SignerName, overrides: &BTreeSet<String>) -> Option<Naming> {
         let in_use: BTreeSet<String> = self.addons.get(addon)?.union(overrides).cloned().collect();
         if in_use.is_empty() {
             return Some(Naming::NoTemplate);
@@ -63,7 +63,7 @@ impl TemplatedAddOns {
         let mut own_user = BTreeSet::new();
         let mut not_there = BTreeSet::new();
         for name in &in_use {
-            let lacking = match self.templates.get(name).map(|signers| signers.get(signer_name)) {
+            let lacking = match self.templates.get(name).map(|signers| signers.get(signer.as_str())) {
                 None => &mut not_there,
                 Some(None) => &mut missing,
                 Some(Some(true)) => &mut own_user,
@@ -107,14 +107,14 @@ mod tests {
             ]),
             ..TemplatedAddOns::default()
         };
-        let naming =
-            |in_use: &[&str], overrides: &[&str]| mk(in_use).naming(&addon, "example.com/a", &names(overrides));
+        let signer = "example.com/a".parse().unwrap();
+        let naming = |in_use: &[&str], overrides: &[&str]| mk(in_use).naming(&addon, &signer, &names(overrides));
         assert_eq!(naming(&["with"], &[]), Some(Naming::Everywhere(names(&["with"]))));
         assert_eq!(naming(&["with", "without", "gone"], &[]), Some(Naming::Missing(names(&["without"]))));
         assert_eq!(naming(&["with"], &["without"]), Some(Naming::Missing(names(&["without"]))));
         assert_eq!(naming(&["with", "own", "gone"], &[]), Some(Naming::OwnUser(names(&["own"]))));
         assert_eq!(naming(&["with", "gone"], &[]), Some(Naming::NotThere(names(&["gone"]))));
         assert_eq!(naming(&[], &[]), Some(Naming::NoTemplate));
-        assert_eq!(mk(&["with"]).naming(&"other".parse().unwrap(), "example.com/a", &names(&[])), None);
+        assert_eq!(mk(&["with"]).naming(&"other".parse().unwrap(), &signer, &names(&[])), None);
     }
 }

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
-use crate::identity::{AddOnName, Convention};
+use crate::identity::{AddOnName, Convention, SignerName};
 
 /// One route of an addon: `/addons/<addon><path>…` goes to `<upstream><path>…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct SignerTrust {
     /// `metadata.name` of the AddOnSigner.
     pub name: String,
     /// `spec.signerName`.
-    pub signer_name: String,
+    pub signer_name: SignerName,
     /// The addons whose identities its CA may certify (invariant I14).
     pub addons: BTreeSet<AddOnName>,
     /// The convention of its identities.
@@ -52,5 +53,5 @@ pub struct Trust {
     pub serving_anchors: Option<Bundle>,
     /// The id of the Active authority of the gateway's line. A gateway whose certificate another authority signed
     /// requests a new one.
-    pub serving_active: Option<String>,
+    pub serving_active: Option<AuthorityId>,
 }

@@ -25,11 +25,13 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{BundleError, Purpose};
 use addon_signer_core::csr::build::{BuildError, Wish};
+use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{GATEWAY_COMMON_NAME, GATEWAY_SERVING_SIGNER};
+use addon_signer_core::policy::GATEWAY_COMMON_NAME;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
@@ -102,7 +104,7 @@ pub enum ServingError {
 /// A complete pair of certificate and key.
 struct ServingCertificate {
     pair: Arc<CertifiedKey>,
-    issuer: String,
+    issuer: AuthorityId,
     renew_at: Timestamp,
 }
 
@@ -245,14 +247,14 @@ fn check(
     names: &ServingNames,
     trust: &Trust,
     now: Timestamp,
-) -> Result<(String, Timestamp), ServingError> {
+) -> Result<(AuthorityId, Timestamp), ServingError> {
     let unreadable = || ServingError::Unreadable(name.to_owned());
     let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if parsed.public_key().raw != key.public_key_der() {
         return Err(ServingError::AnotherKey(name.to_owned()));
     }
     let anchors = trust.serving_anchors.as_ref().ok_or(ServingError::NoAnchors)?;
-    let issuer = anchors.verify(leaf, Purpose::Server, now)?.id().to_owned();
+    let issuer = anchors.verify(leaf, Purpose::Server, now)?.id().clone();
     let certificate = webpki::EndEntityCert::try_from(leaf).map_err(|_| unreadable())?;
     for wanted in names.dns.iter().cloned().chain(names.ips.iter().map(ToString::to_string)) {
         let holds = ServerName::try_from(wanted.as_str())

@@ -26,11 +26,7 @@ fn mk_issuer() -> Issuer {
 
 fn mk_trust(issuer: &Issuer) -> Trust {
     let anchors = Bundle::new(vec![issuer.authority().clone()]).unwrap();
-    Trust {
-        serving_active: Some(issuer.authority().id().to_owned()),
-        serving_anchors: Some(anchors),
-        ..Trust::default()
-    }
+    Trust { serving_active: Some(issuer.authority().id().clone()), serving_anchors: Some(anchors), ..Trust::default() }
 }
 
 fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> CertificateDer<'static> {
@@ -64,7 +60,7 @@ fn a_good_certificate_is_renewed_at_two_thirds() {
     let key = mk_key();
     let names = mk_names("gateway.example");
     let checked = check(&mk_leaf(&issuer, &key, &names), "r", &key, &names, &mk_trust(&issuer), NOW).unwrap();
-    assert_eq!(checked, (issuer.authority().id().to_owned(), NOW.plus(2 * HOUR)));
+    assert_eq!(checked, (issuer.authority().id().clone(), NOW.plus(2 * HOUR)));
 }
 
 #[test]

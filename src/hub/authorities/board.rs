@@ -107,7 +107,7 @@ impl Entries {
             signers: self.signers.iter().filter_map(signer).collect(),
             serving_active: serving
                 .as_ref()
-                .and_then(|ready| ready.line().active().map(|active| active.authority.id().to_owned())),
+                .and_then(|ready| ready.line().active().map(|active| active.authority.id().clone())),
             serving_anchors: serving.map(|ready| ready.bundle.clone()),
         }
     }

@@ -24,7 +24,7 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
     line.members()
         .iter()
         .map(|member| AuthorityStatus {
-            id: member.authority.id().to_owned(),
+            id: member.authority.id().to_string(),
             state: match member.state {
                 State::Next => AuthorityState::Next,
                 State::Active => AuthorityState::Active,

@@ -84,7 +84,7 @@ pub(super) fn data(
 
 fn stored_member(member: &Member) -> StoredMember {
     StoredMember {
-        id: member.authority.id().to_owned(),
+        id: member.authority.id().to_string(),
         state: member.state.to_string(),
         since: member.since.unix(),
         leaves_expire: member.leaves_expire.map(Timestamp::unix),
@@ -122,7 +122,7 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
         Some([certificate]) => Authority::from_der(certificate).map_err(|error| error.to_string())?,
         _ => return Err("it is not exactly one certificate".to_owned()),
     };
-    if authority.id() != stored.id {
+    if authority.id().as_str() != stored.id {
         return Err(format!("it belongs to the authority {}", authority.id()));
     }
     Ok(Member {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::ledger::{Ledger, LedgerError};
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::{Line, State};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 
@@ -14,7 +15,7 @@ pub(crate) struct LineRecord {
     ledger: Ledger,
     line: String,
     /// Each authority and its step, as recorded; `None` before the ledger was asked.
-    known: Option<BTreeMap<String, String>>,
+    known: Option<BTreeMap<AuthorityId, String>>,
 }
 
 impl LineRecord {
@@ -43,7 +44,7 @@ impl LineRecord {
         {
             let record = Record::Authority {
                 line: self.line.clone(),
-                id: member.authority.id().to_owned(),
+                id: member.authority.id().clone(),
                 step: step(member.state),
                 certificate: member.authority.certificate().to_vec(),
             };
@@ -64,22 +65,22 @@ impl LineRecord {
     /// # Errors
     /// [`LedgerError`].
     pub(crate) async fn distributed(&self, line: &Line, config_map: &str) -> Result<(), LedgerError> {
-        let authorities = line.members().iter().map(|member| member.authority.id().to_owned()).collect();
+        let authorities = line.members().iter().map(|member| member.authority.id().clone()).collect();
         let config_map = config_map.to_owned();
         self.ledger.change(Record::Anchors { line: self.line.clone(), authorities, config_map }, "").await
     }
 
-    async fn ask(&self) -> Result<BTreeMap<String, String>, LedgerError> {
+    async fn ask(&self) -> Result<BTreeMap<AuthorityId, String>, LedgerError> {
         let all = self.ledger.latest("authority").await?;
         let prefix = format!("{}/", self.line);
-        let own = all.into_iter().filter_map(|(name, step)| Some((name.strip_prefix(&prefix)?.to_owned(), step)));
+        let own = all.into_iter().filter_map(|(name, step)| Some((name.strip_prefix(&prefix)?.into(), step)));
         Ok(own.filter(|(_, step)| step != AuthorityStep::Removed.name()).collect())
     }
 }
 
-fn steps(line: &Line) -> BTreeMap<String, String> {
+fn steps(line: &Line) -> BTreeMap<AuthorityId, String> {
     let of = |member: &addon_signer_core::ca::line::Member| {
-        (member.authority.id().to_owned(), step(member.state).name().to_owned())
+        (member.authority.id().clone(), step(member.state).name().to_owned())
     };
     line.members().iter().map(of).collect()
 }

@@ -11,7 +11,7 @@ use crate::api::addon_template::owner_of_addon;
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::{Registration, apply_registration, is_anothers, remove_registration};
 use crate::api::rules::SignerConfig;
-use addon_signer_core::identity::{AddOnKey, AgentName, Convention, PeerIdentity};
+use addon_signer_core::identity::{AddOnKey, AgentName, Convention, PeerIdentity, SignerName};
 use addon_signer_core::policy::AUTHENTICATED;
 use addon_signer_core::templates::TemplatedAddOns;
 use addon_signer_core::timestamp::Timestamp;
@@ -24,7 +24,7 @@ pub struct Signers {
     /// The signer names of AddOnSigners that were deleted: OCM's agents must no longer request their certificates. An
     /// AddOnSigner that is only invalid is not here: its agents keep their certificates, because OCM's agent deletes
     /// the Secret together with the registration.
-    pub deleted: Arc<BTreeSet<String>>,
+    pub deleted: Arc<BTreeSet<SignerName>>,
 }
 
 /// Drops all fields of an addon that the hub does not read: a cluster may make its status as large as it likes.
@@ -70,19 +70,19 @@ pub(super) fn wanted_status(
             let good = |found: &Registration| (anothers || is_never_ours(found, &key)) && is_good(found, config, &key);
             apply_registration(&status, api, &registration(config, &key), good, &now)
         } else {
-            remove_registration(&status, api, &config.rules.signer_name)
+            remove_registration(&status, api, config.rules.signer_name.as_str())
         };
         lay(change, &mut status);
     }
     for signer_name in signers.deleted.iter() {
-        lay(remove_registration(&status, api, signer_name), &mut status);
+        lay(remove_registration(&status, api, signer_name.as_str()), &mut status);
     }
     patch
 }
 
 fn registration(config: &SignerConfig, key: &AddOnKey) -> Registration {
     Registration {
-        signer_name: config.rules.signer_name.clone(),
+        signer_name: config.rules.signer_name.to_string(),
         user: config.rules.convention.user(&identity(key)),
         groups: config.rules.convention.groups(&key.cluster, &key.addon),
         organizational_units: config.rules.organizational_units.iter().cloned().collect(),
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn the_entry_of_a_deleted_signer_is_taken_away_and_no_other() {
         let both = wanted(&mk_addon("telemetry", Value::Null), &mk_signers(&["a", "b"])).unwrap();
-        let deleted = BTreeSet::from(["example.com/b".to_owned()]);
+        let deleted = BTreeSet::from(["example.com/b".parse().unwrap()]);
         let signers = Signers { deleted: Arc::new(deleted), ..mk_signers(&["a"]) };
         let patch = wanted(&mk_addon("telemetry", both), &signers).unwrap();
         let entries = patch["registrations"].as_array().unwrap();
@@ -203,7 +203,7 @@ mod tests {
         };
         let addon = mk_addon("telemetry", Value::Null);
         assert_eq!(wanted_status(&addon, AddOnApi::V1Alpha1, &mk_signers(&["a"]), &templated, NOW), None);
-        let deleted = BTreeSet::from(["example.com/b".to_owned()]);
+        let deleted = BTreeSet::from(["example.com/b".parse().unwrap()]);
         let signers = Signers { deleted: Arc::new(deleted), ..Signers::default() };
         let named = mk_addon("telemetry", json!({"registrations": [{"signerName": "example.com/b"}]}));
         assert_eq!(wanted_status(&named, AddOnApi::V1Alpha1, &signers, &templated, NOW), None);

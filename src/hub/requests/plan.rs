@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::ResourceExt;
 
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{Approved, Refusal, Submission};
 use addon_signer_core::timestamp::Timestamp;
@@ -113,6 +114,11 @@ pub fn trim(csr: &mut CertificateSigningRequest) {
             certificate.0 = vec![0];
         }
     }
+}
+
+/// The UID of a request.
+pub fn uid(csr: &CertificateSigningRequest) -> RequestUid {
+    csr.metadata.uid.as_deref().unwrap_or_default().into()
 }
 
 /// The part of a request that policy looks at.

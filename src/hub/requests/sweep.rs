@@ -109,22 +109,23 @@ impl Sweep {
     async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), SweepError> {
         // From here on the signer does not touch the request, and what the signer wrote is earlier than what is written
         // here.
-        let Some(_claim) = self.ledger.claim(&row.uid) else { return Ok(()) };
+        let Some(_claim) = self.ledger.claim(row.uid.clone()) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
         if leads.still().is_err() {
             return Ok(());
         }
+        let uid = row.uid.as_str();
         match judge(row, serial, request.as_ref()) {
             RowVerdict::Leave => {}
             RowVerdict::Published => self.ledger.published(serial, self.clock.now()).await,
             RowVerdict::End(reason) => {
-                info!(csr = row.request, uid = row.uid, %serial, reason, "The sweep closed a row of the ledger");
+                info!(csr = row.request, uid, %serial, reason, "The sweep closed a row of the ledger");
                 self.ledger.settle(end(row, serial, reason)).await?;
             }
             RowVerdict::Other(found) => {
                 let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
                 error!(
-                    csr = row.request, uid = row.uid, recorded = %serial, found,
+                    csr = row.request, uid, recorded = %serial, found,
                     "A request has a certificate that is not the recorded one"
                 );
                 self.ledger.settle(end(row, serial, "The request has another certificate.")).await?;
@@ -132,7 +133,7 @@ impl Sweep {
             RowVerdict::Unrecorded => {
                 error!(
                     csr = row.request,
-                    uid = row.uid,
+                    uid,
                     %serial,
                     "A request has a certificate that the ledger does not have; the ledger was altered or restored"
                 );

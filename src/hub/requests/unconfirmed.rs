@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
+use crate::hub::requests::plan::uid;
 use addon_signer_core::ca::issuer::Issued;
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A certificate whose publication nobody confirmed is forgotten after this time.
@@ -26,37 +28,30 @@ struct UnconfirmedCertificate {
 
 /// The unconfirmed certificates, by the UID of the request.
 #[derive(Debug, Default)]
-pub struct Unconfirmed(Mutex<HashMap<String, UnconfirmedCertificate>>);
-
-fn uid(csr: &CertificateSigningRequest) -> &str {
-    csr.metadata.uid.as_deref().unwrap_or_default()
-}
+pub struct Unconfirmed(Mutex<HashMap<RequestUid, UnconfirmedCertificate>>);
 
 impl Unconfirmed {
-    fn known(&self) -> MutexGuard<'_, HashMap<String, UnconfirmedCertificate>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<RequestUid, UnconfirmedCertificate>> {
         // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The certificate that was signed for this request before.
     pub(super) fn recall(&self, csr: &CertificateSigningRequest) -> Option<Issued> {
-        self.known().get(uid(csr)).map(|known| known.issued.clone())
+        self.known().get(&uid(csr)).map(|known| known.issued.clone())
     }
 
     pub(super) fn remember(&self, csr: &CertificateSigningRequest, issued: &Issued, now: Timestamp) {
         let mut known = self.known();
-        if known.contains_key(uid(csr)) {
+        if known.contains_key(&uid(csr)) {
             return; // a request has one certificate
         }
         known.retain(|_, known| known.since.until(now) < REMEMBER);
-        known.insert(
-            uid(csr).to_owned(),
-            UnconfirmedCertificate { issued: issued.clone(), since: now, published: false },
-        );
+        known.insert(uid(csr), UnconfirmedCertificate { issued: issued.clone(), since: now, published: false });
     }
 
     pub(super) fn mark_published(&self, csr: &CertificateSigningRequest, now: Timestamp) {
-        if let Some(known) = self.known().get_mut(uid(csr)) {
+        if let Some(known) = self.known().get_mut(&uid(csr)) {
             known.since = now;
             known.published = true;
         }
@@ -64,11 +59,11 @@ impl Unconfirmed {
 
     /// Whether the certificate was published so recently that the watch may not show it yet.
     pub(super) fn was_published(&self, csr: &CertificateSigningRequest, now: Timestamp) -> bool {
-        self.known().get(uid(csr)).is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
+        self.known().get(&uid(csr)).is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
     }
 
     pub(super) fn forget(&self, csr: &CertificateSigningRequest) {
-        self.known().remove(uid(csr));
+        self.known().remove(&uid(csr));
     }
 }
 
@@ -91,7 +86,7 @@ mod tests {
         Issued {
             certificate: CertificateDer::from(vec![n]),
             serial: Serial::from_hex(&format!("{n:040x}")).unwrap(),
-            issuer: "0123456789abcdef".to_owned(),
+            issuer: "0123456789abcdef".into(),
             not_before: NOW,
             not_after: NOW,
         }

@@ -34,7 +34,7 @@ use crate::hub::recording::Notes;
 use crate::hub::registrations::report::RegistrationReport;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::requests::signer::SignerShared;
-use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_platform::errors::explain;
 use status::Validity;
@@ -81,7 +81,7 @@ pub(super) struct Supervisor {
     /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
     /// Signer names whose AddOnSigner was deleted while this hub ran.
-    deleted: BTreeSet<String>,
+    deleted: BTreeSet<SignerName>,
     tasks: JoinSet<(String, bool)>,
     changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
     notes: Notes,

@@ -5,21 +5,21 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::hub::supervisor::status::Validity;
+use addon_signer_core::identity::SignerName;
 
 /// Asks the API server about the verb `sign`, and about `approve` if approving is the hub's task, on exactly this
 /// signer name (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).
 ///
 /// # Errors
 /// The error of the API server; the answer is then unknown.
-pub async fn check(client: &Client, signer_name: &str, approves: bool) -> Result<Validity, kube::Error> {
+pub async fn check(client: &Client, signer_name: &SignerName, approves: bool) -> Result<Validity, kube::Error> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let verbs = if approves { &["sign", "approve"][..] } else { &["sign"] };
-    let domain = signer_name.split('/').next().unwrap_or_default();
+    let name = signer_name.as_str();
+    let domain = name.split('/').next().unwrap_or_default();
     for verb in verbs {
         // The API server also accepts a right to all signer names of a domain.
-        if !is_allowed(&reviews, verb, signer_name).await?
-            && !is_allowed(&reviews, verb, &format!("{domain}/*")).await?
-        {
+        if !is_allowed(&reviews, verb, name).await? && !is_allowed(&reviews, verb, &format!("{domain}/*")).await? {
             let sentence = format!(
                 "The hub may not {verb} for {signer_name}: give its account a ClusterRole as in \
                  deploy/example/signer-rbac.yaml, with exactly that name."

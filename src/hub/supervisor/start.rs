@@ -19,7 +19,7 @@ use crate::hub::recording::chronicle::LineRecord;
 use crate::hub::requests::signer::{self, HeldRequests, Kind, Signer};
 use crate::hub::requests::unconfirmed::Unconfirmed;
 use crate::hub::supervisor::task::until_stopped;
-use addon_signer_core::policy::GATEWAY_SERVING_SIGNER;
+use addon_signer_core::identity::SignerName;
 use addon_signer_core::rate::RateLimiter;
 
 impl Supervisor {
@@ -51,7 +51,7 @@ impl Supervisor {
         let kind = Kind::Serving(self.settings.serving.clone());
         let signer = self.signer(kind, self.serving.subscribe(), reserve);
         self.tasks.spawn(async move {
-            signer::run(signer, GATEWAY_SERVING_SIGNER.to_owned()).await;
+            signer::run(signer, SignerName::gateway_serving()).await;
             ("signer of the gateway".to_owned(), false)
         });
     }
@@ -110,9 +110,9 @@ impl Supervisor {
         let kind = Kind::Client { name: name.to_owned(), config: served.config.subscribe() };
         let line = served.line.subscribe();
         let reserve = served.reserve.clone();
-        let signer_name = served.object.spec.signer_name.clone();
+        let signer_name = served.config.borrow().rules.signer_name.clone();
         let signer = self.signer(kind, line, reserve);
-        info!(signer = name, signer_name, "The hub serves this AddOnSigner");
+        info!(signer = name, signer_name = signer_name.as_str(), "The hub serves this AddOnSigner");
         self.spawn_until(stop, format!("signer {name}"), signer::run(signer, signer_name));
     }
 

@@ -318,9 +318,9 @@ fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
     let together = waiting.iter().take_while(|job| match &job.command {
         LedgerCommand::Intend(intent) => uids.insert(intent.uid.clone()),
-        LedgerCommand::Settle(record) => record.uid().is_some_and(|uid| uids.insert(uid.to_owned())),
+        LedgerCommand::Settle(record) => record.uid().is_some_and(|uid| uids.insert(uid.clone())),
         LedgerCommand::Append { record, .. } => {
-            uids.extend(record.uid().map(str::to_owned));
+            uids.extend(record.uid().cloned());
             true
         }
         _ => true,

@@ -29,7 +29,7 @@ async fn each_connection_and_each_refusal_is_one_line() {
     let expected = json!({
         "time": log.json()[0]["time"], "event": "admitted", "remote": log.json()[0]["remote"],
         "cluster": "c1", "addon": "telemetry", "agent": "telemetry", "signer": "telemetry",
-        "issuer": world.telemetry.authority().id(), "serial": agent.serial.to_string(),
+        "issuer": world.telemetry.authority().id().as_str(), "serial": agent.serial.to_string(),
     });
     assert_eq!(log.json()[0], expected);
     let names = ["event", "cluster", "serial", "method", "path", "cause"];

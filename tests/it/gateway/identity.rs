@@ -32,7 +32,7 @@ async fn whoami_says_who_the_certificate_is() {
             "system:open-cluster-management:addon:telemetry"
         ],
         "signer": "telemetry",
-        "issuer": world.telemetry.authority().id(),
+        "issuer": world.telemetry.authority().id().as_str(),
         "serial": agent.serial.to_string(),
         "notAfter": agent.not_after.to_string(),
     });

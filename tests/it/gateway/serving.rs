@@ -38,7 +38,7 @@ fn trust_in(anchors: &[&Ca], active: &Ca) -> Arc<Trust> {
     Arc::new(Trust {
         signers: Vec::new(),
         serving_anchors: Some(addon_signer_core::ca::bundle::Bundle::new(authorities).unwrap()),
-        serving_active: Some(active.authority().id().to_owned()),
+        serving_active: Some(active.authority().id().clone()),
     })
 }
 

@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn expect_one(world: &GatewayWorld, agent: &Leaf) {
     let drained = world.seen.drain(world.clock.now());
     let [Sighting { serial, issuer, identity, at, from }] = drained.as_slice() else { panic!("{drained:?}") };
-    assert_eq!((serial, issuer.as_str()), (&agent.serial, world.telemetry.authority().id()));
+    assert_eq!((serial, issuer), (&agent.serial, world.telemetry.authority().id()));
     assert_eq!((identity.to_string().as_str(), *from), ("c1/telemetry/telemetry", LOCALHOST));
     assert!(at.until(world.clock.now()) <= Duration::from_secs(5), "{at}");
 }

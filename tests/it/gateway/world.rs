@@ -122,7 +122,7 @@ impl GatewayWorld {
         Trust {
             signers: vec![signer("telemetry", &self.telemetry, routes), signer("search", &self.search, Vec::new())],
             serving_anchors: Some(self.serving_ca.bundle()),
-            serving_active: Some(self.serving_ca.authority().id().to_owned()),
+            serving_active: Some(self.serving_ca.authority().id().clone()),
         }
     }
 
@@ -274,7 +274,7 @@ pub(crate) fn route(path: &str, upstream: &str) -> Route {
 pub(crate) fn signer(name: &str, ca: &Ca, routes: Vec<Route>) -> Arc<SignerTrust> {
     Arc::new(SignerTrust {
         name: name.to_owned(),
-        signer_name: format!("example.com/{name}"),
+        signer_name: format!("example.com/{name}").parse().unwrap(),
         addons: [name.parse().unwrap()].into(),
         convention: Convention::default(),
         client_anchors: ca.bundle(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -28,7 +29,7 @@ fn mk_leaf(addon: &str) -> Leaf {
 
 /// The values by which the ledger finds a request of the API server.
 struct Submitted {
-    uid: String,
+    uid: RequestUid,
     requested: Timestamp,
 }
 
@@ -36,7 +37,7 @@ async fn submitted(hub: &TestHub, admin: &Client, name: &str) -> Submitted {
     let uid = submit(hub, name).await;
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let made = requests.get(name).await.unwrap().metadata.creation_timestamp.unwrap();
-    Submitted { uid, requested: Timestamp::from_unix(made.0.as_second()) }
+    Submitted { uid: uid.as_str().into(), requested: Timestamp::from_unix(made.0.as_second()) }
 }
 
 /// A row that a ledger may have of that request.

@@ -153,8 +153,8 @@ async fn row_of_a_request_with_another_certificate_is_closed() {
         let uid = submit(&hub, "other").await;
         let before = issued(&admin, "other").await;
         first.stop().await;
-        let signed = Record::Signed { uid: uid.clone(), serial: mk_serial(1), certificate: vec![1] };
-        let intent = Intent { uid: uid.clone(), request: "other".to_owned(), ..mk_intent(1) };
+        let signed = Record::Signed { uid: uid.as_str().into(), serial: mk_serial(1), certificate: vec![1] };
+        let intent = Intent { uid: uid.as_str().into(), request: "other".to_owned(), ..mk_intent(1) };
         left(store, [(intent, Some(signed))]).await;
         let _running = RunningHub::start_with(&hub, on(store)).await;
         becomes(store, &uid, "unpublished").await;

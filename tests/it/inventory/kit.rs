@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use addon_signer::app::{HubOptions, HubProcess, InventoryOptions};
 use addon_signer::inventory::{API_SERVICE, BASE};
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_platform::clock::Clock;
 use hyper::Request;
@@ -106,15 +107,15 @@ impl Stage {
     }
 
     /// The id of the serving authority that signed the server's certificate.
-    pub(super) async fn issuer(&self, server: SocketAddr, caller: &ClientPair) -> Option<String> {
+    pub(super) async fn issuer(&self, server: SocketAddr, caller: &ClientPair) -> Option<AuthorityId> {
         let caller = self.trusting(caller).await;
         let leaf = caller.shown(server).await?;
         let bundle = Bundle::from_pem(&caller.anchors).unwrap();
-        Some(bundle.verify(&leaf, Purpose::Server, Clock::default().now()).ok()?.id().to_owned())
+        Some(bundle.verify(&leaf, Purpose::Server, Clock::default().now()).ok()?.id().clone())
     }
 
     /// Rotates the serving line and waits until the gateway shows a certificate of the new authority; returns both.
-    pub(super) async fn rotate(&self) -> (String, String) {
+    pub(super) async fn rotate(&self) -> (AuthorityId, AuthorityId) {
         let nobody = nobody();
         let before = wait_until(PATIENCE, "the gateway", async || self.issuer(self.gateway, &nobody).await).await;
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");

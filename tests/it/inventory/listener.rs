@@ -82,7 +82,7 @@ async fn a_certificate_of_a_new_authority_waits_until_the_api_service_holds_its_
     })
     .await;
     let registered = stage.registered().await.unwrap();
-    assert!(registered.authorities().iter().any(|authority| authority.id() == after));
+    assert!(registered.authorities().iter().any(|authority| *authority.id() == after));
     stage.stop().await;
 }
 

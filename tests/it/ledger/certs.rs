@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
 use super::rows;
-use super::{fill, mk_identity, mk_intent, mk_serial, open, options};
+use super::{fill, mk_identity, mk_intent, mk_serial, mk_uid, open, options};
 use crate::cli::run;
 use crate::support::store::{TestStore, on_every_store};
 
@@ -37,7 +37,7 @@ async fn prepare(location: &Location, checkpoint: &Path) {
     intent.identity = Some(mk_identity("a-cluster-with-a-name-of-its-own", "telemetry", "other"));
     hub.ledger.intend(intent).await.unwrap();
     let leaf = CertificateDer::from_pem_slice(include_bytes!("../../../certs/profiles/client-leaf.pem")).unwrap();
-    let uid = "uid-120".to_owned();
+    let uid = mk_uid(120);
     let serial = mk_serial(120);
     hub.ledger.append(Record::Signed { uid, serial, certificate: leaf.to_vec() }, "").await.unwrap();
     let at = Timestamp::from_unix(1_795_040_000);

@@ -26,7 +26,7 @@ fn mk(n: u64) -> Intent {
     let text = |common: bool| if common { "telemetry" } else { "rare" }.to_owned();
     let signer = text(n > 20);
     let agent = text(!n.is_multiple_of(300));
-    let issuer = if n < 40 { "fedcba9876543210" } else { "0123456789abcdef" }.to_owned();
+    let issuer = if n < 40 { "fedcba9876543210" } else { "0123456789abcdef" }.into();
     let addon = text(n != 7);
     let cluster = if n.is_multiple_of(100) { "cluster1" } else { "cluster2" }.to_owned();
     // The ends are not in the order of the numbers, and many ends are the same.

@@ -21,6 +21,7 @@ use addon_signer::ledger::{Health, Ledger, LedgerError, LedgerWriter, Location, 
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::journal::record::{Intent, Record};
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use tokio::task::JoinHandle;
@@ -69,17 +70,21 @@ pub(crate) fn mk_identity(cluster: &str, addon: &str, agent: &str) -> PeerIdenti
     PeerIdentity { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap(), agent: agent.parse().unwrap() }
 }
 
+pub(crate) fn mk_uid(n: u64) -> RequestUid {
+    format!("uid-{n}").as_str().into()
+}
+
 pub(crate) fn mk_intent(n: u64) -> Intent {
     Intent {
-        uid: format!("uid-{n}"),
+        uid: mk_uid(n),
         requested: Timestamp::from_unix(1_795_000_200),
         request: format!("csr-{n}"),
         signer: "telemetry".to_owned(),
         generation: 1,
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().unwrap(),
         requester: "system:open-cluster-management:cluster1:agent1".to_owned(),
         identity: Some(mk_identity(&format!("cluster{}", n % 7), "telemetry", "telemetry")),
-        issuer: "0123456789abcdef".to_owned(),
+        issuer: "0123456789abcdef".into(),
         serial: mk_serial(n),
         not_before: Timestamp::from_unix(1_795_000_000),
         not_after: Timestamp::from_unix(1_795_086_400),
@@ -90,11 +95,11 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
 }
 
 pub(crate) fn mk_signed(n: u64) -> Record {
-    Record::Signed { uid: format!("uid-{n}"), serial: mk_serial(n), certificate: n.to_be_bytes().to_vec() }
+    Record::Signed { uid: mk_uid(n), serial: mk_serial(n), certificate: n.to_be_bytes().to_vec() }
 }
 
 pub(crate) fn mk_abandoned(n: u64) -> Record {
-    Record::Abandoned { uid: format!("uid-{n}"), serial: mk_serial(n), reason: "It is gone.".to_owned() }
+    Record::Abandoned { uid: mk_uid(n), serial: mk_serial(n), reason: "It is gone.".to_owned() }
 }
 
 /// Records the intents `mk_intent(n)` and their certificates, many at the same time.

@@ -111,7 +111,7 @@ async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_e
 
 fn existing(number: u64) -> Intended {
     let certificate = number.to_be_bytes().to_vec();
-    let issuer = "0123456789abcdef".to_owned();
+    let issuer = "0123456789abcdef".into();
     Intended::Existing(Existing::Signed { row: 2 * number + 2, issuer, serial: mk_serial(number), certificate })
 }
 

@@ -9,7 +9,7 @@ use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
-use super::{fill, mk_identity, mk_intent, mk_serial, mk_signed, open, options, sqlite};
+use super::{fill, mk_identity, mk_intent, mk_serial, mk_signed, mk_uid, open, options, sqlite};
 use crate::support::store::on_every_store;
 
 /// A time at which the certificates of `mk_intent` are valid.
@@ -36,7 +36,7 @@ async fn filters(location: &Location) {
     intents[0].signer = "logs".to_owned();
     intents[1].identity = Some(mk_identity("cluster2", "logs", "telemetry"));
     intents[2].identity = Some(mk_identity("cluster3", "telemetry", "other"));
-    intents[3].issuer = "fedcba9876543210".to_owned();
+    intents[3].issuer = "fedcba9876543210".into();
     intents[4].not_after = NOW.minus(Duration::from_secs(1));
     intents[5].not_after = NOW;
     for intent in intents {
@@ -45,10 +45,10 @@ async fn filters(location: &Location) {
     for n in [1, 2, 3, 4, 5, 6, 7] {
         hub.ledger.append(mk_signed(n), "").await.unwrap();
     }
-    let uid = "uid-8".to_owned();
+    let uid = mk_uid(8);
     let reason = "The key is gone.".to_owned();
     hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(8), reason }, "").await.unwrap();
-    let uid = "uid-7".to_owned();
+    let uid = mk_uid(7);
     let reason = "The request is gone.".to_owned();
     hub.ledger.append(Record::Unpublished { uid, serial: mk_serial(7), reason }, "").await.unwrap();
     hub.ledger.published(mk_serial(1), NOW).await;
@@ -140,14 +140,14 @@ async fn one_certificate_is_found_by_serial_uid_and_name() {
 async fn show(location: &Location) {
     let hub = open(options(location, "hub-a"), 3).await;
     let line = "telemetry".to_owned();
-    let id = "0123456789abcdef".to_owned();
+    let id = "0123456789abcdef".into();
     let authority = Record::Authority { line, id, step: AuthorityStep::Activated, certificate: vec![0x30, 0] };
     hub.ledger.change(authority, "").await.unwrap();
     hub.ledger.intend(mk_intent(0xab)).await.unwrap();
     hub.ledger.append(mk_signed(0xab), "").await.unwrap();
     hub.ledger.seen(vec![CertificateUse { serial: mk_serial(0xab), at: NOW, from: "192.0.2.1".to_owned() }]).await;
     hub.ledger.intend(mk_intent(2)).await.unwrap();
-    let uid = "uid-2".to_owned();
+    let uid = mk_uid(2);
     let reason = "It was never signed.".to_owned();
     hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(2), reason: reason.clone() }, "").await.unwrap();
     hub.close().await;

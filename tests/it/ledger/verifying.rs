@@ -10,7 +10,7 @@ use addon_signer_core::timestamp::Timestamp;
 use ring::rand::SystemRandom;
 
 use super::rows::{self, run};
-use super::{Open, fill, mk_abandoned, mk_intent, mk_serial, mk_signed, open, options, sqlite};
+use super::{Open, fill, mk_abandoned, mk_intent, mk_serial, mk_signed, mk_uid, open, options, sqlite};
 use crate::support::store::{TestStore, on_every_store};
 
 const CERTIFICATES: u64 = 700;
@@ -49,7 +49,7 @@ async fn prepare(location: &Location) -> Checkpoint {
     hub.ledger.append(mk_abandoned(CERTIFICATES + 1), "").await.unwrap();
     let (ledger, tip) = tip(&hub);
     let checkpoint = Checkpoint::sign(&ledger, tip, Timestamp::from_unix(1_795_000_000), &key, &rng).unwrap();
-    let uid = "uid-5".to_owned();
+    let uid = mk_uid(5);
     let serial = mk_serial(5);
     let reason = "It is gone.".to_owned();
     hub.ledger.append(Record::Unpublished { uid, serial, reason }, "").await.unwrap();

@@ -20,7 +20,7 @@ async fn one_certificate(location: &Location) {
     let hub = open(options(location, "hub-a"), 1).await;
     assert_eq!(hub.ledger.intend(mk_intent(1)).await, Ok(Intended::Recorded));
     let again = Intended::Existing(Existing::Intent {
-        issuer: "0123456789abcdef".to_owned(),
+        issuer: "0123456789abcdef".into(),
         serial: mk_serial(1),
         prepared: Timestamp::from_unix(1_795_000_300),
         tbs: "00".repeat(32),
@@ -34,7 +34,7 @@ async fn one_certificate(location: &Location) {
     let hub = open(options(location, "hub-b"), 2).await;
     let signed = Existing::Signed {
         row: 4,
-        issuer: "0123456789abcdef".to_owned(),
+        issuer: "0123456789abcdef".into(),
         serial: mk_serial(1),
         certificate: 1_u64.to_be_bytes().to_vec(),
     };

@@ -12,7 +12,7 @@ use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 /// The rules of a signer that sets only its name and its addons.
 pub(crate) fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]) -> SignerRules {
     SignerRules {
-        signer_name: signer_name.to_owned(),
+        signer_name: signer_name.parse().unwrap(),
         addons: addons.into(),
         convention: Convention::default(),
         organizational_units: [].into(),

@@ -1,5 +1,6 @@
 //! A certificate authority: its self-signed certificate, read and checked once.
 
+use std::fmt;
 use std::time::Duration;
 
 use ring::digest;
@@ -34,10 +35,42 @@ pub enum AuthorityError {
     Key(#[from] KeyError),
 }
 
+/// The id of an authority: the first 16 hexadecimal digits of the SHA-256 of its SubjectPublicKeyInfo.
+///
+/// A text from outside is an id too, such as one of the ledger: ids are only compared and written, and a text of
+/// another form is the id of no authority.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AuthorityId(Box<str>);
+
+impl AuthorityId {
+    fn of(public_key_der: &[u8]) -> Self {
+        let hash = digest::digest(&digest::SHA256, public_key_der);
+        let first: Vec<u8> = hash.as_ref().iter().copied().take(8).collect();
+        Self(data_encoding::HEXLOWER.encode(&first).into())
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for AuthorityId {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for AuthorityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A CA certificate whose role, name and times are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority {
-    id: String,
+    id: AuthorityId,
     name: String,
     certificate: CertificateDer<'static>,
     anchor: TrustAnchor<'static>,
@@ -63,10 +96,10 @@ impl Authority {
         duration: Duration,
         rng: &dyn SecureRandom,
     ) -> Result<Self, AuthorityError> {
-        let not_made = |error: &dyn std::fmt::Display| AuthorityError::NotMade(error.to_string());
+        let not_made = |error: &dyn fmt::Display| AuthorityError::NotMade(error.to_string());
         let mut serial = [0_u8; 16];
         rng.fill(&mut serial).map_err(|_| KeyError::Random)?;
-        let id = authority_id(key.public_key_der());
+        let id = AuthorityId::of(key.public_key_der());
         let mut params = rcgen::CertificateParams::default();
         let mut name = rcgen::DistinguishedName::new();
         name.push(rcgen::DnType::CommonName, format!("{line} {id}"));
@@ -104,7 +137,7 @@ impl Authority {
         let anchor = anchor.to_owned();
         let public_key_der = parsed.public_key().raw.to_vec();
         Ok(Self {
-            id: authority_id(&public_key_der),
+            id: AuthorityId::of(&public_key_der),
             subject_der: parsed.subject().as_raw().to_vec(),
             key_id: subject_key_id(&parsed).unwrap_or_else(|| key_identifier(&public_key_der)),
             not_before: Timestamp::from_unix(parsed.validity().not_before.timestamp()),
@@ -116,8 +149,8 @@ impl Authority {
         })
     }
 
-    /// The first 16 hexadecimal digits of the SHA-256 of its SubjectPublicKeyInfo.
-    pub fn id(&self) -> &str {
+    /// Its id, which follows from its key.
+    pub fn id(&self) -> &AuthorityId {
         &self.id
     }
     /// Its subject, for people.
@@ -169,11 +202,6 @@ fn subject_key_id(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
 /// to the length of method 1.
 pub(crate) fn key_identifier(public_key_der: &[u8]) -> Vec<u8> {
     digest::digest(&digest::SHA256, public_key_der).as_ref().iter().copied().take(20).collect()
-}
-
-fn authority_id(public_key_der: &[u8]) -> String {
-    data_encoding::HEXLOWER
-        .encode(&digest::digest(&digest::SHA256, public_key_der).as_ref().iter().copied().take(8).collect::<Vec<_>>())
 }
 
 fn rcgen_time(at: Timestamp) -> Option<time::OffsetDateTime> {

@@ -15,6 +15,9 @@ pub const DEFAULT_GROUPS: [&str; 2] =
 /// The DNS name that OCM's registration agent adds to every addon request.
 pub const DEFAULT_DNS_NAMES: [&str; 1] = ["{addon}.addon.open-cluster-management.io"];
 
+/// The signer name of the gateway's own serving certificate.
+pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
+
 const LABEL_MAX: usize = 63; // an RFC 1123 label, because a cluster's namespace has the same name
 const TEMPLATE_MAX: usize = 512; // longer than any convention in use, and short enough for a subject
 
@@ -30,6 +33,9 @@ pub enum IdentityError {
          starting and ending with a letter or digit"
     )]
     NotAnAgent(String),
+    /// A signer name without a domain, or one that others than an AddOnSigner answer.
+    #[error("it must be <your domain>/<name>, and not one of Kubernetes' or the gateway's")]
+    NotASignerName,
     /// A template that is empty or too long.
     #[error("the template {0:?} must have 1 to 512 printable ASCII characters")]
     TemplateLength(String),
@@ -66,6 +72,12 @@ fn is_agent(text: &str) -> bool {
         && edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+fn is_signer(text: &str) -> bool {
+    let domain = text.split_once('/').map(|(domain, _)| domain);
+    let reserved = |domain: &str| domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+    domain.is_some_and(|domain| !reserved(domain)) && text != GATEWAY_SERVING_SIGNER
 }
 
 macro_rules! name_type {
@@ -108,11 +120,22 @@ name_type!(
     /// The last part of the convention: an addon's name (OCM 1.3 and later) or the klusterlet's agent id (before).
     AgentName, is_agent, IdentityError::NotAnAgent
 );
+name_type!(
+    /// `spec.signerName` of requests. Parsing refuses the names that an AddOnSigner may not have.
+    SignerName, is_signer, |_| IdentityError::NotASignerName
+);
 
 impl AgentName {
     /// The agent that has its addon's name, as OCM's agents have since v1.3. Every label is an agent name.
     pub fn of_addon(addon: &AddOnName) -> Self {
         Self(addon.0.clone())
+    }
+}
+
+impl SignerName {
+    /// The signer name of the gateway's own certificate, which no AddOnSigner may have.
+    pub fn gateway_serving() -> Self {
+        Self(GATEWAY_SERVING_SIGNER.into())
     }
 }
 

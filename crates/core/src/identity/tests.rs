@@ -38,6 +38,17 @@ fn names_outside_ocms_rules_are_refused() {
 }
 
 #[test]
+fn signer_names_of_kubernetes_and_of_the_gateway_are_refused() {
+    for bad in ["", "telemetry", "kubernetes.io/kubelet-serving", "a.kubernetes.io/b", GATEWAY_SERVING_SIGNER] {
+        assert_eq!(bad.parse::<SignerName>(), Err(IdentityError::NotASignerName), "{bad:?}");
+    }
+    for good in ["example.com/telemetry", "notkubernetes.io/a", "addon-signer.io/gateway-serving-2"] {
+        assert_eq!(good.parse::<SignerName>().unwrap().as_str(), good);
+    }
+    assert_eq!(SignerName::gateway_serving().as_str(), GATEWAY_SERVING_SIGNER);
+}
+
+#[test]
 fn users_outside_the_convention_are_refused() {
     let convention = Convention::default();
     for bad in [

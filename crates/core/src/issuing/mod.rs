@@ -8,10 +8,13 @@
 use std::mem;
 use std::time::Duration;
 
+use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
 use crate::ca::issuer::{IssueError, Issued, Issuer, Prepared, RecordFault, purpose};
 use crate::ca::serial::Serial;
+use crate::identity::SignerName;
 use crate::journal::record::{Existing, Intended, Intent, Record};
+use crate::journal::uid::RequestUid;
 use crate::policy::Approved;
 use crate::timestamp::Timestamp;
 
@@ -19,7 +22,7 @@ use crate::timestamp::Timestamp;
 #[derive(Debug, Clone)]
 pub struct RequestFacts {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: RequestUid,
     /// `metadata.creationTimestamp`.
     pub requested: Timestamp,
     /// `metadata.name`.
@@ -33,7 +36,7 @@ pub struct RequestFacts {
     /// `metadata.generation` of the AddOnSigner.
     pub generation: i64,
     /// `spec.signerName`.
-    pub signer_name: String,
+    pub signer_name: SignerName,
 }
 
 /// The authority that signs, and the trust bundle that must accept the result. The whole issuance uses one snapshot.
@@ -244,7 +247,7 @@ impl<'s> Issuance<'s> {
                 }
             },
             Existing::Signed { row, issuer, serial, certificate } => {
-                match Issued::recorded(certificate, &issuer, serial, &self.approved) {
+                match Issued::recorded(certificate, issuer, serial, &self.approved) {
                     Ok(issued) => self.publish_earlier(issued, around),
                     Err(fault) => Effect::End(End::Unusable { row, fault }),
                 }
@@ -254,7 +257,7 @@ impl<'s> Issuance<'s> {
     }
 
     /// The certificate of an earlier intent, prepared again, if the hub would still sign the same bytes.
-    fn same(&self, issuer: &str, serial: Serial, at: Timestamp, tbs: &str) -> Option<Prepared> {
+    fn same(&self, issuer: &AuthorityId, serial: Serial, at: Timestamp, tbs: &str) -> Option<Prepared> {
         let Signing { issuer: active, now, .. } = self.signing;
         // An error means that this authority would not sign it: the intent is outdated.
         let again = active.prepare(self.approved.clone(), serial, at).ok()?;
@@ -308,7 +311,7 @@ impl<'s> Issuance<'s> {
             signer_name,
             requester,
             identity: self.approved.identity().cloned(),
-            issuer: prepared.issuer().to_owned(),
+            issuer: prepared.issuer().clone(),
             serial: prepared.serial(),
             not_before: prepared.not_before(),
             not_after: prepared.not_after(),

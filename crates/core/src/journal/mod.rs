@@ -7,3 +7,4 @@ pub mod checkpoint;
 pub mod entry;
 pub mod record;
 pub mod state;
+pub mod uid;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use data_encoding::BASE64;
 
+use crate::ca::authority::AuthorityId;
 use crate::ca::issuer::RecordFault;
 use crate::ca::serial::Serial;
-use crate::identity::{AddOnName, ClusterName, PeerIdentity};
+use crate::identity::{AddOnName, ClusterName, PeerIdentity, SignerName};
+use crate::journal::uid::RequestUid;
 use crate::registry::Standing;
 use crate::timestamp::Timestamp;
 
@@ -39,7 +41,7 @@ impl AuthorityStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// The UID of the CSR.
-    pub uid: String,
+    pub uid: RequestUid,
     /// When the CSR was made: its `metadata.creationTimestamp`, which never changes; 0 if it has none.
     pub requested: Timestamp,
     /// The name of the CSR.
@@ -49,13 +51,13 @@ pub struct Intent {
     /// The version of its specification that was applied (`metadata.generation`).
     pub generation: i64,
     /// `spec.signerName`.
-    pub signer_name: String,
+    pub signer_name: SignerName,
     /// `spec.username`.
     pub requester: String,
     /// The holder of the certificate; `None` for the gateway's own.
     pub identity: Option<PeerIdentity>,
     /// The id of the authority that signs.
-    pub issuer: String,
+    pub issuer: AuthorityId,
     /// The serial number of the certificate.
     pub serial: Serial,
     /// The first second in which the certificate is valid.
@@ -85,7 +87,7 @@ pub enum Existing {
     /// The intent to sign a certificate, which is not signed yet.
     Intent {
         /// The id of the authority that was to sign.
-        issuer: String,
+        issuer: AuthorityId,
         /// The serial number.
         serial: Serial,
         /// When the certificate was decided on.
@@ -98,7 +100,7 @@ pub enum Existing {
         /// The entry that holds it.
         row: u64,
         /// The id of the authority that signed.
-        issuer: String,
+        issuer: AuthorityId,
         /// The serial number.
         serial: Serial,
         /// DER.
@@ -133,7 +135,7 @@ pub enum Record {
     /// A certificate was signed and checked.
     Signed {
         /// The UID of the CSR.
-        uid: String,
+        uid: RequestUid,
         /// The serial number of the intent.
         serial: Serial,
         /// DER.
@@ -142,7 +144,7 @@ pub enum Record {
     /// An intent was given up: nobody gets its certificate.
     Abandoned {
         /// The UID of the CSR.
-        uid: String,
+        uid: RequestUid,
         /// The serial number of the intent.
         serial: Serial,
         /// One sentence.
@@ -151,7 +153,7 @@ pub enum Record {
     /// A certificate was signed and could not be published.
     Unpublished {
         /// The UID of the CSR.
-        uid: String,
+        uid: RequestUid,
         /// Its serial number.
         serial: Serial,
         /// One sentence.
@@ -162,7 +164,7 @@ pub enum Record {
         /// The AddOnSigner, or `(serving)`.
         line: String,
         /// The authority.
-        id: String,
+        id: AuthorityId,
         /// Its new state.
         step: AuthorityStep,
         /// Its certificate, DER.
@@ -173,7 +175,7 @@ pub enum Record {
         /// The AddOnSigner, or `(serving)`.
         line: String,
         /// The ids of the authorities.
-        authorities: Vec<String>,
+        authorities: Vec<AuthorityId>,
         /// The name of the ConfigMap.
         config_map: String,
     },
@@ -229,7 +231,7 @@ impl Record {
     }
 
     /// The UID of the CSR that the record is about.
-    pub fn uid(&self) -> Option<&str> {
+    pub fn uid(&self) -> Option<&RequestUid> {
         match self {
             Self::Intent(intent) => Some(&intent.uid),
             Self::Signed { uid, .. } | Self::Abandoned { uid, .. } | Self::Unpublished { uid, .. } => Some(uid),
@@ -245,7 +247,7 @@ impl Record {
             Self::Authority { line, id, step, .. } => {
                 Some(("authority", format!("{line}/{id}"), step.name().to_owned()))
             }
-            Self::Anchors { line, authorities, .. } => Some(("anchors", line.clone(), authorities.join(" "))),
+            Self::Anchors { line, authorities, .. } => Some(("anchors", line.clone(), ids(authorities))),
             Self::Signer { signer, after, .. } => Some(("signer", signer.clone(), after.clone())),
             Self::Standing { cluster, addon, change } => {
                 Some(("standing", format!("{cluster}/{addon}"), change.name().to_owned()))
@@ -281,19 +283,20 @@ impl Record {
             Self::CheckpointKey { key } => vec![("key", BASE64.encode(key))],
             Self::Intent(intent) => intent.details(),
             Self::Signed { uid, serial, certificate } => {
-                vec![("certificate", BASE64.encode(certificate)), ("serial", serial.to_string()), ("uid", uid.clone())]
+                let certificate = BASE64.encode(certificate);
+                vec![("certificate", certificate), ("serial", serial.to_string()), ("uid", uid.to_string())]
             }
             Self::Abandoned { uid, serial, reason } | Self::Unpublished { uid, serial, reason } => {
-                vec![("reason", reason.clone()), ("serial", serial.to_string()), ("uid", uid.clone())]
+                vec![("reason", reason.clone()), ("serial", serial.to_string()), ("uid", uid.to_string())]
             }
             Self::Authority { line, id, step, certificate } => vec![
                 ("certificate", BASE64.encode(certificate)),
-                ("id", id.clone()),
+                ("id", id.to_string()),
                 ("line", line.clone()),
                 ("step", step.name().to_owned()),
             ],
             Self::Anchors { line, authorities, config_map } => {
-                vec![("authorities", authorities.join(" ")), ("config-map", config_map.clone()), ("line", line.clone())]
+                vec![("authorities", ids(authorities)), ("config-map", config_map.clone()), ("line", line.clone())]
             }
             Self::Signer { signer, generation, before, after } => vec![
                 ("after", after.clone()),
@@ -326,6 +329,10 @@ fn text(time: Option<Timestamp>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
+fn ids(authorities: &[AuthorityId]) -> String {
+    authorities.iter().map(AuthorityId::as_str).collect::<Vec<_>>().join(" ")
+}
+
 fn version() -> String {
     env!("CARGO_PKG_VERSION").to_owned()
 }
@@ -347,7 +354,7 @@ impl Intent {
             ("cluster", cluster.to_owned()),
             ("csr", self.csr.clone()),
             ("generation", self.generation.to_string()),
-            ("issuer", self.issuer.clone()),
+            ("issuer", self.issuer.to_string()),
             ("not-after", self.not_after.to_string()),
             ("not-before", self.not_before.to_string()),
             ("prepared", self.prepared.to_string()),
@@ -356,9 +363,9 @@ impl Intent {
             ("requester", self.requester.clone()),
             ("serial", self.serial.to_string()),
             ("signer", self.signer.clone()),
-            ("signer-name", self.signer_name.clone()),
+            ("signer-name", self.signer_name.to_string()),
             ("tbs", self.tbs.clone()),
-            ("uid", self.uid.clone()),
+            ("uid", self.uid.to_string()),
         ]
     }
 }

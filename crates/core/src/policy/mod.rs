@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::csr::{CertificateRequest, Subject};
-use crate::identity::{AddOnName, ClusterName, Convention, PeerIdentity, cluster_group};
+use crate::identity::{AddOnName, ClusterName, Convention, PeerIdentity, SignerName, cluster_group};
 use crate::keys::public::KeyKind;
 use crate::registry::Registry;
 use crate::timestamp::Timestamp;
@@ -22,8 +22,6 @@ pub use refusal::Refusal;
 
 /// The shortest lifetime that a request may ask for: the API server's minimum for `expirationSeconds`.
 pub const MIN_LIFETIME: Duration = Duration::from_secs(600);
-/// The signer name of the gateway's own serving certificate.
-pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
 /// The common name of the gateway's own serving certificate.
 pub const GATEWAY_COMMON_NAME: &str = "addon-signer-gateway";
 
@@ -35,7 +33,7 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignerRules {
     /// `spec.signerName`.
-    pub signer_name: String,
+    pub signer_name: SignerName,
     /// `spec.addOns`.
     pub addons: BTreeSet<AddOnName>,
     /// `spec.identity`.

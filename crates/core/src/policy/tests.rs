@@ -8,7 +8,7 @@ const OCM_REQUEST: &[u8] = include_bytes!("../../../../certs/requests/good/ocm-a
 
 pub(crate) fn mk_rules() -> SignerRules {
     SignerRules {
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().unwrap(),
         addons: BTreeSet::from(["telemetry".parse().unwrap()]),
         convention: Convention::default(),
         organizational_units: BTreeSet::new(),

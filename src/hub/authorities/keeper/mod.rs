@@ -22,7 +22,7 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
-use addon_signer_core::ca::authority::AuthorityError;
+use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
 use addon_signer_core::ca::line::{Evidence, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
@@ -54,7 +54,7 @@ pub struct LinePlan {
 #[derive(Debug)]
 pub struct Reserve {
     /// The id of the authority that will sign.
-    pub authority: String,
+    pub authority: AuthorityId,
     /// The last second of the leaf.
     pub until: Timestamp,
     /// Gets whether the reservation is persisted.
@@ -236,7 +236,7 @@ impl Keeper {
     async fn persist_reservation(&self, reserve: &Reserve) -> Result<bool, KeeperError> {
         let ready = self.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(false) };
-        if ready.line().active().is_none_or(|active| active.authority.id() != reserve.authority) {
+        if ready.line().active().is_none_or(|active| *active.authority.id() != reserve.authority) {
             return Ok(false);
         }
         if ready.line().reserve(reserve.until).is_none() {

@@ -22,12 +22,12 @@ const CATCH_UP: Duration = Duration::from_millis(500);
 impl Keeper {
     pub(super) async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
         let (authority, pkcs8) = self.make(plan, now)?;
-        let id = authority.id().to_owned();
+        let id = authority.id().clone();
         let line = Line::default().begin(authority, now);
         let leads = self.leading.leads()?;
         let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
         self.unrecorded = Some(String::new());
-        self.audit.authority(self.names.line(), &id, "created");
+        self.audit.authority(self.names.line(), id.as_str(), "created");
         Ok(stored)
     }
 
@@ -72,8 +72,8 @@ impl Keeper {
         };
         let id = match &step {
             Step::Finish(id) => id.as_str(),
-            Step::Prepare => stored.line.next().map_or("", |next| next.authority.id()),
-            _ => stored.line.active().map_or("", |active| active.authority.id()),
+            Step::Prepare => stored.line.next().map_or("", |next| next.authority.id().as_str()),
+            _ => stored.line.active().map_or("", |active| active.authority.id().as_str()),
         };
         self.audit.authority(self.names.line(), id, verb);
         Ok(stored)

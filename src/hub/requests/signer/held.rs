@@ -16,6 +16,7 @@ use crate::hub::lease::Leads;
 use crate::hub::requests::plan::{self, RECORD_UNUSABLE};
 use addon_signer_core::backoff::doubled;
 use addon_signer_core::ca::issuer::RecordFault;
+use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// The longest pause between two tries. The hub notices a repaired ledger within this time; a restarted hub at once.
@@ -39,7 +40,7 @@ pub struct Unusable {
 
 /// How often each held request was tried, by its UID.
 #[derive(Debug, Default)]
-pub struct HeldRequests(Mutex<HashMap<String, Tries>>);
+pub struct HeldRequests(Mutex<HashMap<RequestUid, Tries>>);
 
 #[derive(Debug)]
 struct Tries {
@@ -49,12 +50,12 @@ struct Tries {
 
 impl HeldRequests {
     /// Counts one more try; returns the pause before the next one, and whether this was the first.
-    fn again(&self, uid: &str, now: Timestamp) -> (Duration, bool) {
+    fn again(&self, uid: RequestUid, now: Timestamp) -> (Duration, bool) {
         // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A request that was not tried for so long is gone.
         held.retain(|_, tries| tries.last.until(now) <= LONGEST * 2);
-        let tries = held.entry(uid.to_owned()).or_insert(Tries { failures: 0, last: now });
+        let tries = held.entry(uid).or_insert(Tries { failures: 0, last: now });
         let pause = doubled(RETRY, tries.failures, LONGEST);
         let first = tries.failures == 0;
         *tries = Tries { failures: tries.failures.saturating_add(1), last: now };
@@ -71,7 +72,7 @@ impl Signer {
         unusable: &Unusable,
         now: Timestamp,
     ) -> Result<Requeue, SignerError> {
-        let (pause, first) = self.held.again(csr.metadata.uid.as_deref().unwrap_or_default(), now);
+        let (pause, first) = self.held.again(plan::uid(csr), now);
         if first {
             error!(csr = csr.name_any(), error = %unusable, "A request cannot be worked on");
         } else {
@@ -108,17 +109,17 @@ mod tests {
     #[test]
     fn request_that_is_held_waits_twice_as_long_each_time() {
         let held = HeldRequests::default();
-        let seconds: Vec<u64> = (0..10).map(|_| held.again("a", NOW).0.as_secs()).collect();
+        let seconds: Vec<u64> = (0..10).map(|_| held.again("a".into(), NOW).0.as_secs()).collect();
         assert_eq!(seconds, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-        assert_eq!(held.again("b", NOW), (RETRY, true), "each by itself");
-        assert!(!held.again("b", NOW.plus(LONGEST)).1);
+        assert_eq!(held.again("b".into(), NOW), (RETRY, true), "each by itself");
+        assert!(!held.again("b".into(), NOW.plus(LONGEST)).1);
     }
 
     #[test]
     fn request_that_is_gone_is_forgotten() {
         let held = HeldRequests::default();
-        held.again("a", NOW);
-        held.again("b", NOW.plus(LONGEST * 2 + Duration::from_secs(1)));
+        held.again("a".into(), NOW);
+        held.again("b".into(), NOW.plus(LONGEST * 2 + Duration::from_secs(1)));
         assert_eq!(held.0.lock().unwrap().len(), 1);
     }
 

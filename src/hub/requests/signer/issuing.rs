@@ -15,12 +15,14 @@ use crate::hub::authorities::keeper::Reserve;
 use crate::hub::authorities::state::ReadyLine;
 use crate::hub::lease::Leads;
 use crate::hub::requests::answers::RefusalKind;
+use crate::hub::requests::plan;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{IssueError, Issued};
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::identity::SignerName;
 use addon_signer_core::issuing::{Effect, End, Event, Issuance, RequestFacts, Signing, Surroundings};
 use addon_signer_core::journal::record::{Intended, Intent};
-use addon_signer_core::policy::{Approved, GATEWAY_SERVING_SIGNER};
+use addon_signer_core::policy::Approved;
 use addon_signer_core::timestamp::Timestamp;
 
 /// An approved request on which the signer works.
@@ -43,7 +45,7 @@ impl Signer {
     pub(super) async fn issue(&self, request: &ApprovedRequest<'_>) -> Result<Requeue, SignerError> {
         let ApprovedRequest { leads, csr, approved, approve, now } = request;
         // The sweep works on this request now; the signer looks again after that.
-        let Some(_claim) = self.shared.ledger.claim(csr.metadata.uid.as_deref().unwrap_or_default()) else {
+        let Some(_claim) = self.shared.ledger.claim(plan::uid(csr)) else {
             return Ok(Requeue::requeue(SOON));
         };
         if let Some(until) = approved.revoked_until(*now) {
@@ -165,11 +167,11 @@ impl Signer {
                 let config = config.borrow();
                 (config.rules.signer_name.clone(), config.generation)
             }
-            Kind::Serving(_) => (GATEWAY_SERVING_SIGNER.to_owned(), 0),
+            Kind::Serving(_) => (SignerName::gateway_serving(), 0),
         };
         let requested = csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         RequestFacts {
-            uid: csr.metadata.uid.clone().unwrap_or_default(),
+            uid: plan::uid(csr),
             requested: Timestamp::from_unix(requested),
             name: csr.name_any(),
             requester: csr.spec.username.clone().unwrap_or_default(),
@@ -202,7 +204,7 @@ impl Signer {
         }
         let Some(active) = ready.line().active() else { return false };
         let (done, persisted) = oneshot::channel();
-        let reserve = Reserve { authority: active.authority.id().to_owned(), until, done };
+        let reserve = Reserve { authority: active.authority.id().clone(), until, done };
         self.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false)
     }
 
@@ -219,7 +221,7 @@ impl Signer {
             csr: &request.csr.name_any(),
             requester: request.csr.spec.username.as_deref().unwrap_or_default(),
             identity: request.approved.identity(),
-            issuer: &issued.issuer,
+            issuer: issued.issuer.as_str(),
             serial: issued.serial,
             not_after: issued.not_after,
         });

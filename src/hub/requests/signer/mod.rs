@@ -36,6 +36,7 @@ use crate::hub::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::ledger::{Ledger, LedgerError};
 use crate::telemetry::Metrics;
 use addon_signer_core::ca::issuer::IssueError;
+use addon_signer_core::identity::SignerName;
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::policy::{self, Claim, Refusal, ServingRules};
 use addon_signer_core::rate::RateLimiter;
@@ -142,7 +143,7 @@ impl From<NotWritten> for SignerError {
 }
 
 /// Runs one signer until its watch ends.
-pub async fn run(signer: Signer, signer_name: String) {
+pub async fn run(signer: Signer, signer_name: SignerName) {
     let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
     let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
     let (reader, writer) = reflector::store();
@@ -166,7 +167,7 @@ pub async fn run(signer: Signer, signer_name: String) {
     );
     let report = async |result| {
         if let Err(controller::Error::QueueError(error)) = result {
-            warn!(signer_name, %error, "The watch of requests failed; the hub retries");
+            warn!(signer_name = signer_name.as_str(), %error, "The watch of requests failed; the hub retries");
         } // the closure above has logged errors of the work
     };
     work.for_each(report).await;

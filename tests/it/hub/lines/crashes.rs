@@ -43,7 +43,7 @@ async fn settled(line: &OnServer) {
         let members = line.members().await?;
         let ids: Vec<String> = members.iter().map(|member| member["id"].as_str().unwrap().to_owned()).collect();
         let waiting = members.iter().any(|member| member["state"] == "Next");
-        let mut published: Vec<_> = line.bundle().await?.authorities().iter().map(|a| a.id().to_owned()).collect();
+        let mut published: Vec<_> = line.bundle().await?.authorities().iter().map(|a| a.id().to_string()).collect();
         let mut stored = ids;
         stored.sort();
         published.sort();

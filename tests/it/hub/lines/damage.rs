@@ -46,7 +46,8 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     assert_eq!(reason, "AuthorityMissing");
     assert!(message.contains("telemetry-client-authorities is gone"), "{message}");
     assert_eq!(unhealthy(&line).await, "AuthorityMissing");
-    assert!(running.trust.borrow().signers[0].client_anchors.authorities()[0].id() == active[0], "still trusted");
+    let trusted = running.trust.borrow().signers[0].client_anchors.authorities()[0].id().to_string();
+    assert_eq!(trusted, active[0], "still trusted");
     let waiting = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let csrs: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(admin.clone());
     let nothing_happens = async || {
@@ -101,7 +102,7 @@ fn damages(good: &Data, id: &str) -> Vec<Damage> {
         Damage { what, names: name.to_owned(), data }
     };
     let next = |line: &mut Value| {
-        let member = json!({"id": other.id(), "state": "Next", "since": now.unix()});
+        let member = json!({"id": other.id().as_str(), "state": "Next", "since": now.unix()});
         line["authorities"].as_array_mut().unwrap().push(member);
     };
     let mut keyless_next = with("a Next without its key", &format!("{}.key", other.id()), "line.json", state(&next));

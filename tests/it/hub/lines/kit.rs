@@ -87,7 +87,7 @@ impl OnServer {
     pub(super) async fn wait_bundle(&self, ids: &[String]) {
         wait_until(PATIENCE, &format!("{} to hold {ids:?}", self.map), async || {
             let bundle = self.bundle().await?;
-            let mut found: Vec<_> = bundle.authorities().iter().map(|a| a.id().to_owned()).collect();
+            let mut found: Vec<_> = bundle.authorities().iter().map(|a| a.id().to_string()).collect();
             let mut wanted = ids.to_vec();
             found.sort();
             wanted.sort();
@@ -141,5 +141,5 @@ pub(super) async fn issue(hub: &TestHub, admin: &Client) -> CertificateDer<'stat
 
 /// The id of the authority that signed `leaf`.
 pub(super) fn signed_by(bundle: &Bundle, leaf: &CertificateDer<'_>, now: Timestamp) -> String {
-    bundle.verify(leaf, Purpose::Client, now).unwrap().id().to_owned()
+    bundle.verify(leaf, Purpose::Client, now).unwrap().id().to_string()
 }

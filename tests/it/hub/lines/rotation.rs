@@ -20,7 +20,7 @@ async fn mk_held() -> (TestHub, Client, RunningHub) {
 
 fn trusted(running: &RunningHub) -> Vec<String> {
     let trust = running.trust.borrow().clone();
-    trust.signers[0].client_anchors.authorities().iter().map(|a| a.id().to_owned()).collect()
+    trust.signers[0].client_anchors.authorities().iter().map(|a| a.id().to_string()).collect()
 }
 
 #[tokio::test]

@@ -75,13 +75,13 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     line.poke().await;
     tokio::time::sleep(MOMENT).await;
     line.wait(&["Next", "Active"]).await;
-    assert_eq!(running.trust.borrow().serving_active.as_deref(), Some(first[0].as_str()));
+    assert_eq!(running.trust.borrow().serving_active, Some(first[0].as_str().into()));
     running.clock.advance(Duration::from_secs(5 * 3_600));
     line.poke().await;
     // The gateway's old certificate has expired by then, so the old authority is removed at once.
     assert_eq!(line.wait(&["Active"]).await, ids[..1]);
     wait_until(PATIENCE, "the gateway to be told", async || {
-        (running.trust.borrow().serving_active.as_deref() == Some(ids[0].as_str())).then_some(())
+        (running.trust.borrow().serving_active == Some(ids[0].as_str().into())).then_some(())
     })
     .await;
     wait_until(PATIENCE, "the report", async || report(&line).await["rotation"].is_null().then_some(())).await;

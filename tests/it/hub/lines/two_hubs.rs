@@ -33,7 +33,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
         wait_until(PATIENCE, "both hubs to trust the same authority", async || {
             let trust = running.trust.borrow().clone();
             let [signer] = &trust.signers[..] else { return None };
-            (signer.client_anchors.authorities()[0].id() == active[0]).then_some(())
+            (signer.client_anchors.authorities()[0].id().as_str() == active[0]).then_some(())
         })
         .await;
     }
@@ -53,7 +53,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
         assert_eq!(certificate(&csr).as_ref(), Some(pem), "the certificate was replaced");
         assert_eq!(csr.status.unwrap().conditions.unwrap().len(), 1);
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-        assert_eq!(bundle.verify(&der, Purpose::Client, first.clock.now()).unwrap().id(), active[0]);
+        assert_eq!(bundle.verify(&der, Purpose::Client, first.clock.now()).unwrap().id().as_str(), active[0]);
     }
     assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), REQUESTS);
     // Both hubs want to make the rotation, and it is made once.

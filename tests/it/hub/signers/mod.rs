@@ -197,7 +197,7 @@ async fn the_status_says_what_is() {
     let bundle = published(&admin).await;
     let [authority] = &status.authorities[..] else { panic!("{status:?}") };
     let anchor = &bundle.authorities()[0];
-    assert_eq!(authority.id, anchor.id());
+    assert_eq!(authority.id, anchor.id().as_str());
     assert_eq!(authority.not_after.0.as_second(), anchor.not_after().unix());
     assert!(status.rotation.is_none());
     if hub.is_real() {

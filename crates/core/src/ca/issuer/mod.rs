@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::ca::authority::{Authority, BACKDATE};
+use crate::ca::authority::{Authority, AuthorityId, BACKDATE};
 use crate::ca::bundle::{Bundle, BundleError, Purpose};
 use crate::ca::serial::Serial;
 use crate::ca::tbs::{self, Frame};
@@ -28,7 +28,7 @@ pub enum IssueError {
     #[error("the CA {id} is valid from {not_before} to {not_after}, which leaves no time for a new certificate")]
     OutsideValidity {
         /// The id of the CA.
-        id: String,
+        id: AuthorityId,
         /// The first second in which the CA is valid.
         not_before: Timestamp,
         /// The last second in which the CA is valid.
@@ -90,7 +90,7 @@ pub struct Issuer {
 pub struct Prepared {
     tbs: Vec<u8>,
     approved: Approved,
-    issuer: String,
+    issuer: AuthorityId,
     serial: Serial,
     not_before: Timestamp,
     not_after: Timestamp,
@@ -110,7 +110,7 @@ impl Prepared {
         self.serial
     }
     /// The id of the authority that will sign.
-    pub fn issuer(&self) -> &str {
+    pub fn issuer(&self) -> &AuthorityId {
         &self.issuer
     }
     /// The first second in which the certificate will be valid.
@@ -132,7 +132,7 @@ pub struct Issued {
     /// Its serial number.
     pub serial: Serial,
     /// The id of the authority that signed it.
-    pub issuer: String,
+    pub issuer: AuthorityId,
     /// The first second in which it is valid.
     pub not_before: Timestamp,
     /// The last second in which it is valid.
@@ -145,7 +145,12 @@ impl Issued {
     ///
     /// # Errors
     /// [`RecordFault`] if it does not have this request's key and subject, or not that serial number.
-    pub fn recorded(der: Vec<u8>, issuer: &str, serial: Serial, approved: &Approved) -> Result<Self, RecordFault> {
+    pub fn recorded(
+        der: Vec<u8>,
+        issuer: AuthorityId,
+        serial: Serial,
+        approved: &Approved,
+    ) -> Result<Self, RecordFault> {
         let (rest, leaf) = X509Certificate::from_der(&der).map_err(|_| RecordFault::Unreadable)?;
         let checks = [
             (rest.is_empty(), RecordFault::Unreadable),
@@ -158,7 +163,7 @@ impl Issued {
         }
         let not_before = Timestamp::from_unix(leaf.validity().not_before.timestamp());
         let not_after = Timestamp::from_unix(leaf.validity().not_after.timestamp());
-        Ok(Self { certificate: CertificateDer::from(der), serial, issuer: issuer.to_owned(), not_before, not_after })
+        Ok(Self { certificate: CertificateDer::from(der), serial, issuer, not_before, not_after })
     }
 
     /// The certificate as one PEM block with a final newline, for `status.certificate`.
@@ -196,7 +201,7 @@ impl Issuer {
         let last = self.authority.not_after();
         if now < first || now.until(last) < MIN_LIFETIME {
             return Err(IssueError::OutsideValidity {
-                id: self.authority.id().to_owned(),
+                id: self.authority.id().clone(),
                 not_before: first,
                 not_after: last,
             });
@@ -212,7 +217,7 @@ impl Issuer {
             algorithm: self.key.algorithm(),
         };
         let tbs = tbs::encode(&approved, &frame)?;
-        let issuer = self.authority.id().to_owned();
+        let issuer = self.authority.id().clone();
         Ok(Prepared { tbs, approved, issuer, serial, not_before, not_after })
     }
 

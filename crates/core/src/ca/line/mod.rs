@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::ca::authority::Authority;
+use crate::ca::authority::{Authority, AuthorityId};
 use crate::ca::bundle::{Bundle, BundleError};
 use crate::timestamp::Timestamp;
 
@@ -90,7 +90,7 @@ pub enum LineError {
     NoActive,
     /// Two authorities have the same key.
     #[error("the authority {0} is in the line twice")]
-    Duplicate(String),
+    Duplicate(AuthorityId),
 }
 
 /// All authorities of one line, and the last request for a rotation that was begun.
@@ -123,7 +123,7 @@ pub enum Step {
     /// Make Next Active, and Active Old.
     Activate,
     /// Drop anchor and key of the Old authority with this id.
-    Finish(String),
+    Finish(AuthorityId),
     /// Do nothing.
     Rest,
     /// Do nothing yet: a rotation waits for this.
@@ -146,10 +146,10 @@ impl Line {
         if !members.is_empty() && count(State::Active) == 0 {
             return Err(LineError::NoActive);
         }
-        let mut ids: Vec<&str> = members.iter().map(|member| member.authority.id()).collect();
+        let mut ids: Vec<&AuthorityId> = members.iter().map(|member| member.authority.id()).collect();
         ids.sort_unstable();
         if let Some([twice, _]) = ids.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
-            return Err(LineError::Duplicate((*twice).to_owned()));
+            return Err(LineError::Duplicate((*twice).clone()));
         }
         Ok(Self { members, handled_request })
     }
@@ -186,7 +186,7 @@ impl Line {
     pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
         let Some(active) = self.active() else { return Step::Begin };
         if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
-            return Step::Finish(old.authority.id().to_owned());
+            return Step::Finish(old.authority.id().clone());
         }
         if self.next().is_some() {
             return match &evidence.next_is_trusted {
@@ -265,7 +265,7 @@ impl Line {
 
     /// The line without an Old authority.
     #[must_use]
-    pub fn finish(mut self, id: &str) -> Self {
+    pub fn finish(mut self, id: &AuthorityId) -> Self {
         self.members.retain(|member| member.state != State::Old || member.authority.id() != id);
         self
     }

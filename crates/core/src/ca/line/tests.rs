@@ -42,7 +42,7 @@ fn a_request_is_handled_once() {
     assert_eq!(states(&line), [State::Next, State::Active]);
     let line = line.activate(NOW);
     assert_eq!(states(&line), [State::Active, State::Old]);
-    let id = line.members()[1].authority.id().to_owned();
+    let id = line.members()[1].authority.id().clone();
     assert_eq!(line.next_step(&asked), Step::Finish(id.clone()));
     let line = line.finish(&id);
     assert_eq!(line.next_step(&asked), Step::Rest);
@@ -67,7 +67,7 @@ fn an_old_anchor_stays_until_its_last_leaf_has_expired() {
     assert!(matches!(line.next_step(&mk_evidence(NOW)), Step::Wait(_)));
     assert!(matches!(line.next_step(&mk_evidence(end)), Step::Wait(_)), "the last second still counts");
     let after = end.plus(Duration::from_secs(1));
-    assert_eq!(line.next_step(&mk_evidence(after)), Step::Finish(line.members()[1].authority.id().to_owned()));
+    assert_eq!(line.next_step(&mk_evidence(after)), Step::Finish(line.members()[1].authority.id().clone()));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use x509_parser::prelude::FromDer;
 use zeroize::Zeroizing;
 
 use super::{CERTIFICATE, Credentials, KEY};
+use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::{Bundle, BundleError};
 use crate::encoding::pem;
 use crate::identity::{Convention, PeerIdentity};
@@ -110,7 +111,7 @@ impl std::fmt::Debug for Usable {
 
 impl Usable {
     /// Whether the authority with this id (the last part of its name) signed the certificate.
-    pub fn issued_by(&self, authority: &str) -> bool {
+    pub fn issued_by(&self, authority: &AuthorityId) -> bool {
         let parsed = X509Certificate::from_der(&self.certificate);
         parsed.is_ok_and(|(_, leaf)| leaf.issuer().to_string().ends_with(&format!(" {authority}")))
     }

@@ -10,6 +10,7 @@ use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Purpose;
 use crate::ca::serial::Serial;
 use crate::identity::{AddOnName, IdentityError, PeerIdentity};
@@ -93,7 +94,7 @@ pub struct Peer {
     /// The signer whose CA signed the certificate.
     pub signer: Arc<SignerTrust>,
     /// The id of the authority that signed the certificate.
-    pub issuer: String,
+    pub issuer: AuthorityId,
     /// The serial number.
     pub serial: Serial,
     /// The first second in which the certificate is valid.
@@ -159,11 +160,11 @@ fn vouching_signer<'t>(
     trust: &'t Trust,
     leaf: &CertificateDer<'_>,
     now: Timestamp,
-) -> Result<(&'t Arc<SignerTrust>, String), NotAnIdentity> {
+) -> Result<(&'t Arc<SignerTrust>, AuthorityId), NotAnIdentity> {
     let vouches = |signer: &'t Arc<SignerTrust>| {
         let authority = signer.client_anchors.verify(leaf, Purpose::Client, now);
         // The errors are not needed, because all signers but one always refuse.
-        authority.ok().map(|authority| (signer, authority.id().to_owned()))
+        authority.ok().map(|authority| (signer, authority.id().clone()))
     };
     let mut vouching = trust.signers.iter().filter_map(vouches);
     match (vouching.next(), vouching.next()) {

@@ -57,7 +57,7 @@ fn sign(ca: &Ca, params: &CertificateParams) -> CertificateDer<'static> {
 fn mk_signer(name: &str, addons: &[&str], ca: &Ca) -> Arc<SignerTrust> {
     Arc::new(SignerTrust {
         name: name.to_owned(),
-        signer_name: format!("example.com/{name}"),
+        signer_name: format!("example.com/{name}").parse().unwrap(),
         addons: addons.iter().map(|addon| addon.parse().unwrap()).collect(),
         convention: Convention::default(),
         client_anchors: Bundle::new(vec![ca.authority.clone()]).unwrap(),
@@ -91,7 +91,7 @@ fn a_good_certificate_is_one_identity() {
         user: USER.to_owned(),
         groups: vec![GROUP.to_owned()],
         signer,
-        issuer: ca.authority.id().to_owned(),
+        issuer: ca.authority.id().clone(),
         serial: Serial::from_hex("0000000000000000000000000000000000000abc").unwrap(),
         not_before: NOW.minus(Duration::from_secs(60)),
         not_after: NOW.plus(Duration::from_secs(60)),

@@ -39,12 +39,12 @@ fn an_intent_of_an_authority_that_is_gone_is_abandoned_and_its_certificate_never
     let second = Hub::new();
     killed_twice(&first, &second, |world, end| match end {
         End::Published(issued) => {
-            assert_eq!(issued.issuer, second.issuer.authority().id());
+            assert_eq!(&issued.issuer, second.issuer.authority().id());
             assert!(world.closed.iter().all(|record| matches!(record, Record::Abandoned { .. })));
         }
         end => {
             assert_eq!(end, End::Refused);
-            assert_eq!(world.signatures[0].issuer, first.issuer.authority().id());
+            assert_eq!(&world.signatures[0].issuer, first.issuer.authority().id());
             assert!(world.refused && matches!(world.closed.last(), Some(Record::Unpublished { .. })));
         }
     });

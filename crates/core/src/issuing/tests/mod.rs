@@ -75,14 +75,14 @@ impl Hub {
 
 fn facts() -> RequestFacts {
     RequestFacts {
-        uid: "uid-1".to_owned(),
+        uid: "uid-1".into(),
         requested: NOW,
         name: "csr-1".to_owned(),
         requester: "system:open-cluster-management:spoke1:a1".to_owned(),
         csr: "the request".to_owned(),
         signer: "telemetry".to_owned(),
         generation: 7,
-        signer_name: "example.com/telemetry".to_owned(),
+        signer_name: "example.com/telemetry".parse().unwrap(),
     }
 }
 

@@ -44,7 +44,7 @@ fn an_intent_says_what_the_certificate_will_say() {
         signer_name,
         requester,
         identity: hub.approved.identity().cloned(),
-        issuer: hub.issuer.authority().id().to_owned(),
+        issuer: hub.issuer.authority().id().clone(),
         serial: intent.serial,
         not_before: prepared.not_before(),
         not_after: prepared.not_after(),
@@ -102,7 +102,7 @@ fn a_row_that_is_not_the_requests_is_named() {
     let (mut issuance, effect) = until(&hub, &mut World::default(), is_intent);
     let Effect::RecordIntent(intent) = effect else { panic!() };
     let Intent { serial, prepared, tbs, .. } = *intent;
-    let existing = Existing::Intent { issuer: "another".to_owned(), serial, prepared, tbs };
+    let existing = Existing::Intent { issuer: "another".into(), serial, prepared, tbs };
     let effect = issuance.next(Event::Intended(Intended::Existing(existing)), hub.around(0)).unwrap();
     assert!(matches!(effect, Effect::Close(Record::Abandoned { serial: of, .. }) if of == serial));
 }
