@@ -56,7 +56,7 @@ pub struct HubOptions {
     pub grpc_proxy: Option<String>,
     /// How long refused requests are kept.
     pub retention: Duration,
-    /// How many certificates one identity may get.
+    /// How many certificates one addon of a cluster may get.
     pub rate: Rate,
     /// The name of this process in the Lease and in the ledger, such as the pod's name.
     pub replica: String,

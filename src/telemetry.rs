@@ -48,7 +48,7 @@ impl Metrics {
         registry.register("requests_refused", "Requests denied or failed, by reason", refused.clone());
         registry.register(
             "requests_rate_limited",
-            "Requests that had to wait because their identity had too many certificates",
+            "Requests that had to wait because their addon or cluster had too many certificates",
             rate_limited.clone(),
         );
         registry.register(

@@ -48,11 +48,11 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     refused_retention: Duration,
-    /// How many certificates one identity may get at once.
+    /// How many certificates one addon of a cluster may get at once; the cluster may get five times as many in all.
     #[arg(long, env = "ADDON_SIGNER_RATE_BURST", value_name = "N",
           default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rate_burst: u32,
-    /// How long until one identity may get one more certificate.
+    /// How long until one addon of a cluster may get one more certificate.
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     rate_interval: Duration,

@@ -1,9 +1,5 @@
 //! Asks the inventory that the hub serves through the Kubernetes API. This needs only the caller's kubeconfig.
 
-use std::path::Path;
-
-use addon_signer_platform::kubernetes;
-use anyhow::Context;
 use kube::Client;
 use kube::core::Status;
 use serde::de::DeserializeOwned;
@@ -39,17 +35,6 @@ pub enum QuestionError {
     /// The path of the question is not valid.
     #[error("the question cannot be sent: {0}")]
     Question(#[from] axum::http::Error),
-}
-
-/// A client that does not retry, so that it reports at once that the inventory is not served. The usual client retries
-/// for minutes, as a controller should.
-///
-/// # Errors
-/// [`KubeconfigError`](kubernetes::KubeconfigError)
-pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
-    let mut config = kubernetes::config(kubeconfig).await?;
-    config.default_retry = false;
-    Client::try_from(config).context("the kubeconfig cannot be used")
 }
 
 /// Asks `GET /apis/ledger.addon-signer.io/v1alpha1/<question>`: a resource, perhaps a name, and a query that is

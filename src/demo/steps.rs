@@ -41,6 +41,7 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::connection::connect;
 use stand_in::StandIn;
 
 const CLUSTERS: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
@@ -343,7 +344,7 @@ async fn create_signer(admin: &Client, upstream: SocketAddr) -> anyhow::Result<(
 
 async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    Ok(connect(config)?)
 }
 
 async fn wait<T>(what: &str, mut probe: impl AsyncFnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {

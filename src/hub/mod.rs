@@ -1,5 +1,5 @@
 //! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one
-//! task per line of authorities and one task per signer name. `supervisor` starts and stops the tasks as AddOnSigners
+//! for requests, and one task per line of authorities. `supervisor` starts and stops what AddOnSigners need as they
 //! come and go. Of several hubs one leads: the one that holds the Lease.
 
 pub mod authorities;
@@ -28,16 +28,21 @@ use addon_signer_core::sighting::Seen;
 use addon_signer_core::templates::Templates;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
+use authorities::objects;
 use lease::Leading;
 use recording::Notes;
 use recording::checkpoints::Checkpoints;
 use registrations::registry::{self, Recorded, RegistryError};
+use requests::dispatcher::Dispatcher;
 use requests::sweep::Sweep;
-use supervisor::Supervisor;
+use supervisor::{Supervisor, SupervisorLinks};
 
 /// How many addons may wait for the writer of registrations. The number is small because a cluster decides how large
 /// its addons are. If more would wait, the writer lists all addons later.
 const REGISTRATIONS_WAITING: usize = 64;
+
+/// How many refusals of the API server may wait for the supervisor; it asks about each signer's rights once.
+const REFUSED_WAITING: usize = 64;
 
 /// The hub's settings from the command line.
 #[derive(Debug, Clone)]
@@ -48,7 +53,7 @@ pub struct HubSettings {
     pub grpc_proxy: Option<String>,
     /// How long refused requests are kept.
     pub retention: Duration,
-    /// How many certificates one identity may get.
+    /// How many certificates one addon of a cluster may get.
     pub rate: Rate,
     /// What the gateway's serving certificate must be.
     pub serving: ServingRules,
@@ -207,7 +212,18 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
         writer.keep().await?;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
-    let supervisor = Supervisor::new(links, settings, addon_api, signers, reported, notes);
+    let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
+    let (dispatcher, signing) =
+        Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), refused);
+    tasks.spawn(dispatcher.run());
+    let (known, objects) = objects::channel();
+    let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
+    tasks.spawn(async move {
+        watching.await;
+        Err(HubError::TaskEnded("watch of the objects of authorities".to_owned()))
+    });
+    let ends = SupervisorLinks { signers, registrations: reported, signing, forbidden, objects, notes };
+    let supervisor = Supervisor::new(links, settings, addon_api, ends);
     tasks.spawn(supervisor.run());
     tokio::select! {
         Some(ended) = tasks.join_next() => ended?,

@@ -33,7 +33,7 @@ async fn mk_client(hub: &StandIn, user: &str, groups: &[&str]) -> Client {
 async fn client_of(kubeconfig: Kubeconfig) -> Client {
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    Client::try_from(config.unwrap()).unwrap()
+    addon_signer_platform::connection::connect(config.unwrap()).unwrap()
 }
 
 pub(crate) async fn mk_admin(hub: &StandIn) -> Client {

@@ -15,6 +15,7 @@
 //! | [`gateway`] | the identity of a certificate, the route of a path, the headers that cross |
 //! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the checks of them |
 //! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
+//! | [`queue`] | whose turn it is, so that no tenant starves another |
 //! | [`backoff`] | pauses after failures |
 //! | [`sighting`] | when and from where each certificate was last used |
 //! | [`templates`] | which addons OCM's addon-manager registers |
@@ -43,6 +44,7 @@ pub mod lease;
 pub mod names;
 pub mod policy;
 pub mod query;
+pub mod queue;
 pub mod rate;
 pub mod registry;
 pub mod sighting;

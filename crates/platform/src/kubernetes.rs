@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use crate::connection::connect;
 use crate::errors::explain;
 
 /// Why no client could be made.
@@ -47,7 +48,7 @@ pub async fn config(file: Option<&Path>) -> Result<Config, KubeconfigError> {
 /// [`KubeconfigError`].
 pub async fn client(file: Option<&Path>) -> Result<Client, KubeconfigError> {
     let config = config(file).await?;
-    Client::try_from(config).map_err(|error| match file {
+    connect(config).map_err(|error| match file {
         Some(path) => KubeconfigError::Unusable { path: path.to_owned(), cause: explain(&error) },
         None => KubeconfigError::Found(explain(&error)),
     })

@@ -1,6 +1,7 @@
 //! What both programs share: the clock, Kubernetes clients, the crypto provider, logs.
 
 pub mod clock;
+pub mod connection;
 pub mod crypto;
 pub mod errors;
 pub mod kubernetes;

@@ -21,6 +21,7 @@ use addon_signer_core::query::Query;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::parse_duration;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubernetes;
 
 /// List and revoke certificates, check the ledger, archive its oldest entries.
 #[derive(Debug, Clone, Subcommand)]
@@ -73,7 +74,7 @@ impl LedgerSource {
         match args.ledger {
             Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),
             None => {
-                let client = inventory::connect(args.kubeconfig.as_deref()).await;
+                let client = kubernetes::client(args.kubeconfig.as_deref()).await;
                 Ok(Self::Hub(client.context("the hub cannot be reached; without --ledger the command asks the hub")?))
             }
         }

@@ -1,12 +1,13 @@
 //! Lines of authorities: what is stored, the step that the evidence allows, and the state of all lines together.
 //!
-//! `keeper` takes the steps of one line, `gate` has the evidence for the next step, `store` reads and writes the Secret
-//! (`stored`) and the ConfigMap, `state` has what is known of a line, `board` computes what the gateway is to trust,
-//! and `report` makes what people see.
+//! `keeper` takes the steps of one line, `gate` has the evidence for the next step, `objects` watches which versions
+//! the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, `state` has what is known of a
+//! line, `board` computes what the gateway is to trust, and `report` makes what people see.
 
 pub mod board;
 pub mod gate;
 pub mod keeper;
+pub mod objects;
 pub mod report;
 pub mod state;
 pub mod store;

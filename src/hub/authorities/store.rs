@@ -120,12 +120,7 @@ impl AuthorityStore {
         }
     }
 
-    /// The Secrets, for a watch.
-    pub fn secrets(&self) -> Api<Secret> {
-        self.secrets.clone()
-    }
-
-    /// The ConfigMaps, for a watch.
+    /// The ConfigMaps, for the report of the gateway's line.
     pub fn config_maps(&self) -> Api<ConfigMap> {
         self.config_maps.clone()
     }
@@ -210,7 +205,8 @@ impl AuthorityStore {
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
-    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ.
+    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ. Returns the
+    /// `resourceVersion` of the ConfigMap that has them.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if somebody else wrote it in between, or [`StoreError::Api`]; the next round tries
@@ -221,7 +217,7 @@ impl AuthorityStore {
         names: &LineNames,
         bundle: &Bundle,
         status: Option<String>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<String>, StoreError> {
         let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
         data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
         let Some(mut map) = self.config_maps.get_opt(&names.config_map).await? else {
@@ -232,15 +228,16 @@ impl AuthorityStore {
             };
             let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
             let created = leads.write(self.config_maps.create(&PostParams::default(), &map)).await;
-            return created.map(|_| ()).map_err(|error| conflict_or(error, &names.config_map));
+            let created = created.map_err(|error| conflict_or(error, &names.config_map))?;
+            return Ok(created.metadata.resource_version);
         };
         if map.data.as_ref() != Some(&data) {
             map.data = Some(data);
             let params = PostParams::default();
             let replaced = leads.write(self.config_maps.replace(&names.config_map, &params, &map)).await;
-            replaced.map_err(|error| conflict_or(error, &names.config_map))?;
+            map = replaced.map_err(|error| conflict_or(error, &names.config_map))?;
         }
-        Ok(())
+        Ok(map.metadata.resource_version)
     }
 
     /// The rotation that an annotation of the line's ConfigMap asks for.

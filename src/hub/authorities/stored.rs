@@ -54,6 +54,13 @@ struct StoredMember {
     activate_after: Option<i64>,
 }
 
+impl StoredLine {
+    /// The `resourceVersion` of the Secret.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.secret.0.metadata.resource_version.as_deref()
+    }
+}
+
 /// The Secret's data for `line`: certificates from the line, keys from `keys`, and the new key for the newest
 /// authority.
 pub(super) fn data(

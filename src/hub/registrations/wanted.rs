@@ -27,6 +27,20 @@ pub struct Signers {
     pub deleted: Arc<BTreeSet<SignerName>>,
 }
 
+impl Signers {
+    /// Whether these signers want the same registrations as the others. Most changes of an AddOnSigner concern
+    /// something else, and then nobody has to look at all addons again.
+    pub(super) fn register_like(&self, others: &Self) -> bool {
+        let wants = |config: &SignerConfig| {
+            let rules = &config.rules;
+            let subject = (rules.convention.clone(), rules.organizational_units.clone());
+            (config.registers, rules.signer_name.clone(), rules.addons.clone(), subject)
+        };
+        let all = |signers: &Self| signers.served.values().map(|config| wants(config)).collect::<Vec<_>>();
+        self.deleted == others.deleted && all(self) == all(others)
+    }
+}
+
 /// Drops all fields of an addon that the hub does not read: a cluster may make its status as large as it likes.
 pub fn trim(object: &mut DynamicObject) {
     let kept = |part: &str, fields: &[&str]| {
@@ -135,6 +149,35 @@ mod tests {
     fn mk_signers(names: &[&str]) -> Signers {
         let served = names.iter().map(|name| ((*name).to_owned(), mk_config(name, &json!({})))).collect();
         Signers { served: Arc::new(served), deleted: Arc::default() }
+    }
+
+    #[test]
+    fn a_change_that_concerns_no_registration_is_none() {
+        let change = |change: fn(&mut SignerConfig)| {
+            let mut config = (*mk_config("a", &json!({}))).clone();
+            change(&mut config);
+            let served = BTreeMap::from([("a".to_owned(), Arc::new(config))]);
+            Signers { served: Arc::new(served), deleted: Arc::default() }
+        };
+        let before = mk_signers(&["a"]);
+        for same in [
+            change(|config| config.generation += 1),
+            change(|config| config.routes.clear()),
+            change(|config| config.rules.max_duration *= 2),
+            change(|config| config.approves = false),
+        ] {
+            assert!(before.register_like(&same), "{same:?}");
+        }
+        for other in [
+            mk_signers(&["b"]),
+            mk_signers(&["a", "b"]),
+            change(|config| config.registers = false),
+            change(|config| config.rules.addons.clear()),
+            change(|config| config.rules.organizational_units = BTreeSet::from(["u".to_owned()])),
+            Signers { deleted: Arc::new(BTreeSet::from(["example.com/gone".parse().unwrap()])), ..before.clone() },
+        ] {
+            assert!(!before.register_like(&other), "{other:?}");
+        }
     }
 
     /// The signer `a` with that identity.

@@ -1,9 +1,12 @@
 //! Certificate signing requests: what to do about each, the certificate, the answer.
 //!
-//! `signer` watches the requests of one signer name, `plan` names the one action for a request, `answers` writes it,
-//! `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what was left open in the ledger.
+//! `dispatcher` watches all requests and gives each its turn, `known` keeps what there is room for, `signer` works on
+//! the requests of one signer name, `plan` names the one action for a request, `answers` writes it, `unconfirmed` keeps
+//! certificates that the watch has not shown yet, `sweep` ends what was left open in the ledger.
 
 pub mod answers;
+pub(super) mod dispatcher;
+mod known;
 pub mod plan;
 pub mod signer;
 pub(super) mod sweep;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
+use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
-use addon_signer_core::policy::{Approved, Refusal, Submission};
+use addon_signer_core::policy::{self, Approved, Refusal, Submission};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The condition that says that a request waits because its identity had too many certificates.
@@ -19,6 +21,9 @@ pub const REVOKED: &str = "Revoked";
 pub const RECORD_UNUSABLE: &str = "RecordUnusable";
 /// The conditions that say that a request waits; they are removed when it gets its certificate.
 pub const WAITS: [&str; 3] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE];
+
+/// The most bytes of labels, annotations, owners and finalizers of a request that the hub reads.
+const MAX_METADATA: usize = 16 << 10;
 
 /// The one thing to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +95,11 @@ fn conditions(
     csr.status.iter().flat_map(|status| status.conditions.iter().flatten())
 }
 
+/// Whether the request was refused.
+pub fn is_refused(csr: &CertificateSigningRequest) -> bool {
+    refused_since(csr).is_some()
+}
+
 fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     let refused = conditions(csr).find(|condition| condition.type_ == "Denied" || condition.type_ == "Failed")?;
     let since = refused.last_transition_time.as_ref().or(refused.last_update_time.as_ref());
@@ -97,23 +107,52 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
 }
 
-/// Drops what is never read again before the watch keeps its copy: `managedFields`, and of a request that has its
-/// certificate everything except that it has one. No write loses anything by this: the API server keeps its own
-/// `managedFields` if an update has none, and the hub does not write a request with a certificate.
+/// Drops what is never read again before the hub keeps its copy: `managedFields`; of a settled request everything
+/// except how it was settled; and most of a request that is too large, which policy refuses. No write loses anything
+/// by this that anybody needs: the API server keeps its own `managedFields` if an update has none, the hub does not
+/// write a request with a certificate, and all that it writes on the others is why it refuses them.
 pub fn trim(csr: &mut CertificateSigningRequest) {
     csr.metadata.managed_fields = None;
-    if !is_issued(csr) {
-        return;
+    let is_settled = is_issued(csr) || is_refused(csr);
+    let is_large = csr.spec.request.0.len() > MAX_PEM_BYTES || metadata_size(&csr.metadata) > MAX_METADATA;
+    if is_settled || is_large {
+        csr.metadata.annotations = None;
+        csr.metadata.labels = None;
+        csr.metadata.finalizers = None;
+        csr.metadata.owner_references = None;
     }
-    csr.metadata.annotations = None;
-    csr.metadata.labels = None;
-    csr.spec = CertificateSigningRequestSpec::default();
-    if let Some(status) = &mut csr.status {
-        status.conditions = None;
-        if let Some(certificate) = &mut status.certificate {
+    if is_large {
+        csr.spec.request.0 = vec![0; MAX_PEM_BYTES + 1];
+    }
+    if is_settled {
+        let signer_name = std::mem::take(&mut csr.spec.signer_name);
+        csr.spec = CertificateSigningRequestSpec { signer_name, ..CertificateSigningRequestSpec::default() };
+        if let Some(certificate) = csr.status.as_mut().and_then(|status| status.certificate.as_mut()) {
             certificate.0 = vec![0];
         }
     }
+}
+
+/// About how many bytes of memory a request needs.
+pub fn size(csr: &CertificateSigningRequest) -> usize {
+    let texts = csr.spec.groups.iter().chain(&csr.spec.usages).flatten().map(String::len).sum::<usize>();
+    size_of::<CertificateSigningRequest>() + csr.spec.request.0.len() + metadata_size(&csr.metadata) + texts
+}
+
+/// Bytes of the metadata that a requester chooses.
+fn metadata_size(metadata: &ObjectMeta) -> usize {
+    let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
+    let owners = metadata.owner_references.iter().flatten();
+    let finalizers = metadata.finalizers.iter().flatten();
+    pairs.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+        + owners.map(|owner| owner.name.len() + owner.uid.len() + owner.kind.len()).sum::<usize>()
+        + finalizers.map(String::len).sum::<usize>()
+}
+
+/// Who must wait if it asks for too much. `grpc_proxy` is the account of OCM's gRPC server.
+pub fn tenant_of(csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) -> String {
+    let proxied = csr.annotations().get(ANNOTATION_CSR_USER).map(String::as_str);
+    policy::tenant(csr.spec.username.as_deref().unwrap_or_default(), proxied, grpc_proxy)
 }
 
 /// The UID of a request.

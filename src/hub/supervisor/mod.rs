@@ -11,6 +11,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -27,13 +28,15 @@ use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::keeper::LinePlan;
+use crate::hub::authorities::objects::WatchedObjects;
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::AuthorityStore;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::report::RegistrationReport;
 use crate::hub::registrations::wanted::Signers;
-use crate::hub::requests::signer::SignerShared;
+use crate::hub::requests::dispatcher::Signing;
+use crate::hub::requests::signer::{ClusterLimits, SignerShared};
 use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_platform::errors::explain;
@@ -44,8 +47,13 @@ const NAME_MAX: usize = 63;
 
 /// The condition reason of a signer for which the hub does not know yet whether it may sign.
 const NOT_ASKED: &str = "Starting";
-/// How often the hub asks whether it may sign: an administrator can grant or revoke the right at any time.
-const PERMISSIONS: Duration = Duration::from_secs(15);
+/// How often the supervisor writes statuses that could not be written, and asks again about rights that are missing.
+const ROUND: Duration = Duration::from_secs(15);
+/// After this time the hub asks again whether it may sign: an administrator can take the right away at any time. The
+/// API server's refusal of an answer makes it ask earlier.
+const PERMISSION_AGE: Duration = Duration::from_secs(600);
+/// How many reviews of rights run side by side.
+const REVIEWS: usize = 8;
 
 /// An AddOnSigner that the hub serves, or served until it became invalid.
 struct Served {
@@ -57,8 +65,21 @@ struct Served {
     validity: Validity,
     /// Whether the hub's account may sign for it, by the API server's last answer.
     permission: Validity,
+    /// When the API server was last asked.
+    asked: Option<Instant>,
     keeping: CancellationToken,
-    signing: CancellationToken,
+}
+
+impl Served {
+    /// Whether the right to sign is missing, or was last asked about long ago.
+    fn is_unsure(&self) -> bool {
+        self.permission.is_err() || self.asked.is_none_or(|asked| asked.elapsed() >= PERMISSION_AGE)
+    }
+
+    /// Whether the last answer is so old that a refusal of the API server may be news.
+    fn may_have_changed(&self) -> bool {
+        self.asked.is_none_or(|asked| asked.elapsed() >= ROUND)
+    }
 }
 
 pub(super) struct Supervisor {
@@ -82,20 +103,34 @@ pub(super) struct Supervisor {
     left: Arc<BTreeSet<AddOnKey>>,
     /// Signer names whose AddOnSigner was deleted while this hub ran.
     deleted: BTreeSet<SignerName>,
+    signing: Signing,
+    /// AddOnSigners for which the API server has refused an answer.
+    forbidden: mpsc::Receiver<String>,
+    versions: WatchedObjects,
     tasks: JoinSet<(String, bool)>,
     changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
     notes: Notes,
 }
 
+/// The supervisor's ends of its links to other tasks of the hub.
+pub(super) struct SupervisorLinks {
+    /// Tells the writer of registrations which signers there are.
+    pub(super) signers: watch::Sender<Option<Signers>>,
+    /// What that writer reports.
+    pub(super) registrations: watch::Receiver<Option<RegistrationReport>>,
+    /// Tells the dispatcher of requests which signers there are.
+    pub(super) signing: Signing,
+    /// AddOnSigners for which the API server has refused an answer.
+    pub(super) forbidden: mpsc::Receiver<String>,
+    /// What the API server has of the objects of lines.
+    pub(super) objects: WatchedObjects,
+    /// What waits for the ledger.
+    pub(super) notes: Notes,
+}
+
 impl Supervisor {
-    pub(super) fn new(
-        links: HubLinks,
-        settings: HubSettings,
-        addon_api: AddOnApi,
-        signers: watch::Sender<Option<Signers>>,
-        registrations: watch::Receiver<Option<RegistrationReport>>,
-        notes: Notes,
-    ) -> Self {
+    pub(super) fn new(links: HubLinks, settings: HubSettings, addon_api: AddOnApi, ends: SupervisorLinks) -> Self {
+        let SupervisorLinks { signers, registrations, signing, forbidden, objects, notes } = ends;
         let client = links.client.clone();
         let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
         let shared = SignerShared {
@@ -104,12 +139,14 @@ impl Supervisor {
             registry: links.registry.clone(),
             addon_api,
             retention: settings.retention,
+            grpc_proxy: settings.grpc_proxy.clone(),
             applied: links.applied.clone(),
             leading: links.leading.clone(),
             recorder: Recorder::new(client.clone(), reporter),
             metrics: links.metrics.clone(),
             audit: links.audit.clone(),
             ledger: links.ledger.clone(),
+            limits: Arc::new(ClusterLimits::new(settings.rate)),
         };
         Self {
             shared,
@@ -125,6 +162,9 @@ impl Supervisor {
             registrations,
             left: Arc::default(),
             deleted: BTreeSet::new(),
+            signing,
+            forbidden,
+            versions: objects,
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
             notes,
@@ -141,7 +181,7 @@ impl Supervisor {
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();
         let mut registrations = self.registrations.clone();
-        let mut permissions = tokio::time::interval(PERMISSIONS);
+        let mut rounds = tokio::time::interval(ROUND);
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -150,9 +190,13 @@ impl Supervisor {
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
                 Some(name) = self.changed.1.recv() => self.report(&name).await,
-                _ = permissions.tick() => {
-                    self.check_permissions().await;
+                _ = rounds.tick() => {
+                    self.check_permissions(|served| served.is_unsure()).await;
                     self.report_all().await; // writes each status that could not be written before
+                }
+                Some(name) = self.forbidden.recv() => {
+                    let is_it = |served: &Served| served.object.name_any() == name && served.may_have_changed();
+                    self.check_permissions(is_it).await;
                 }
                 changed = serving.changed() => {
                     if changed.is_err() {
@@ -191,7 +235,7 @@ impl Supervisor {
             if let Some(served) = self.served.remove(&name) {
                 info!(signer = name, "An AddOnSigner is gone; the gateway no longer accepts its certificates");
                 served.keeping.cancel();
-                served.signing.cancel();
+                self.signing.stop(&served.config.borrow().rules.signer_name, &name);
                 self.board.remove_signer(&name);
             }
         }
@@ -200,11 +244,9 @@ impl Supervisor {
             let name = object.name_any();
             let read = self.read(&object);
             self.apply(&name, object, read);
-            if self.served.get(&name).is_some_and(|served| matches!(served.permission, Err((NOT_ASKED, _)))) {
-                self.check_permission(&name).await;
-            }
-            self.report(&name).await;
         }
+        self.check_permissions(|served| matches!(served.permission, Err((NOT_ASKED, _)))).await;
+        self.report_all().await;
         let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
         let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
         self.notes.serve(served.values().flat_map(|config| config.rules.addons.iter().cloned()).collect());
@@ -264,35 +306,40 @@ impl Supervisor {
             (Some(served), Err(refusal)) => {
                 served.object = object;
                 served.validity = Err(refusal);
-                served.signing.cancel();
+                self.signing.stop(&served.config.borrow().rules.signer_name, name);
             }
             (None, Err(_)) => {}
         }
     }
 
-    async fn check_permissions(&mut self) {
-        let names: Vec<String> = self.served.keys().cloned().collect();
-        for name in names {
-            if self.check_permission(&name).await {
-                self.report(&name).await;
-            }
-        }
-    }
-
-    /// Asks whether the hub may sign for a signer. Otherwise a signer without its ClusterRole would look healthy while
-    /// the API server refuses every answer. Returns whether the answer differs from the last one.
-    async fn check_permission(&mut self, name: &str) -> bool {
-        let Some(served) = self.served.get_mut(name) else { return false };
-        let config = served.config.borrow().clone();
-        match permission::check(&self.links.client, &config.rules.signer_name, config.approves).await {
-            Ok(permission) => std::mem::replace(&mut served.permission, permission.clone()) != permission,
-            Err(error) => {
-                warn!(
-                    signer = name,
-                    error = explain(&error),
-                    "Could not ask the API server whether the hub may sign; the hub retries"
-                );
-                false
+    /// Asks whether the hub may sign for these signers, and reports what has changed. Otherwise a signer without its
+    /// ClusterRole would look healthy while the API server refuses every answer.
+    async fn check_permissions(&mut self, which: impl Fn(&Served) -> bool) {
+        let client = &self.links.client;
+        let asked = self.served.iter_mut().filter(|(_, served)| which(served)).map(|(name, served)| {
+            served.asked = Some(Instant::now());
+            let name = name.clone();
+            let config = served.config.borrow().clone();
+            async move { (name, permission::check(client, &config.rules.signer_name, config.approves).await) }
+        });
+        let asked: Vec<_> = asked.collect();
+        let answers: Vec<_> = futures::stream::iter(asked).buffer_unordered(REVIEWS).collect().await;
+        for (name, answer) in answers {
+            let Some(served) = self.served.get_mut(&name) else { continue };
+            match answer {
+                Ok(permission) if served.permission != permission => {
+                    served.permission = permission;
+                    self.report(&name).await;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    served.asked = None;
+                    let error = explain(&error);
+                    warn!(
+                        signer = name,
+                        error, "Could not ask the API server whether the hub may sign; the hub retries"
+                    );
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Starts the tasks of the gateway and of each AddOnSigner: the keeper of its line, its signer, and the one that
-//! reports changes of the line.
+//! Starts what the gateway and each AddOnSigner need: the keeper of the line, the signer, and the task that reports
+//! changes of the line.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -16,11 +16,10 @@ use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve};
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::LineNames;
 use crate::hub::recording::chronicle::LineRecord;
-use crate::hub::requests::signer::{self, HeldRequests, Kind, Signer};
+use crate::hub::requests::signer::{Kind, Signer};
 use crate::hub::requests::unconfirmed::Unconfirmed;
 use crate::hub::supervisor::task::until_stopped;
 use addon_signer_core::identity::SignerName;
-use addon_signer_core::rate::RateLimiter;
 
 impl Supervisor {
     /// Starts the keeper and the signer of the gateway's serving line, which every hub has.
@@ -39,6 +38,9 @@ impl Supervisor {
             leading: self.links.leading.clone(),
             state: self.serving.clone(),
             board: self.board.clone(),
+            objects: self.versions.clone(),
+            published: None,
+            distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
             unrecorded: None,
             reservations,
@@ -50,10 +52,7 @@ impl Supervisor {
         });
         let kind = Kind::Serving(self.settings.serving.clone());
         let signer = self.signer(kind, self.serving.subscribe(), reserve);
-        self.tasks.spawn(async move {
-            signer::run(signer, SignerName::gateway_serving()).await;
-            ("signer of the gateway".to_owned(), false)
-        });
+        self.signing.serve(&SignerName::gateway_serving(), signer);
     }
 
     fn signer(&self, kind: Kind, line: watch::Receiver<LineState>, reserve: mpsc::Sender<Reserve>) -> Signer {
@@ -63,9 +62,7 @@ impl Supervisor {
             line,
             reserve,
             serving: self.serving.subscribe(),
-            limiter: Mutex::new(RateLimiter::new(self.settings.rate)),
             unconfirmed: Unconfirmed::default(),
-            held: HeldRequests::default(),
         }
     }
 
@@ -79,8 +76,8 @@ impl Supervisor {
             reserve,
             validity: Ok(()),
             permission: Err((NOT_ASKED, "The hub has not asked yet whether it may sign.".to_owned())),
+            asked: None,
             keeping: CancellationToken::new(),
-            signing: CancellationToken::new(),
         };
         let keeper = Keeper {
             names: LineNames::client(name),
@@ -92,6 +89,9 @@ impl Supervisor {
             leading: self.links.leading.clone(),
             state: served.line.clone(),
             board: self.board.clone(),
+            objects: self.versions.clone(),
+            published: None,
+            distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), name),
             unrecorded: None,
             reservations,
@@ -104,16 +104,14 @@ impl Supervisor {
     }
 
     pub(super) fn start_signing(&mut self, name: &str) {
-        let Some(served) = self.served.get_mut(name) else { return };
-        served.signing = CancellationToken::new();
-        let stop = served.signing.clone();
+        let Some(served) = self.served.get(name) else { return };
         let kind = Kind::Client { name: name.to_owned(), config: served.config.subscribe() };
         let line = served.line.subscribe();
         let reserve = served.reserve.clone();
         let signer_name = served.config.borrow().rules.signer_name.clone();
         let signer = self.signer(kind, line, reserve);
         info!(signer = name, signer_name = signer_name.as_str(), "The hub serves this AddOnSigner");
-        self.spawn_until(stop, format!("signer {name}"), signer::run(signer, signer_name));
+        self.signing.serve(&signer_name, signer);
     }
 
     /// Tells the supervisor about every change of the line, so that the status follows it.

@@ -13,6 +13,7 @@ pub(crate) mod revocation;
 mod signers;
 mod stage;
 mod sweep;
+mod tenants;
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use addon_signer::api::AddOnSigner;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::csr::build::Wish;
 use addon_signer_core::rate::Rate;
@@ -9,9 +10,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use serde_json::json;
 
 use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, mk_served, submit};
 use crate::support::hub::{
@@ -134,6 +136,25 @@ async fn external_approval_is_waited_for_and_then_signed() {
     csr.status.get_or_insert_default().conditions = Some(vec![approval()]);
     api.replace_subresource("approval", &name, &PostParams::default(), &csr).await.unwrap();
     wait_csr(&admin, &name, "issued", certificate).await;
+}
+
+#[tokio::test]
+async fn what_waits_for_an_approver_is_taken_up_when_the_hub_may_approve_itself() {
+    let mut spec = telemetry();
+    spec["approval"] = "External".into();
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, spec).await;
+    let running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let waits = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    // A refusal comes only after the request before it was looked at.
+    let bad = submit(&hub, "spoke1", &mk_csr("spoke2", "telemetry")).await;
+    wait_csr(&admin, &bad, "denied", |csr| condition(csr, "Denied")).await;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let change = Patch::Merge(json!({"spec": {"approval": "Automatic"}}));
+    signers.patch("telemetry", &PatchParams::default(), &change).await.unwrap();
+    wait_csr(&admin, &waits, "issued", certificate).await;
+    assert!(running.metrics.render().unwrap().contains("certificates_issued_total{signer=\"telemetry\"} 1"));
 }
 
 #[tokio::test]

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use addon_signer::cli::inventory::{QuestionError, ask, connect};
+use addon_signer::cli::inventory::{QuestionError, ask};
 use addon_signer::inventory::{API_SERVICE, BASE};
+use addon_signer_platform::kubernetes;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -48,7 +49,7 @@ async fn start() -> Option<(TestHub, Stage)> {
 
 /// Connects with a kubeconfig file, as `addon-signer` does.
 async fn as_user(hub: &TestHub, user: &str) -> Client {
-    connect(Some(&hub.real().unwrap().kubeconfig_file(user, user, &[]))).await.unwrap()
+    kubernetes::client(Some(&hub.real().unwrap().kubeconfig_file(user, user, &[]))).await.unwrap()
 }
 
 fn serial(list: &Value) -> String {

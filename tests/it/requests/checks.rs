@@ -125,7 +125,7 @@ variants! {
     Refusal::Registration(NotRegistered::AddOnDeleting),
     Refusal::Registration(NotRegistered::AddOnSuspended),
     Refusal::Registration(NotRegistered::Unreadable),
-    Refusal::Request(CsrError::TooLarge(_)),
+    Refusal::Request(CsrError::TooLarge),
     Refusal::Request(CsrError::NotOnePemBlock),
     Refusal::Request(CsrError::Malformed(_)),
     Refusal::Request(CsrError::Version(_)),

@@ -16,6 +16,7 @@ use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{DynamicObject, PostParams};
+use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -64,6 +65,8 @@ pub(crate) struct RunningHubOptions {
     pub(crate) ledger: Option<Location>,
     /// Its clock.
     pub(crate) clock: Clock,
+    /// How it reaches the API server; `None` for directly, as [`Self::user`].
+    pub(crate) kubeconfig: Option<Kubeconfig>,
 }
 
 /// The location of a ledger that does not exist yet. Dropping the `TempDir` removes its directory.
@@ -93,6 +96,7 @@ impl Default for RunningHubOptions {
             lease,
             ledger: None,
             clock: Clock::default(),
+            kubeconfig: None,
         }
     }
 }
@@ -115,7 +119,10 @@ impl RunningHub {
     }
 
     pub(crate) async fn start_with(hub: &TestHub, options: RunningHubOptions) -> Self {
-        let client = hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await;
+        let client = match options.kubeconfig {
+            Some(kubeconfig) => crate::support::client(kubeconfig).await,
+            None => hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await,
+        };
         let (fresh, location) = match options.ledger {
             Some(location) => (None, location),
             None => {

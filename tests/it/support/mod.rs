@@ -19,6 +19,7 @@ pub(crate) mod programs;
 pub(crate) mod real;
 pub(crate) mod request;
 pub(crate) mod rules;
+pub(crate) mod silence;
 pub(crate) mod store;
 pub(crate) mod wait;
 
@@ -131,5 +132,5 @@ impl TestHub {
 /// A client that uses this kubeconfig.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
+    addon_signer_platform::connection::connect(config).unwrap()
 }

@@ -29,9 +29,9 @@ const END: &str = "-----END CERTIFICATE REQUEST-----";
 /// Why a request cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
-    /// Larger than [`MAX_PEM_BYTES`].
-    #[error("the request has {0} bytes; the most is {MAX_PEM_BYTES}")]
-    TooLarge(usize),
+    /// Larger than [`MAX_PEM_BYTES`]. The hub drops most of a request that is too large before it is read here.
+    #[error("the request is larger than {MAX_PEM_BYTES} bytes, or its labels and annotations are")]
+    TooLarge,
     /// Not one PEM block of type CERTIFICATE REQUEST and nothing else.
     #[error("the request must be exactly one PEM block CERTIFICATE REQUEST, with nothing before or after it")]
     NotOnePemBlock,
@@ -122,7 +122,7 @@ impl CertificateRequest {
     /// The [`CsrError`] of the first broken rule.
     pub fn from_pem(pem: &[u8]) -> Result<Self, CsrError> {
         if pem.len() > MAX_PEM_BYTES {
-            return Err(CsrError::TooLarge(pem.len()));
+            return Err(CsrError::TooLarge);
         }
         Self::from_der(&single_block(pem)?)
     }
@@ -176,6 +176,16 @@ impl CertificateRequest {
     /// The content of the extension request.
     pub fn extensions(&self) -> &RequestedExtensions {
         &self.extensions
+    }
+}
+
+/// The same request in PEM as short as it can be: a requester may pad its own with line breaks. Text that cannot be
+/// read is returned as it is.
+#[must_use]
+pub fn normalised(pem: &[u8]) -> String {
+    match single_block(pem) {
+        Ok(der) => crate::encoding::pem::encode("CERTIFICATE REQUEST", &der),
+        Err(_) => String::from_utf8_lossy(pem).into_owned(),
     }
 }
 

@@ -170,6 +170,14 @@ pub struct PeerIdentity {
     pub agent: AgentName,
 }
 
+impl PeerIdentity {
+    /// The addon on its cluster, without the agent.
+    #[must_use]
+    pub fn addon_key(&self) -> AddOnKey {
+        AddOnKey { cluster: self.cluster.clone(), addon: self.addon.clone() }
+    }
+}
+
 impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.cluster, self.addon, self.agent)

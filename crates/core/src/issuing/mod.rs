@@ -55,6 +55,8 @@ pub struct Signing<'s> {
 /// Values that may change during the issuance. The caller reads them right before each call of [`Issuance::next`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Surroundings<'s> {
+    /// Whether the registry and the rules still allow what policy has approved.
+    pub is_allowed: bool,
     /// Certificates of this addon on this cluster that begin before this time are revoked.
     pub revoked_before: Option<Timestamp>,
     /// The trust bundle of the gateway's line, which agents get with each certificate.
@@ -267,8 +269,9 @@ impl<'s> Issuance<'s> {
     }
 
     fn sign(&mut self, prepared: Prepared, around: Surroundings<'_>) -> Effect {
-        // A certificate that was revoked meanwhile is not signed: the next attempt abandons the intent.
-        if is_revoked(prepared.not_before(), around) {
+        // A certificate that was revoked meanwhile is not signed: the next attempt abandons the intent. Nor is one
+        // whose addon has lost its standing, or whose rules have changed: the next attempt asks policy again.
+        if !around.is_allowed || is_revoked(prepared.not_before(), around) {
             return Effect::End(End::Later);
         }
         self.enter(Pending::Signing, Effect::Sign(Box::new(prepared)))
@@ -285,7 +288,7 @@ impl<'s> Issuance<'s> {
     fn publish(&mut self, issued: Issued, around: Surroundings<'_>) -> Effect {
         // These anchors were read after the reservation. A keeper that replaces them later sees the reservation too,
         // and its new serving authority waits until this certificate has expired (invariant I5).
-        let Some(bundle) = around.trust_bundle else { return Effect::End(End::Later) };
+        let Some(bundle) = around.trust_bundle.filter(|_| around.is_allowed) else { return Effect::End(End::Later) };
         // The certificate was signed before the revocation, perhaps by a hub that has ended. It is not published,
         // because the agent would keep a revoked certificate until it renews.
         if is_revoked(issued.not_before, around) {

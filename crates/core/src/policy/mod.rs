@@ -256,6 +256,24 @@ fn approve(
     }
 }
 
+/// The cluster of a user `system:open-cluster-management:<cluster>:<agent-id>`.
+fn cluster_of(username: &str) -> Option<ClusterName> {
+    let parts: Vec<&str> = username.split(':').collect();
+    match parts.as_slice() {
+        [a, b, cluster, agent] if [*a, *b] == CLUSTER_USER && !agent.is_empty() => cluster.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Who must wait when a requester asks for too much: its cluster, or the account itself if it is no cluster's. No part
+/// of the name is the requester's choice. `grpc_proxy` is that of [`SignerRules`].
+#[must_use]
+pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) -> String {
+    let proxied = csr_user.filter(|_| grpc_proxy == Some(username));
+    let user = proxied.unwrap_or(username);
+    cluster_of(user).map_or_else(|| user.to_owned(), |cluster| format!("cluster {cluster}"))
+}
+
 /// Rule 1: the requester is exactly `system:open-cluster-management:<cluster>:<agent-id>` and in the cluster's group
 /// (OCM `pkg/registration/hub/user/identity.go`). The gRPC proxy does not tell the groups of its user.
 fn requester(rules: &SignerRules, submission: &Submission) -> Result<ClusterName, Refusal> {
@@ -265,14 +283,7 @@ fn requester(rules: &SignerRules, submission: &Submission) -> Result<ClusterName
         (None, true) => return Err(Refusal::ProxiedUserMissing),
         (_, false) => &submission.username,
     };
-    let foreign = || Refusal::Requester(username.clone());
-    let parts: Vec<&str> = username.split(':').collect();
-    let cluster: ClusterName = match parts.as_slice() {
-        [a, b, cluster, agent] if [*a, *b] == CLUSTER_USER && !agent.is_empty() => {
-            cluster.parse().map_err(|_| foreign())?
-        }
-        _ => return Err(foreign()),
-    };
+    let cluster = cluster_of(username).ok_or_else(|| Refusal::Requester(username.clone()))?;
     let group = cluster_group(&cluster);
     if proxied || submission.groups.contains(&group) { Ok(cluster) } else { Err(Refusal::RequesterGroup(group)) }
 }

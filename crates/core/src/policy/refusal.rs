@@ -184,7 +184,7 @@ fn request_rule(error: &CsrError) -> u8 {
         | CsrError::DuplicateExtensionRequest
         | CsrError::DuplicateExtension(_)
         | CsrError::MalformedExtension(_) => 3,
-        CsrError::TooLarge(_)
+        CsrError::TooLarge
         | CsrError::NotOnePemBlock
         | CsrError::Malformed(_)
         | CsrError::Version(_)
@@ -196,7 +196,7 @@ fn request_rule(error: &CsrError) -> u8 {
 
 fn request_reason(error: &CsrError) -> &'static str {
     match error {
-        CsrError::TooLarge(_) => "RequestTooLarge",
+        CsrError::TooLarge => "RequestTooLarge",
         CsrError::NotOnePemBlock => "RequestNotOnePEMBlock",
         CsrError::Malformed(_) => "RequestMalformed",
         CsrError::Version(_) => "RequestVersion",

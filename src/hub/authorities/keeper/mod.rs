@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
@@ -15,15 +13,15 @@ use crate::api::rules::AuthorityPlan;
 use crate::audit::Audit;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::gate::Gate;
+use crate::hub::authorities::objects::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
-use crate::hub::backoff::WatchBackoff;
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
-use addon_signer_core::ca::line::{Evidence, Step};
+use addon_signer_core::ca::line::{Evidence, Line, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -107,6 +105,12 @@ pub struct Keeper {
     pub state: watch::Sender<LineState>,
     /// Publishes what the gateway is to trust after every change of the state.
     pub board: Board,
+    /// What the API server has of its objects.
+    pub objects: WatchedObjects,
+    /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
+    pub published: Option<String>,
+    /// Whether the ledger has the anchors that this ConfigMap has.
+    pub distributed: bool,
     /// Records its steps in the ledger.
     pub(crate) record: LineRecord,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
@@ -118,18 +122,12 @@ pub struct Keeper {
 impl Keeper {
     /// Keeps the line until the signers that use it are gone.
     pub async fn run(mut self) {
-        let name = format!("metadata.name={}", self.names.secret);
-        let secrets = watcher(self.store.secrets(), watcher::Config::default().fields(&name));
-        let mut secrets = secrets.backoff(WatchBackoff::default()).boxed();
-        let maps = format!("metadata.name={}", self.names.config_map);
-        let maps = watcher(self.store.config_maps(), watcher::Config::default().fields(&maps));
-        let mut maps = maps.backoff(WatchBackoff::default()).boxed();
         loop {
-            let pause = self.round().await;
+            let seen = self.objects.of(&self.names);
+            let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                _ = secrets.next() => {}
-                _ = maps.next() => {}
+                () = self.objects.changed(&self.names, seen.as_ref()) => {}
                 changed = self.plan.changed() => if changed.is_err() { return },
                 changed = self.gate.changed() => if !changed { return },
                 reserve = self.reservations.recv() => match reserve {
@@ -140,9 +138,40 @@ impl Keeper {
         }
     }
 
+    /// Whether there is nothing to do: the line that this process has read or written last is what the API server has,
+    /// it is recorded and published, and no step is due. Then a look at it costs no call.
+    fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
+        let state = self.state.borrow().ready().cloned();
+        let (Some(ready), Some(seen)) = (state, seen) else { return false };
+        let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
+            object.as_ref().is_some_and(|object| Some(object.version.as_str()) == version)
+        };
+        let is_current = has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.as_deref());
+        let line = ready.line();
+        let is_held =
+            matches!(self.gate, Gate::Gateway { .. }) || line.next().is_none_or(|next| next.activate_after.is_some());
+        let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
+        if !is_current || !is_held || !is_recorded {
+            return false;
+        }
+        let plan = self.plan.borrow_and_update().clone();
+        let requested = plan.requested.as_deref().or_else(|| seen.config_map.as_ref()?.rotate.as_deref());
+        let step = line.next_step(&self.evidence(line, &plan, requested, self.clock.now()));
+        match step {
+            Step::Rest => ready.waiting.is_none(),
+            Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
+            Step::Begin | Step::Prepare | Step::Activate | Step::Finish(_) => false,
+        }
+    }
+
+    fn evidence<'e>(&self, line: &Line, plan: &LinePlan, requested: Option<&'e str>, now: Timestamp) -> Evidence<'e> {
+        let renew_before = plan.authority.renew_before;
+        Evidence { now, requested, renew_before, next_is_trusted: self.gate.opens(line, now) }
+    }
+
     /// Looks at the line once; returns the pause before the next look.
-    async fn round(&mut self) -> Duration {
-        match self.advance().await {
+    async fn round(&mut self, seen: Option<&LineObjects>) -> Duration {
+        match self.advance(seen).await {
             Ok(()) => ROUND,
             Err(KeeperError::NotLeading(_) | KeeperError::Store(StoreError::NotLeading(_))) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
@@ -192,7 +221,7 @@ impl Keeper {
         }
     }
 
-    async fn advance(&mut self) -> Result<(), KeeperError> {
+    async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), KeeperError> {
         let plan = self.plan.borrow_and_update().clone();
         let now = self.clock.now();
         let remembered = plan.remembered || self.state.borrow().last().is_some();
@@ -200,19 +229,14 @@ impl Keeper {
             Some(stored) => stored,
             None => self.begin(&plan, now).await?,
         };
-        let requested = match plan.requested.clone() {
-            Some(requested) => Some(requested),
-            None => self.store.requested_rotation(&self.names).await?,
+        let requested = match (plan.requested.clone(), seen) {
+            (Some(requested), _) => Some(requested),
+            (None, Some(seen)) => seen.config_map.as_ref().and_then(|map| map.rotate.clone()),
+            (None, None) => self.store.requested_rotation(&self.names).await?,
         };
         // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
-            let evidence = Evidence {
-                now,
-                requested: requested.as_deref(),
-                renew_before: plan.authority.renew_before,
-                next_is_trusted: self.gate.opens(&stored.line, now),
-            };
-            let step = stored.line.next_step(&evidence);
+            let step = stored.line.next_step(&self.evidence(&stored.line, &plan, requested.as_deref(), now));
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
@@ -221,7 +245,7 @@ impl Keeper {
         self.settle(stored, Step::Rest).await
     }
 
-    async fn reserve(&self, reserve: Reserve) {
+    async fn reserve(&mut self, reserve: Reserve) {
         let persisted = match self.persist_reservation(&reserve).await {
             Ok(persisted) => persisted,
             Err(error) => {
@@ -233,7 +257,7 @@ impl Keeper {
         let _ = reserve.done.send(persisted);
     }
 
-    async fn persist_reservation(&self, reserve: &Reserve) -> Result<bool, KeeperError> {
+    async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, KeeperError> {
         let ready = self.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(false) };
         if ready.line().active().is_none_or(|active| *active.authority.id() != reserve.authority) {
@@ -247,6 +271,7 @@ impl Keeper {
         let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
         let leads = self.leading.leads()?;
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
+        self.published = None; // the report of the gateway's line names the reserved time
         let bundle = ready.bundle.clone();
         let waiting = ready.waiting.clone();
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));

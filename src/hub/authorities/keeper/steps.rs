@@ -93,7 +93,7 @@ impl Keeper {
         };
         let leads = self.leading.leads()?;
         self.record_steps(&stored.line).await?;
-        self.store.publish(&leads, &self.names, &bundle, report).await?;
+        self.published = self.store.publish(&leads, &self.names, &bundle, report).await?;
         self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
@@ -117,9 +117,10 @@ impl Keeper {
         Ok(())
     }
 
-    async fn record_anchors(&self, line: &Line) {
+    async fn record_anchors(&mut self, line: &Line) {
         let recording = self.record.distributed(line, &self.names.config_map);
-        if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+        self.distributed = matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(())));
+        if !self.distributed {
             debug!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
         }
     }

@@ -139,7 +139,12 @@ impl RegistrationWriter {
                     }
                     let now = self.inputs.signers.borrow_and_update().clone();
                     let before = std::mem::replace(&mut self.signers, now);
-                    self.look_at_all_again(before.is_some());
+                    let is_same = before.as_ref().zip(self.signers.as_ref()).is_some_and(|(a, b)| a.register_like(b));
+                    if is_same {
+                        self.try_again_what_is_left();
+                    } else {
+                        self.look_at_all_again(before.is_some());
+                    }
                 }
                 changed = self.inputs.templates.changed() => {
                     if changed.is_err() {
@@ -172,6 +177,16 @@ impl RegistrationWriter {
             self.disputes.people_changed_something();
         }
         self.list_due = true;
+    }
+
+    /// Called when people changed something of AddOnSigners that concerns no registration: that may still be a sign
+    /// that the other program has ended.
+    fn try_again_what_is_left(&mut self) {
+        self.disputes.people_changed_something();
+        let left: Vec<AddOnKey> = self.disputes.left().cloned().collect();
+        for key in left {
+            self.later.put(&key, Duration::ZERO);
+        }
     }
 
     /// The signers and templates that decisions need, once both are known.

@@ -1,24 +1,22 @@
 //! Performs the effects that [`Issuance`] names, for one approved request.
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
-use kube::runtime::controller::Action as Requeue;
 use ring::rand::SystemRandom;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::held::Unusable;
-use super::{Kind, SOON, Signer, SignerError};
+use super::{Kind, LedRequest, Outcome, Signer, SignerError};
 use crate::audit::Grant;
 use crate::hub::authorities::keeper::Reserve;
 use crate::hub::authorities::state::ReadyLine;
-use crate::hub::lease::Leads;
 use crate::hub::requests::answers::RefusalKind;
 use crate::hub::requests::plan;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{IssueError, Issued};
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::csr::normalised;
 use addon_signer_core::identity::SignerName;
 use addon_signer_core::issuing::{Effect, End, Event, Issuance, RequestFacts, Signing, Surroundings};
 use addon_signer_core::journal::record::{Intended, Intent};
@@ -27,12 +25,10 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// An approved request on which the signer works.
 pub(super) struct ApprovedRequest<'r> {
-    pub(super) leads: &'r Leads,
-    pub(super) csr: &'r CertificateSigningRequest,
+    pub(super) request: LedRequest<'r>,
     pub(super) approved: Approved,
     /// Whether the hub must approve the request; if not, it is approved already.
     pub(super) approve: bool,
-    pub(super) now: Timestamp,
 }
 
 /// The line that signs, and the trust bundle that is in effect where its certificates are used.
@@ -42,37 +38,38 @@ struct SigningLine {
 }
 
 impl Signer {
-    pub(super) async fn issue(&self, request: &ApprovedRequest<'_>) -> Result<Requeue, SignerError> {
-        let ApprovedRequest { leads, csr, approved, approve, now } = request;
+    pub(super) async fn issue(&self, request: &ApprovedRequest<'_>) -> Result<Outcome, SignerError> {
+        let ApprovedRequest { request: led, approved, approve } = request;
+        let LedRequest { csr, now, .. } = *led;
         // The sweep works on this request now; the signer looks again after that.
         let Some(_claim) = self.shared.ledger.claim(plan::uid(csr)) else {
-            return Ok(Requeue::requeue(SOON));
+            return Ok(Outcome::Wait);
         };
-        if let Some(until) = approved.revoked_until(*now) {
-            return self.say_revoked(leads, csr, until).await;
+        if let Some(until) = approved.revoked_until(now) {
+            return self.say_revoked(*led, until).await;
         }
-        let Some(line) = self.signing_line() else { return Ok(Requeue::requeue(SOON)) };
+        let Some(line) = self.signing_line() else { return Ok(Outcome::Wait) };
         let signing = Signing {
             issuer: &line.ready.stored.issuer,
             published: &line.published,
-            serial: Serial::new(*now, &SystemRandom::new())?,
-            now: *now,
+            serial: Serial::new(now, &SystemRandom::new())?,
+            now,
         };
-        let issuance = Issuance::new(self.facts(csr), approved.clone(), *approve, signing);
+        let issuance = Issuance::new(self.facts(led), approved.clone(), *approve, signing);
         match self.perform(issuance, signing, &line.ready, request).await? {
             End::Published(issued) => {
                 let published = self.shared.clock.now();
                 self.unconfirmed.mark_published(csr, published);
                 self.shared.ledger.published(issued.serial, published).await;
                 self.report(request, &issued);
-                Ok(Requeue::await_change())
+                Ok(Outcome::AwaitChange)
             }
-            End::Refused => Ok(Requeue::requeue(self.shared.retention)),
-            End::Later => Ok(Requeue::requeue(SOON)),
-            End::Limited(pause) => self.say_limited(leads, csr, pause).await,
+            End::Refused => Ok(Outcome::Later(self.shared.retention)),
+            End::Later => Ok(Outcome::Wait),
+            End::Limited(pause) => self.say_limited(*led, pause).await,
             End::Unusable { row, fault } => {
                 let unusable = Unusable { row, csr: csr.name_any(), fault };
-                self.hold(leads, csr, &unusable, *now).await
+                self.hold(*led, &unusable).await
             }
         }
     }
@@ -86,12 +83,12 @@ impl Signer {
         ready: &ReadyLine,
         request: &ApprovedRequest<'_>,
     ) -> Result<End, SignerError> {
-        let ApprovedRequest { leads, csr, .. } = request;
+        let LedRequest { leads, csr, .. } = request.request;
         let answers = self.answers(leads);
         let mut approved_csr = None;
         let mut event = Event::Started(self.unconfirmed.recall(csr));
         loop {
-            event = match self.advance(&mut issuance, event, &request.approved)? {
+            event = match self.advance(&mut issuance, event, request)? {
                 Effect::Reserve(until) => Event::Reserved(self.reserved(ready, until).await),
                 Effect::Count => {
                     leads.still()?;
@@ -134,14 +131,21 @@ impl Signer {
     }
 
     /// The next effect, by what the hub knows at this moment.
-    fn advance(&self, issuance: &mut Issuance<'_>, event: Event, approved: &Approved) -> Result<Effect, IssueError> {
+    fn advance(
+        &self,
+        issuance: &mut Issuance<'_>,
+        event: Event,
+        request: &ApprovedRequest<'_>,
+    ) -> Result<Effect, IssueError> {
+        let approved = &request.approved;
+        let is_allowed = self.still_allows(approved, request.request.config);
         let revoked_before = approved.identity().and_then(|identity| {
             self.shared.registry.read(|registry| registry.revoked_before(&identity.cluster, &identity.addon))
         });
         // The anchors stay valid when the line can no longer sign.
         let serving = self.serving.borrow().last().cloned();
         let trust_bundle = serving.as_ref().map(|ready| &ready.bundle);
-        issuance.next(event, Surroundings { revoked_before, trust_bundle })
+        issuance.next(event, Surroundings { is_allowed, revoked_before, trust_bundle })
     }
 
     /// Everything that signing needs, or `None` while any of it is not there yet.
@@ -161,23 +165,18 @@ impl Signer {
         trusted.then_some(SigningLine { ready, published })
     }
 
-    fn facts(&self, csr: &CertificateSigningRequest) -> RequestFacts {
-        let (signer_name, generation) = match &self.kind {
-            Kind::Client { config, .. } => {
-                let config = config.borrow();
-                (config.rules.signer_name.clone(), config.generation)
-            }
-            Kind::Serving(_) => (SignerName::gateway_serving(), 0),
-        };
+    fn facts(&self, request: &LedRequest<'_>) -> RequestFacts {
+        let LedRequest { csr, config, .. } = request;
+        let signer_name = config.map_or_else(SignerName::gateway_serving, |config| config.rules.signer_name.clone());
         let requested = csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         RequestFacts {
             uid: plan::uid(csr),
             requested: Timestamp::from_unix(requested),
             name: csr.name_any(),
             requester: csr.spec.username.clone().unwrap_or_default(),
-            csr: String::from_utf8_lossy(&csr.spec.request.0).into_owned(),
+            csr: normalised(&csr.spec.request.0),
             signer: self.name(),
-            generation,
+            generation: config.map_or(0, |config| config.generation),
             signer_name,
         }
     }
@@ -188,14 +187,19 @@ impl Signer {
         if intended != Ok(Intended::Recorded)
             && let Some(identity) = approved.identity()
         {
-            self.limiter.lock().unwrap_or_else(PoisonError::into_inner).give_back(identity);
+            self.shared.limits.certificates.lock().unwrap_or_else(PoisonError::into_inner).give_back(identity);
         }
         Ok(intended?)
     }
 
     fn take_token(&self, request: &ApprovedRequest<'_>) -> Result<(), Duration> {
         let Some(identity) = request.approved.identity() else { return Ok(()) };
-        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).take(identity, request.now)
+        self.shared
+            .limits
+            .certificates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(identity, request.request.now)
     }
 
     async fn reserved(&self, ready: &ReadyLine, until: Timestamp) -> bool {
@@ -212,14 +216,18 @@ impl Signer {
         let sentence = "The certificate that was signed for this request was expired, revoked or untrusted before the \
                         hub could publish it. Make a new request.";
         let verdict = if request.approve { RefusalKind::Denied } else { RefusalKind::Failed };
-        Ok(self.answers(request.leads).refuse(request.csr, verdict, "CertificateOutdated", sentence).await?)
+        Ok(self
+            .answers(request.request.leads)
+            .refuse(request.request.csr, verdict, "CertificateOutdated", sentence)
+            .await?)
     }
 
     fn report(&self, request: &ApprovedRequest<'_>, issued: &Issued) {
+        let csr = request.request.csr;
         self.shared.audit.granted(&Grant {
             signer: &self.name(),
-            csr: &request.csr.name_any(),
-            requester: request.csr.spec.username.as_deref().unwrap_or_default(),
+            csr: &csr.name_any(),
+            requester: csr.spec.username.as_deref().unwrap_or_default(),
             identity: request.approved.identity(),
             issuer: issued.issuer.as_str(),
             serial: issued.serial,

@@ -1,25 +1,23 @@
-//! Serves one signer name: watches its requests, and performs for each the action that [`super::plan`] names.
+//! Serves one signer name: performs for each of its requests the action that [`super::plan`] names.
 //!
 //! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
 //! object that the decision was about. After a conflict the signer decides again on the fresh object.
 
-use std::sync::{Arc, Mutex};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::runtime::controller::{self, Action as Requeue, ReconcileRequest, applier};
 use kube::runtime::events::Recorder;
-use kube::runtime::reflector::{self, ObjectRef};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, error, info, warn};
+use tracing::{info, warn};
 
+mod deciding;
 mod held;
 mod issuing;
 
-pub use held::{HeldRequests, Unusable};
+pub use held::Unusable;
 use issuing::ApprovedRequest;
 
 use crate::api::ocm::AddOnApi;
@@ -27,31 +25,29 @@ use crate::api::rules::SignerConfig;
 use crate::audit::Audit;
 use crate::hub::authorities::keeper::Reserve;
 use crate::hub::authorities::state::LineState;
-use crate::hub::backoff::WatchBackoff;
 use crate::hub::lease::{Leading, Leads, NotLeading, NotWritten};
-use crate::hub::registrations::registry;
 use crate::hub::requests::answers::{Answers, RefusalKind};
 use crate::hub::requests::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::hub::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::ledger::{Ledger, LedgerError};
 use crate::telemetry::Metrics;
 use addon_signer_core::ca::issuer::IssueError;
-use addon_signer_core::identity::SignerName;
 use addon_signer_core::keys::private::KeyError;
-use addon_signer_core::policy::{self, Claim, Refusal, ServingRules};
-use addon_signer_core::rate::RateLimiter;
+use addon_signer_core::policy::{Refusal, ServingRules};
+use addon_signer_core::rate::{Buckets, Rate, RateLimiter};
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 
-/// How many requests of a signer are in work at once. Some of them wait for the ledger; the others keep one API server
-/// busy and form no queue in it.
-const CONCURRENCY: u16 = 32;
-/// How soon the signer looks again at a request that waits for something in the hub.
-const SOON: Duration = Duration::from_millis(500);
-/// How soon the signer tries a failed action again.
-const RETRY: Duration = Duration::from_secs(2);
+/// How soon a request is looked at again whose certificates are revoked until a time that has not come.
+const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(2);
+
+/// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
+/// once: OCM's agent makes at most ten requests per addon.
+const ANSWERS: u32 = 5;
+/// The time after which a cluster gets one more.
+const ANSWERS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a signer signs.
 pub enum Kind {
@@ -79,6 +75,8 @@ pub struct SignerShared {
     pub addon_api: AddOnApi,
     /// How long refused requests are kept.
     pub retention: Duration,
+    /// The account of OCM's gRPC server.
+    pub grpc_proxy: Option<String>,
     /// The trust that the gateway has in effect.
     pub applied: watch::Receiver<Arc<Trust>>,
     /// Whether this hub leads.
@@ -91,6 +89,35 @@ pub struct SignerShared {
     pub audit: Audit,
     /// The ledger.
     pub ledger: Ledger,
+    /// What each cluster may get and cause.
+    pub limits: Arc<ClusterLimits>,
+}
+
+/// ClusterLimits of what one cluster can make the hub do. They are the same buckets for all signers.
+pub struct ClusterLimits {
+    /// Certificates.
+    pub certificates: Mutex<RateLimiter>,
+    /// Refusals and other conditions, which cost a write, an event and a line in the logs each.
+    pub answers: Mutex<Buckets<String>>,
+}
+
+impl ClusterLimits {
+    /// ClusterLimits with full buckets.
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
+        let answers = Rate { burst: rate.burst.saturating_mul(ANSWERS), interval: ANSWERS_INTERVAL };
+        Self { certificates: Mutex::new(RateLimiter::new(rate)), answers: Mutex::new(Buckets::new(answers)) }
+    }
+}
+
+/// A request on which the signer works while this hub leads.
+#[derive(Clone, Copy)]
+struct LedRequest<'r> {
+    leads: &'r Leads,
+    csr: &'r CertificateSigningRequest,
+    /// The configuration that policy has decided by; `None` for the gateway's own signer.
+    config: Option<&'r SignerConfig>,
+    now: Timestamp,
 }
 
 /// A signer that runs.
@@ -105,12 +132,8 @@ pub struct Signer {
     pub reserve: mpsc::Sender<Reserve>,
     /// The gateway's serving line, whose anchors are published with each certificate.
     pub serving: watch::Receiver<LineState>,
-    /// Limits the certificates of each identity.
-    pub limiter: Mutex<RateLimiter>,
     /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
     pub unconfirmed: Unconfirmed,
-    /// Requests whose row of the ledger cannot be used.
-    pub held: HeldRequests,
 }
 
 /// Why an action failed; the signer tries it again.
@@ -133,6 +156,14 @@ pub enum SignerError {
     NotLeading(#[from] NotLeading),
 }
 
+impl SignerError {
+    /// Whether the API server says that the hub lacks a right.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
+    }
+}
+
 impl From<NotWritten> for SignerError {
     fn from(error: NotWritten) -> Self {
         match error {
@@ -142,157 +173,149 @@ impl From<NotWritten> for SignerError {
     }
 }
 
-/// Runs one signer until its watch ends.
-pub async fn run(signer: Signer, signer_name: SignerName) {
-    let api: Api<CertificateSigningRequest> = Api::all(signer.shared.client.clone());
-    let config = watcher::Config::default().fields(&format!("spec.signerName={signer_name}"));
-    let (reader, writer) = reflector::store();
-    let seen =
-        watcher(api, config).backoff(WatchBackoff::default()).modify(plan::trim).reflect(writer).applied_objects();
-    let work = applier(
-        |csr, signer: Arc<Signer>| async move { signer.reconcile(&csr).await }.boxed(),
-        |csr, error, _| {
-            match error {
-                // The ledger's writer has logged the error, once for all requests that wait.
-                SignerError::Ledger(_) => debug!(csr = csr.name_any(), %error, "A request waits for the ledger"),
-                SignerError::Issue(IssueError::OutOfOrder) => error!(csr = csr.name_any(), %error, "Could not issue"),
-                _ => info!(csr = csr.name_any(), %error, "Could not work on a request; the hub retries"),
+/// What the hub does next about a request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing until the request or the signer changes.
+    AwaitChange,
+    /// It waits for something in the hub.
+    Wait,
+    /// It comes again after this time.
+    Later(Duration),
+    /// Its addon or cluster has asked for too much, and may have one more after this time at the earliest.
+    Limited(Duration),
+    /// Its row of the ledger cannot be used.
+    Held,
+    /// It failed, and is tried again.
+    Failed(SignerError),
+}
+
+/// Waits for changes of what the requests of a signer may wait for.
+pub struct Changes {
+    config: Option<watch::Receiver<Arc<SignerConfig>>>,
+    line: watch::Receiver<LineState>,
+    serving: watch::Receiver<LineState>,
+    applied: watch::Receiver<Arc<Trust>>,
+    leading: Leading,
+}
+
+impl Changes {
+    /// Waits for the next change. It waits for ever when whoever would change something has ended.
+    pub async fn next(&mut self) {
+        let config = async {
+            match &mut self.config {
+                Some(config) => config.changed().await,
+                None => std::future::pending().await,
             }
-            Requeue::requeue(RETRY)
-        },
-        Arc::new(signer),
-        reader,
-        seen.map_ok(|csr| ReconcileRequest::from(ObjectRef::from_obj(&csr))),
-        controller::Config::default().concurrency(CONCURRENCY),
-    );
-    let report = async |result| {
-        if let Err(controller::Error::QueueError(error)) = result {
-            warn!(signer_name = signer_name.as_str(), %error, "The watch of requests failed; the hub retries");
-        } // the closure above has logged errors of the work
-    };
-    work.for_each(report).await;
+        };
+        tokio::select! {
+            Ok(()) = config => {}
+            Ok(()) = self.line.changed() => {}
+            Ok(()) = self.serving.changed() => {}
+            Ok(()) = self.applied.changed() => {}
+            () = self.leading.changed() => {}
+        }
+    }
 }
 
 impl Signer {
-    async fn reconcile(&self, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
+    /// Looks at a request once.
+    ///
+    /// # Errors
+    /// [`SignerError`]; nothing is half done that the next look does not continue.
+    pub async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
         let now = self.shared.clock.now();
         if !plan::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
             // The watch shows an object that is older than the hub's own write. A write on it would be a conflict.
-            return Ok(Requeue::requeue(WATCH_BEHIND));
+            return Ok(Outcome::Later(WATCH_BEHIND));
         }
-        let mode = Mode { approves: self.approves(), retention: self.shared.retention };
+        let config = self.config();
+        let approves = config.as_ref().is_none_or(|config| config.approves);
+        let mode = Mode { approves, retention: self.shared.retention };
         let action = match plan::settled(csr, mode, now) {
             Some(action) => action,
-            None => self.decide(csr, mode).await?,
+            None => self.decide(csr, mode, config.as_deref()).await?,
         };
         match action {
-            Action::Rest => {
-                self.unconfirmed.forget(csr);
-                Ok(Requeue::await_change())
-            }
-            Action::AwaitApproval => Ok(Requeue::await_change()),
-            Action::Wait => Ok(Requeue::requeue(SOON)),
+            Action::Rest | Action::AwaitApproval => Ok(Outcome::AwaitChange),
+            Action::Wait => Ok(Outcome::Wait),
             action => match self.shared.leading.leads() {
-                Ok(leads) => self.act(&leads, csr, action, now).await,
-                Err(NotLeading) => Ok(Requeue::requeue(SOON)),
+                Ok(leads) => self.act(LedRequest { leads: &leads, csr, config: config.as_deref(), now }, action).await,
+                Err(NotLeading) => Ok(Outcome::Wait),
             },
         }
     }
 
     /// Performs an action that only the leader may perform.
-    async fn act(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        action: Action,
-        now: Timestamp,
-    ) -> Result<Requeue, SignerError> {
+    async fn act(&self, request: LedRequest<'_>, action: Action) -> Result<Outcome, SignerError> {
         let done = match action {
-            Action::DeleteAfter(Duration::ZERO) => self.delete(leads, csr).await,
-            Action::DeleteAfter(pause) => Ok(Requeue::requeue(pause)),
-            Action::Deny(refusal) => self.refuse(leads, csr, RefusalKind::Denied, &refusal).await,
-            Action::Fail(refusal) => self.refuse(leads, csr, RefusalKind::Failed, &refusal).await,
-            Action::Issue { approved, approve } => {
-                self.issue(&ApprovedRequest { leads, csr, approved, approve, now }).await
-            }
-            Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Requeue::await_change()),
+            Action::DeleteAfter(Duration::ZERO) => self.delete(request).await,
+            Action::DeleteAfter(pause) => Ok(Outcome::Later(pause)),
+            Action::Deny(refusal) => self.refuse(request, RefusalKind::Denied, &refusal).await,
+            Action::Fail(refusal) => self.refuse(request, RefusalKind::Failed, &refusal).await,
+            Action::Issue { approved, approve } => self.issue(&ApprovedRequest { request, approved, approve }).await,
+            Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Outcome::AwaitChange),
         };
         match done {
-            Err(SignerError::NotLeading(_)) => Ok(Requeue::requeue(SOON)),
+            Err(SignerError::NotLeading(_)) => Ok(Outcome::Wait),
             done => done,
         }
     }
 
-    fn approves(&self) -> bool {
-        match &self.kind {
-            Kind::Client { config, .. } => config.borrow().approves,
-            Kind::Serving(_) => true,
-        }
-    }
-
-    /// Asks policy. Before the signer refuses a request because of the registry, it asks the API server itself, because
-    /// the watch may be late. The answer counts for this request only, because the watch may know something newer.
-    async fn decide(&self, csr: &CertificateSigningRequest, mode: Mode) -> Result<Action, SignerError> {
-        let submission = plan::submission(csr);
+    /// What the requests of this signer may wait for.
+    pub fn changes(&self) -> Changes {
         let config = match &self.kind {
-            Kind::Client { config, .. } => config.borrow().clone(),
-            Kind::Serving(rules) => return Ok(plan::answer(csr, mode, policy::evaluate_serving(rules, &submission))),
+            Kind::Client { config, .. } => Some(config.clone()),
+            Kind::Serving(_) => None,
         };
-        let claim = match Claim::read(&config.rules, &submission) {
-            Ok(claim) => claim,
-            Err(refusal) => return Ok(plan::answer(csr, mode, Err(refusal))),
-        };
-        match self.shared.registry.read(|registry| claim.decide(registry)) {
-            Err(refusal) if refusal.is_final() => {}
-            verdict => return Ok(plan::answer(csr, mode, verdict)),
+        Changes {
+            config,
+            line: self.line.clone(),
+            serving: self.serving.clone(),
+            applied: self.shared.applied.clone(),
+            leading: self.shared.leading.clone(),
         }
-        let identity = claim.identity();
-        let SignerShared { client, addon_api, .. } = &self.shared;
-        let fresh = registry::look_up(client, *addon_api, &identity.cluster, &identity.addon).await?;
-        Ok(match claim.decide(&fresh) {
-            // The gateway relies on the watch, which is late: it would refuse the certificate now.
-            Ok(_) => Action::Wait,
-            refused => plan::answer(csr, mode, refused),
-        })
     }
 
-    async fn say_limited(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        pause: Duration,
-    ) -> Result<Requeue, SignerError> {
-        if !plan::has_condition(csr, RATE_LIMITED) {
-            let sentence = "This identity had too many certificates; the request waits and is signed later.";
-            self.answers(leads).add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence).await?;
+    /// Forgets what was remembered of a request that is settled or gone.
+    pub fn forget(&self, csr: &CertificateSigningRequest) {
+        self.unconfirmed.forget(csr);
+    }
+
+    async fn say_limited(&self, request: LedRequest<'_>, pause: Duration) -> Result<Outcome, SignerError> {
+        let csr = request.csr;
+        if !plan::has_condition(csr, RATE_LIMITED) && self.may_answer(request).is_ok() {
+            let sentence =
+                "This addon or its cluster had too many certificates; the request waits and is signed later.";
+            self.answers(request.leads).add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence).await?;
             self.shared.metrics.rate_limited(&self.name());
         }
-        Ok(Requeue::requeue(pause))
+        Ok(Outcome::Limited(pause))
     }
 
     /// Lets a request wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
     /// waits for ever on a denied request. The signer looks again now and then, because people may set the time back.
-    async fn say_revoked(
-        &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
-        until: Timestamp,
-    ) -> Result<Requeue, SignerError> {
-        if !plan::has_condition(csr, REVOKED) {
+    async fn say_revoked(&self, request: LedRequest<'_>, until: Timestamp) -> Result<Outcome, SignerError> {
+        let csr = request.csr;
+        if !plan::has_condition(csr, REVOKED) && self.may_answer(request).is_ok() {
             let sentence =
                 format!("All certificates of this addon on this cluster are revoked until {until}; the request waits.");
-            self.answers(leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
+            self.answers(request.leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
         }
-        Ok(Requeue::requeue(self.shared.clock.now().until(until).clamp(SOON, RETRY)))
+        let rest = self.shared.clock.now().until(until);
+        Ok(Outcome::Later(rest.clamp(*REVOKED_PAUSE.start(), *REVOKED_PAUSE.end())))
     }
 
     async fn refuse(
         &self,
-        leads: &Leads,
-        csr: &CertificateSigningRequest,
+        request: LedRequest<'_>,
         verdict: RefusalKind,
         refusal: &Refusal,
-    ) -> Result<Requeue, SignerError> {
+    ) -> Result<Outcome, SignerError> {
+        if let Err(pause) = self.may_answer(request) {
+            return Ok(Outcome::Limited(pause));
+        }
+        let LedRequest { leads, csr, .. } = request;
         let answers = self.answers(leads);
         answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence()).await?;
         let requester = csr.spec.username.as_deref().unwrap_or_default();
@@ -302,20 +325,30 @@ impl Signer {
             // The condition on the request says the same; an event is a convenience.
             warn!(%error, csr = csr.name_any(), "Could not write an event about a refused request");
         }
-        Ok(Requeue::requeue(self.shared.retention))
+        Ok(Outcome::Later(self.shared.retention))
     }
 
-    async fn delete(&self, leads: &Leads, csr: &CertificateSigningRequest) -> Result<Requeue, SignerError> {
-        self.answers(leads).delete(csr).await?;
-        info!(csr = csr.name_any(), "The hub deleted a refused request after the retention");
-        Ok(Requeue::await_change())
+    /// Counts one answer that costs writes.
+    ///
+    /// # Errors
+    /// How long the cluster must wait for its next one.
+    fn may_answer(&self, request: LedRequest<'_>) -> Result<(), Duration> {
+        let tenant = plan::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
+        self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).take(&tenant, request.now)
+    }
+
+    async fn delete(&self, request: LedRequest<'_>) -> Result<Outcome, SignerError> {
+        self.answers(request.leads).delete(request.csr).await?;
+        info!(csr = request.csr.name_any(), "The hub deleted a refused request after the retention");
+        Ok(Outcome::AwaitChange)
     }
 
     fn answers<'l>(&self, leads: &'l Leads) -> Answers<'l> {
         Answers::new(self.shared.client.clone(), leads)
     }
 
-    fn name(&self) -> String {
+    /// The name of the AddOnSigner; the gateway's own signer has a name too.
+    pub fn name(&self) -> String {
         match &self.kind {
             Kind::Client { name, .. } => name.clone(),
             Kind::Serving(_) => "gateway-serving".to_owned(),

@@ -6,6 +6,7 @@ mod kit;
 mod rotation;
 mod secrecy;
 mod serving;
+mod silence;
 mod two_hubs;
 
 pub(super) use kit::rotate;

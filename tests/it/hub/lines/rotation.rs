@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::api::status::RotationPhase;
+use addon_signer::api::status::{AuthorityState, RotationPhase};
 use kube::Client;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
@@ -47,6 +47,12 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     assert_eq!(rotation.waiting_for.as_deref(), Some("the gateway to trust the new authority"));
     running.follow_once();
     line.wait(&["Active", "Old"]).await;
+    // The step has its effect after it is recorded and published; the status comes after that.
+    wait_until(PATIENCE, "the status to say that the next one is active", async || {
+        let authorities = line.status().await.authorities;
+        authorities.iter().any(|it| it.id == ids[0] && it.state == AuthorityState::Active).then_some(())
+    })
+    .await;
     let leaf = issue(&hub, &admin).await;
     assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), ids[0]);
 }

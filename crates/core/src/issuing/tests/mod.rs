@@ -34,13 +34,15 @@ struct Hub {
     now: Timestamp,
     /// After so many effects everything that begins before this time is revoked.
     revoked: Option<(usize, Timestamp)>,
+    /// After so many effects the addon has no standing.
+    detached: Option<usize>,
 }
 
 impl Hub {
     fn new() -> Self {
         let issuer = Arc::new(mk_issuer(KeyKind::EcdsaP256, YEAR));
         let published = bundle(&issuer);
-        Self { issuer, published, approved: mk_approved(), now: NOW, revoked: None }
+        Self { issuer, published, approved: mk_approved(), now: NOW, revoked: None, detached: None }
     }
 
     fn signing(&self) -> Signing<'_> {
@@ -54,7 +56,11 @@ impl Hub {
 
     fn around(&self, taken: usize) -> Surroundings<'_> {
         let revoked = self.revoked.filter(|(from, _)| *from <= taken);
-        Surroundings { revoked_before: revoked.map(|(_, before)| before), trust_bundle: Some(&self.published) }
+        Surroundings {
+            is_allowed: self.detached.is_none_or(|from| taken < from),
+            revoked_before: revoked.map(|(_, before)| before),
+            trust_bundle: Some(&self.published),
+        }
     }
 
     /// Works on the request until the issuance ends, or until the hub is killed after `lives` effects. Returns how the

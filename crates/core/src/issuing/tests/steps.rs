@@ -133,13 +133,29 @@ fn a_request_that_somebody_else_approved_is_only_published() {
 fn without_the_gateways_trust_bundle_nothing_is_published() {
     let hub = Hub::new();
     let issued = mk_issued(&hub);
-    let nothing = Surroundings::default();
+    let nothing = Surroundings { is_allowed: true, ..Surroundings::default() };
     assert_eq!(end(&mut hub.issuance(), Event::Started(Some(issued.clone())), nothing), End::Later);
     // The bundle is the one of the moment, not the one that must accept the certificate.
     let serving = Hub::new();
     let around = Surroundings { trust_bundle: Some(&serving.published), ..nothing };
     let effect = hub.issuance().next(Event::Started(Some(issued)), around).unwrap();
     assert!(matches!(effect, Effect::Approve(publication) if publication.trust_bundle == serving.published.pem()));
+}
+
+#[test]
+fn an_addon_that_is_detached_meanwhile_gets_nothing() {
+    let (end, effects) = Hub::new().work(&mut World::default(), usize::MAX);
+    assert!(matches!(end, Some(End::Published(_))));
+    for from in 0..effects {
+        let mut world = World::default();
+        let hub = Hub { detached: Some(from), ..Hub::new() };
+        let (end, taken) = hub.work(&mut world, usize::MAX);
+        // The two writes follow each other without a look in between.
+        let is_written = taken == effects;
+        assert_eq!(matches!(end, Some(End::Published(_))), is_written, "detached after {from} effects: {end:?}");
+        assert_eq!(is_written, from >= effects - 1, "detached after {from} effects");
+        assert!(world.signatures.is_empty() || from > 3, "signed although detached after {from} effects");
+    }
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! The connection to an API server, bounded in every direction: a server that goes silent must not hold back a
+//! revocation, a renewal of the Lease or a rotation.
+//!
+//! All calls and watches of a client share one HTTP/2 connection, as in Kubernetes' own clients. An API server allows
+//! 100 streams on it (kube-apiserver, `--http2-max-streams-per-connection`). A PING finds out that the other end is
+//! gone, also if a kernel or a load balancer still acknowledges bytes; then every call and watch on it fails at once,
+//! and the next one makes a new connection.
+//!
+//! No call is repeated here: before a write is repeated, somebody has to ask again whether the hub still leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Builder, Client as HyperClient};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config};
+use rustls_pki_types::ServerName;
+use tower::{BoxError, ServiceBuilder};
+use tower_http::timeout::ResponseBodyTimeoutLayer;
+
+/// The longest time until TCP and TLS are set up.
+const CONNECT: Duration = Duration::from_secs(5);
+/// After this time without a byte from the server, while something is under way, the client sends a PING.
+const PING_AFTER: Duration = Duration::from_secs(3);
+/// The longest time until the server answers a PING.
+const PING_ANSWER: Duration = Duration::from_secs(3);
+/// The longest time until an answer begins. It is long, because a busy API server queues calls.
+const ANSWER: Duration = Duration::from_secs(30);
+/// The longest silence within an answer. A watch is never silent for so long, because the API server sends a bookmark
+/// each minute (kube-apiserver, `defaultBookmarkFrequency`). A proxy may answer PINGs for an API server that is gone.
+const SILENCE: Duration = Duration::from_secs(75);
+/// Bytes that the server may send ahead on one stream, and on the whole connection.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Makes a client for these settings. It connects when it is first used.
+///
+/// # Errors
+/// Certificates or keys that cannot be read, a server name that is none, or a proxy: proxies are not supported.
+pub fn connect(config: Config) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config); // which says that proxies are not supported
+    }
+    let connector = connector(&config)?;
+    let connections: HyperClient<_, Body> = builder().build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .timeout(ANSWER)
+        .layer(ResponseBodyTimeoutLayer::new(SILENCE))
+        .service(connections);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+fn builder() -> Builder {
+    let mut builder = HyperClient::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING_AFTER)
+        .http2_keep_alive_timeout(PING_ANSWER)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW);
+    builder
+}
+
+fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<HttpConnector>>, kube::Error> {
+    let mut tls = config.rustls_client_config()?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let names: Arc<dyn ResolveServerName + Send + Sync> = match &config.tls_server_name {
+        None => Arc::new(DefaultServerNameResolver::default()),
+        Some(name) => {
+            let name = ServerName::try_from(name.clone()).map_err(|error| kube::Error::Service(error.into()))?;
+            Arc::new(FixedServerNameResolver::new(name))
+        }
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false); // the scheme is https
+    tcp.set_nodelay(true);
+    let mut connector = TimeoutConnector::new(HttpsConnector::new(tcp, tls, false, names));
+    connector.set_connect_timeout(Some(CONNECT));
+    Ok(connector)
+}

@@ -1,0 +1,349 @@
+//! Watches all requests once, and gives each in its turn to the signer of its signer name.
+//!
+//! One watch serves all signers, because an API server allows few streams per connection. Clusters take turns, so that
+//! one with many requests does not delay another. A request that must wait has one entry with a time of its own.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::hub::HubError;
+use crate::hub::backoff::WatchBackoff;
+use crate::hub::requests::known::{KnownRequest, KnownRequests};
+use crate::hub::requests::plan;
+use crate::hub::requests::signer::{Changes, Outcome, Signer, SignerError};
+use addon_signer_core::backoff::doubled;
+use addon_signer_core::ca::issuer::IssueError;
+use addon_signer_core::identity::SignerName;
+use addon_signer_core::queue::FairQueue;
+use addon_signer_core::throttle::{Quota, Throttle};
+use addon_signer_platform::clock::Clock;
+
+/// How many requests are in work at once. Some of them wait for the ledger; the others keep one API server busy and
+/// form no queue in it.
+const CONCURRENCY: usize = 32;
+/// How many of them may be of one cluster.
+const OF_A_CLUSTER: usize = 8;
+/// How many requests the API server sends in one page: a request may have 1.5 MB.
+const PAGE: u32 = 16;
+/// The pauses of a request that waits for something in the hub, which wakes it when it changes.
+const SOON: Duration = Duration::from_millis(500);
+const LATE: Duration = Duration::from_secs(2);
+/// The pauses after a failure.
+const RETRY: Duration = Duration::from_secs(2);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+/// The pauses of a request whose cluster has asked for too much.
+const LIMITED: Duration = Duration::from_secs(5);
+const LAST_LIMITED: Duration = Duration::from_secs(600);
+/// The longest pause of a request whose row of the ledger cannot be used: a person has to find the cause.
+const HELD: Duration = Duration::from_secs(300);
+
+/// How many failures of one cluster's requests are logged; the others are counted.
+const LOGGED: Quota = Quota { first: 5, window: Duration::from_secs(60) };
+
+enum Order {
+    Serve(String, Arc<Signer>),
+    Stop {
+        signer_name: String,
+        /// The AddOnSigner; if another one has taken over its signer name, nothing is stopped.
+        name: String,
+    },
+}
+
+/// Starts and stops signers.
+#[derive(Clone)]
+pub(in crate::hub) struct Signing(mpsc::UnboundedSender<Order>);
+
+impl Signing {
+    /// Serves a signer name from now on.
+    pub(in crate::hub) fn serve(&self, signer_name: &SignerName, signer: Signer) {
+        self.send(Order::Serve(signer_name.to_string(), Arc::new(signer)));
+    }
+
+    /// Ends the service of the AddOnSigner `name` for a signer name; work on its requests ends at once.
+    pub(in crate::hub) fn stop(&self, signer_name: &SignerName, name: &str) {
+        self.send(Order::Stop { signer_name: signer_name.to_string(), name: name.to_owned() });
+    }
+
+    fn send(&self, order: Order) {
+        if self.0.send(order).is_err() {
+            debug!("The dispatcher of requests has ended, and with it the hub");
+        }
+    }
+}
+
+struct ServedSigner {
+    signer: Arc<Signer>,
+    stop: CancellationToken,
+}
+
+/// Watches and dispatches.
+pub(in crate::hub) struct Dispatcher {
+    api: Api<CertificateSigningRequest>,
+    grpc_proxy: Option<String>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    served: BTreeMap<String, ServedSigner>,
+    known: KnownRequests,
+    queue: FairQueue<Instant>,
+    work: JoinSet<(Arc<str>, Option<Outcome>)>,
+    /// Waits, for each signer, for a change of what its requests may wait for.
+    changes: JoinSet<Option<(String, Changes)>>,
+    failures: Throttle<Arc<str>>,
+    forbidden: mpsc::Sender<String>,
+    clock: Clock,
+    /// While a list is incomplete: the names that it has shown.
+    listed: Option<HashSet<String>>,
+}
+
+impl Dispatcher {
+    /// A dispatcher without signers. `grpc_proxy` is the account of OCM's gRPC server.
+    ///
+    /// `forbidden` is told for which AddOnSigner the API server has refused an answer.
+    pub(in crate::hub) fn new(
+        client: &Client,
+        clock: Clock,
+        grpc_proxy: Option<String>,
+        forbidden: mpsc::Sender<String>,
+    ) -> (Self, Signing) {
+        let (sender, orders) = mpsc::unbounded_channel();
+        let dispatcher = Self {
+            api: Api::all(client.clone()),
+            grpc_proxy,
+            orders,
+            served: BTreeMap::new(),
+            known: KnownRequests::default(),
+            queue: FairQueue::new(OF_A_CLUSTER),
+            work: JoinSet::new(),
+            changes: JoinSet::new(),
+            failures: Throttle::new(LOGGED),
+            forbidden,
+            clock,
+            listed: None,
+        };
+        (dispatcher, Signing(sender))
+    }
+
+    /// Dispatches for ever.
+    ///
+    /// # Errors
+    /// The watch ended, or the work on a request panicked.
+    pub(in crate::hub) async fn run(mut self) -> Result<(), HubError> {
+        let config = watcher::Config::default().page_size(PAGE);
+        let mut events = watcher(self.api.clone(), config).backoff(WatchBackoff::default()).boxed();
+        loop {
+            self.start_work();
+            let full = self.work.len() >= CONCURRENCY; // then the end of some work comes first
+            let due = self.queue.next_due().filter(|_| !full);
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.observe(event),
+                    Some(Err(error)) => warn!(%error, "The watch of requests failed; the hub retries"),
+                    None => return Err(HubError::TaskEnded("requests".to_owned())),
+                },
+                Some(order) = self.orders.recv() => self.obey(order),
+                Some(ended) = self.work.join_next() => {
+                    let (name, outcome) = ended?;
+                    self.ended(&name, outcome);
+                }
+                Some(changed) = self.changes.join_next() => {
+                    if let Some((signer_name, changes)) = changed? {
+                        self.look(&signer_name);
+                        self.await_change(signer_name, changes);
+                    }
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            }
+        }
+    }
+
+    fn observe(&mut self, event: Event<CertificateSigningRequest>) {
+        match event {
+            Event::Init => self.listed = Some(HashSet::new()),
+            Event::InitApply(csr) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(csr.name_any());
+                }
+                self.seen(csr);
+            }
+            Event::InitDone => {
+                if let Some(listed) = self.listed.take() {
+                    self.known.retain(&listed);
+                }
+            }
+            Event::Apply(csr) => self.seen(csr),
+            Event::Delete(csr) => self.settled(&csr),
+        }
+    }
+
+    fn seen(&mut self, mut csr: CertificateSigningRequest) {
+        if plan::is_issued(&csr) {
+            return self.settled(&csr);
+        }
+        // Kubernetes' own signers are never ours, and they have most of the requests.
+        if csr.spec.signer_name.starts_with("kubernetes.io/") {
+            return;
+        }
+        let name = csr.name_any();
+        let tenant = plan::tenant_of(&csr, self.grpc_proxy.as_deref());
+        plan::trim(&mut csr);
+        if let Some(served) = self.served.get(&csr.spec.signer_name) {
+            if plan::is_refused(&csr) {
+                served.signer.forget(&csr);
+            }
+            self.queue.wake(&name, &tenant);
+        }
+        self.known.put(&name, &tenant, csr);
+    }
+
+    /// A request has its certificate or is gone.
+    fn settled(&mut self, csr: &CertificateSigningRequest) {
+        if let Some(served) = self.served.get(&csr.spec.signer_name) {
+            served.signer.forget(csr);
+        }
+        self.known.remove(&csr.name_any());
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Serve(signer_name, signer) => {
+                let changes = signer.changes();
+                let served = ServedSigner { signer, stop: CancellationToken::new() };
+                if let Some(before) = self.served.insert(signer_name.clone(), served) {
+                    before.stop.cancel();
+                }
+                self.await_change(signer_name.clone(), changes);
+                for (name, request) in self.known.iter().filter(|(_, request)| *request.signer_name == *signer_name) {
+                    self.queue.wake(name, &request.tenant);
+                }
+            }
+            Order::Stop { signer_name, name } => {
+                if self.served.get(&signer_name).is_some_and(|served| served.signer.name() == name)
+                    && let Some(served) = self.served.remove(&signer_name)
+                {
+                    served.stop.cancel();
+                }
+            }
+        }
+    }
+
+    fn await_change(&mut self, signer_name: String, mut changes: Changes) {
+        let Some(served) = self.served.get(&signer_name) else { return };
+        let stop = served.stop.clone();
+        self.changes.spawn(stop.run_until_cancelled_owned(async move {
+            changes.next().await;
+            (signer_name, changes)
+        }));
+    }
+
+    /// Looks at the requests of a signer that wait for something in the hub.
+    fn look(&mut self, signer_name: &str) {
+        let waits = |request: &KnownRequest| request.waits && *request.signer_name == *signer_name;
+        for (name, request) in self.known.iter().filter(|(_, request)| waits(request)) {
+            self.queue.wake(name, &request.tenant);
+        }
+    }
+
+    fn start_work(&mut self) {
+        while self.work.len() < CONCURRENCY {
+            let Some(name) = self.queue.next(Instant::now()) else { return };
+            let request = self.known.get_mut(&name);
+            let served = request.as_ref().and_then(|request| self.served.get(&*request.signer_name));
+            let (Some(request), Some(served)) = (request, served) else {
+                self.queue.done(&name, None);
+                continue;
+            };
+            request.waits = false;
+            let object = request.object.clone();
+            let signer = Arc::clone(&served.signer);
+            let stop = served.stop.clone();
+            let api = self.api.clone();
+            self.work.spawn(async move {
+                let outcome = stop.run_until_cancelled(work(&api, &name, object, &signer)).await;
+                (name, outcome)
+            });
+        }
+    }
+
+    fn ended(&mut self, name: &str, outcome: Option<Outcome>) {
+        let Some(request) = self.known.get_mut(name) else { return self.queue.done(name, None) };
+        let attempts = request.attempts;
+        request.attempts = attempts.saturating_add(1);
+        let pause = match outcome {
+            // The signer was stopped: a new one looks at all its requests.
+            None => None,
+            Some(Outcome::AwaitChange) => {
+                request.attempts = 0;
+                request.waits = true;
+                None
+            }
+            Some(Outcome::Later(pause)) => {
+                request.attempts = 0;
+                Some(pause)
+            }
+            // The pauses grow, because there may be thousands of its requests, and one of them is answered at a time.
+            Some(Outcome::Limited(pause)) => Some(doubled(LIMITED, attempts, LAST_LIMITED).max(pause)),
+            Some(Outcome::Wait) => {
+                request.waits = true;
+                Some(doubled(SOON, attempts, LATE))
+            }
+            Some(Outcome::Held) => Some(doubled(RETRY, attempts, HELD)),
+            Some(Outcome::Failed(error)) => {
+                let tenant = Arc::clone(&request.tenant);
+                if let (true, Some(served)) = (error.is_forbidden(), self.served.get(&*request.signer_name)) {
+                    // A full channel means that the supervisor will ask anyway.
+                    let _ = self.forbidden.try_send(served.signer.name());
+                }
+                self.report(name, tenant, &error);
+                Some(doubled(RETRY, attempts, LAST_RETRY))
+            }
+        };
+        self.queue.done(name, pause.map(|pause| Instant::now() + pause));
+    }
+
+    fn report(&mut self, name: &str, tenant: Arc<str>, error: &SignerError) {
+        let now = self.clock.now();
+        let taken = self.failures.take(&tenant, now);
+        for sum in self.failures.ended(now).into_iter().chain(taken.before) {
+            info!(requester = &*sum.cause, count = sum.count, "More failures on requests were not logged");
+        }
+        match error {
+            // The ledger's writer has logged the error, once for all requests that wait.
+            SignerError::Ledger(_) => debug!(csr = name, %error, "A request waits for the ledger"),
+            SignerError::Issue(IssueError::OutOfOrder) => error!(csr = name, %error, "Could not issue"),
+            _ if taken.write => info!(csr = name, %error, "Could not work on a request; the hub retries"),
+            _ => {}
+        }
+    }
+}
+
+/// Works on one request once. What was not kept of it is read again.
+async fn work(
+    api: &Api<CertificateSigningRequest>,
+    name: &str,
+    object: Option<Arc<CertificateSigningRequest>>,
+    signer: &Signer,
+) -> Outcome {
+    let object = match object {
+        Some(object) => object,
+        None => match api.get_opt(name).await {
+            Ok(Some(mut csr)) => {
+                plan::trim(&mut csr);
+                Arc::new(csr)
+            }
+            Ok(None) => return Outcome::AwaitChange,
+            Err(error) => return Outcome::Failed(error.into()),
+        },
+    };
+    signer.work(&object).await.unwrap_or_else(Outcome::Failed)
+}

@@ -1,0 +1,62 @@
+//! Asks policy about a request, and right before each step whether its answer still holds.
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use std::sync::Arc;
+
+use super::{Kind, Signer, SignerError, SignerShared};
+use crate::api::rules::SignerConfig;
+use crate::hub::registrations::registry;
+use crate::hub::requests::plan::{self, Action, Mode};
+use addon_signer_core::policy::{self, Approved, Claim};
+
+impl Signer {
+    /// The configuration at this moment; `None` for the gateway's own signer, whose rules do not change.
+    pub(super) fn config(&self) -> Option<Arc<SignerConfig>> {
+        match &self.kind {
+            Kind::Client { config, .. } => Some(config.borrow().clone()),
+            Kind::Serving(_) => None,
+        }
+    }
+
+    /// Asks policy. Before the signer refuses a request because of the registry, it asks the API server itself, because
+    /// the watch may be late. The answer counts for this request only, because the watch may know something newer.
+    pub(super) async fn decide(
+        &self,
+        csr: &CertificateSigningRequest,
+        mode: Mode,
+        config: Option<&SignerConfig>,
+    ) -> Result<Action, SignerError> {
+        let submission = plan::submission(csr);
+        let config = match (&self.kind, config) {
+            (Kind::Serving(rules), _) => {
+                return Ok(plan::answer(csr, mode, policy::evaluate_serving(rules, &submission)));
+            }
+            (Kind::Client { .. }, None) => return Ok(Action::Wait),
+            (Kind::Client { .. }, Some(config)) => config,
+        };
+        let claim = match Claim::read(&config.rules, &submission) {
+            Ok(claim) => claim,
+            Err(refusal) => return Ok(plan::answer(csr, mode, Err(refusal))),
+        };
+        match self.shared.registry.read(|registry| claim.decide(registry)) {
+            Err(refusal) if refusal.is_final() => {}
+            verdict => return Ok(plan::answer(csr, mode, verdict)),
+        }
+        let identity = claim.identity();
+        let SignerShared { client, addon_api, .. } = &self.shared;
+        let fresh = registry::look_up(client, *addon_api, &identity.cluster, &identity.addon).await?;
+        Ok(match claim.decide(&fresh) {
+            // The gateway relies on the watch, which is late: it would refuse the certificate now.
+            Ok(_) => Action::Wait,
+            refused => plan::answer(csr, mode, refused),
+        })
+    }
+
+    /// Whether policy would still approve: the addon has standing, and the rules are those of the decision.
+    pub(super) fn still_allows(&self, approved: &Approved, config: Option<&SignerConfig>) -> bool {
+        let has_standing = approved.identity().is_none_or(|identity| {
+            self.shared.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)).is_ok()
+        });
+        has_standing && self.config().as_deref() == config
+    }
+}

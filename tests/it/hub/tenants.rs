@@ -1,0 +1,70 @@
+//! What one cluster can make the hub do, and that the others do not notice.
+
+use std::time::Duration;
+
+use addon_signer_core::csr::build::Wish;
+use addon_signer_core::rate::Rate;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::Api;
+use kube::api::ListParams;
+
+use super::{mk_csr, mk_csr_of, mk_ready, mk_ready_with, submit};
+use crate::support::accept_cluster;
+use crate::support::hub::{RunningHubOptions, certificate, condition, wait_csr};
+
+#[tokio::test]
+async fn names_that_a_cluster_chooses_give_it_no_more_certificates() {
+    let rate = Rate { burst: 10, interval: Duration::from_secs(3_600) };
+    let (hub, admin, running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
+    let mut names = Vec::new();
+    for n in 0..60 {
+        let addon = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
+        let wish = Wish {
+            common_name: format!("{addon}:agent:agent-{n}"),
+            organizations: vec![addon.to_owned()],
+            dns_names: vec![],
+            ip_addresses: vec![],
+        };
+        names.push(submit(&hub, "spoke1", &mk_csr_of("spoke1", "telemetry", &wish)).await);
+    }
+    let issued_or_told = |csr: &CertificateSigningRequest| {
+        certificate(csr).map(|_| true).or_else(|| condition(csr, "RateLimited").map(|_| false))
+    };
+    let mut issued = 0;
+    for name in &names {
+        issued += usize::from(wait_csr(&admin, name, "issued, or told to wait", issued_or_told).await);
+    }
+    assert_eq!(issued, 10);
+    assert!(running.metrics.render().unwrap().contains("certificates_issued_total{signer=\"telemetry\"} 10"));
+}
+
+#[tokio::test]
+async fn a_cluster_with_many_bad_requests_is_answered_some_and_delays_nobody() {
+    let rate = Rate { burst: 4, interval: Duration::from_secs(3_600) };
+    let (hub, admin, _running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
+    accept_cluster(&admin, "spoke2").await;
+    let mut bad = Vec::new();
+    for _ in 0..60 {
+        bad.push(submit(&hub, "spoke2", &mk_csr("spoke1", "telemetry")).await);
+    }
+    let good = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &good, "issued", certificate).await;
+    for name in &bad[..20] {
+        wait_csr(&admin, name, "denied", |csr| condition(csr, "Denied")).await;
+    }
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let all = api.list(&ListParams::default()).await.unwrap();
+    let denied = all.items.iter().filter(|csr| condition(csr, "Denied").is_some()).count();
+    assert!((20..30).contains(&denied), "{denied} answers, and the others wait");
+}
+
+#[tokio::test]
+async fn a_request_with_large_labels_is_refused_by_its_size() {
+    let (hub, admin, _running) = mk_ready().await;
+    let mut csr = mk_csr("spoke1", "telemetry");
+    let annotations = csr.metadata.annotations.get_or_insert_default();
+    annotations.insert("example.com/padding".to_owned(), "x".repeat(100_000));
+    let name = submit(&hub, "spoke1", &csr).await;
+    let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+    assert_eq!(reason, "RequestTooLarge");
+}
