@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use addon_signer::app::{HubOptions, HubProcess};
+use addon_signer::gateway::Limits;
 use addon_signer::hub::lease::DEFAULT_DURATION;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
@@ -104,6 +105,7 @@ impl World {
         let options = HubOptions {
             namespace: "addon-signer".to_owned(),
             gateway_listen: any,
+            gateway_limits: Limits::default(),
             gateway_names: vec!["127.0.0.1".to_owned()],
             metrics_listen: any,
             grpc_proxy: None,

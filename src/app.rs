@@ -29,6 +29,7 @@ use crate::hub::lease::{self, Holder, Leadership, Leading, LeaseSettings};
 use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
 use crate::ledger::{Health, Location, Reader};
+use crate::listener::serve_plain;
 use crate::telemetry::Metrics;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::ServingRules;
@@ -48,6 +49,8 @@ pub struct HubOptions {
     pub namespace: String,
     /// Where the gateway listens; port 0 for any.
     pub gateway_listen: SocketAddr,
+    /// How much clients of the gateway may use.
+    pub gateway_limits: Limits,
     /// The names and addresses by which agents reach the gateway.
     pub gateway_names: Vec<String>,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.
@@ -95,7 +98,7 @@ impl HubProcess {
     /// # Errors
     /// An address in use, an API server that does not answer, missing rights or a missing CRD: one sentence each.
     pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
-        let config = GatewayConfig { listen: options.gateway_listen, limits: Limits::default() };
+        let config = GatewayConfig { listen: options.gateway_listen, limits: options.gateway_limits.clone() };
         let gateway = Gateway::bind(config).await?;
         let inventory = match &options.inventory {
             Some(inventory) => Some(Inventory::bind(inventory.listen).await?),
@@ -370,8 +373,7 @@ async fn serve_metrics(listener: TcpListener, probe: Probe, stop: CancellationTo
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(move || async move { ready.ready() }))
         .route("/metrics", get(move || async move { text.text() }));
-    let server = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-    server.await.context("the metrics cannot be served")
+    serve_plain(listener, router, stop).await.context("the metrics cannot be served")
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@
 //! | [`ledger`] | one writer on SQLite or PostgreSQL, readers, the check of a whole ledger |
 //! | [`api`] | AddOnSigner and its CRD, its conversion to the core's types, the parts of OCM's types that we use |
 //! | [`telemetry`], [`audit`], `listener`, `output` | metrics, the audit log, the accept loop, what commands print |
+//! | `open_files` | raises the limit of open files |
 //! | [`app`], [`cli`], `demo` | the process of hub and gateway; the command line; a demonstration on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
@@ -37,5 +38,6 @@ pub mod hub;
 pub mod inventory;
 pub mod ledger;
 pub(crate) mod listener;
+pub(crate) mod open_files;
 pub(crate) mod output;
 pub mod telemetry;

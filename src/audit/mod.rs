@@ -25,7 +25,7 @@ mod lines;
 
 pub use lines::{Lines, lines};
 
-/// A few lines show what happens; the sum says how often. A client without a certificate can produce some 14 causes:
+/// A few lines show what happens; the sum says how often. A client without a certificate can produce some 15 causes:
 /// less than 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
 /// How often the sums that are due are written.
@@ -228,6 +228,17 @@ impl Audit {
         let user = bounded(user);
         let request = bounded(request);
         info!(target: AUDIT_TARGET, time, event = "inventory", user, request, status);
+    }
+
+    /// A connection to the inventory got no handshake: its client is not the API server's front proxy.
+    pub(crate) fn refused_inventory_connection(&self, remote: SocketAddr, cause: &'static str, detail: &dyn Display) {
+        let event = "refused-inventory-connection";
+        if self.admit(Cause::Refused(event, cause)) {
+            let time = self.now();
+            let remote = remote.to_string();
+            let detail = bounded(&detail.to_string());
+            info!(target: AUDIT_TARGET, time, event, remote, cause, detail);
+        }
     }
 
     /// Writes the sums that are due, once a second until `stop`.

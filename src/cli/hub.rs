@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::app::{HubOptions, HubProcess, InventoryOptions};
+use crate::gateway::{self, Limits};
 use crate::ledger::Location;
+use crate::open_files;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_platform::clock::Clock;
@@ -29,6 +31,14 @@ pub struct HubArgs {
     /// Where the gateway listens.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     gateway_listen: SocketAddr,
+    /// How many connections the gateway has at a time; it has an eighth as many handshakes besides.
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY_CONNECTIONS", value_name = "N",
+          default_value_t = gateway::DEFAULT_CONNECTIONS, value_parser = at_least_one)]
+    gateway_connections: usize,
+    /// How many connections one addon on one cluster may have at a time; it may have twice as many calls.
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY_IDENTITY_CONNECTIONS", value_name = "N",
+          default_value_t = gateway::DEFAULT_IDENTITY_CONNECTIONS, value_parser = at_least_one)]
+    gateway_identity_connections: usize,
     /// A DNS name or address by which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<String>,
@@ -78,6 +88,11 @@ fn duration(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)
 }
 
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| "this is no number of connections".to_owned())?;
+    if number == 0 { Err("there must be at least 1".to_owned()) } else { Ok(number) }
+}
+
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
     if duration.is_zero() { Err("a Lease must be valid for at least 1s".to_owned()) } else { Ok(duration) }
@@ -88,11 +103,14 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// Why the hub cannot start, or which task ended and why.
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
+    let gateway_limits = Limits::sized(args.gateway_connections, args.gateway_identity_connections);
+    open_files::raise(gateway_limits.open_files());
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
     let options = HubOptions {
         namespace: args.namespace,
         gateway_listen: args.gateway_listen,
+        gateway_limits,
         gateway_names: args.gateway_name,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,

@@ -27,6 +27,7 @@ use crate::api::AddOnSigner;
 use crate::api::ocm::{AddOnApi, managed_cluster_resource};
 use crate::api::status::AuthorityState;
 use crate::app::{HubOptions, HubProcess};
+use crate::gateway::Limits;
 use crate::hub::lease;
 use crate::ledger::Location;
 use crate::output::{print, render, table};
@@ -124,6 +125,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     let options = HubOptions {
         namespace: NAMESPACE.to_owned(),
         gateway_listen: LOOPBACK,
+        gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
         metrics_listen: LOOPBACK,
         grpc_proxy: None,

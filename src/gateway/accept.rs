@@ -1,100 +1,58 @@
-//! Accepts connections. Their number is capped, handshakes run outside of the accept loop and are bounded in time, and
-//! the drain is bounded.
+//! The gateway's side of the accept loop: which TLS configuration, what is counted and logged, what a session is.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls_pki_types::CertificateDer;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::Limits;
 use super::connection;
-use super::handshake::NoHandshake;
 use super::session::{GatewayShared, Session};
 use crate::audit::Caller;
-use crate::listener;
+use crate::listener::{self, Door, Entered, NoHandshake, Places};
 
 /// Added to the drain timeout, which each connection keeps itself.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 /// Accepts until `stop` is cancelled, then waits for the connections, each of which ends within the drain timeout.
 pub(super) async fn run(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
-    let permits = Arc::new(Semaphore::new(shared.limits.max_connections));
-    let drain = shared.limits.drain_timeout + DRAIN_MARGIN;
-    listener::accept(listener, drain, &stop, |tcp, remote| admit(tcp, remote, &shared, &permits, &stop)).await;
+    let Limits { max_connections, max_handshakes, handshake_timeout, drain_timeout, .. } = shared.limits;
+    let drain = drain_timeout + DRAIN_MARGIN;
+    let places = Places { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
+    listener::accept(listener, places, shared, &stop).await;
 }
 
-fn admit(
-    tcp: TcpStream,
-    remote: SocketAddr,
-    shared: &Arc<GatewayShared>,
-    permits: &Arc<Semaphore>,
-    stop: &CancellationToken,
-) -> Option<impl Future<Output = ()> + Send + use<>> {
-    shared.stats.connections.add();
-    let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
-        shared.stats.over_capacity.add();
-        refuse(shared, remote, &NoHandshake::OverCapacity(shared.limits.max_connections));
-        return None;
-    };
-    let shared = Arc::clone(shared);
-    let stop = stop.clone();
-    Some(async move {
-        let handshake = tokio::select! {
-            () = stop.cancelled() => None,
-            done = handshake(tcp, remote, &shared) => done,
+impl Door for GatewayShared {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.in_effect.borrow().as_ref().map(|in_effect| Arc::clone(&in_effect.tls))
+    }
+
+    fn knocked(&self) {
+        self.stats.connections.add();
+    }
+
+    /// Logs in the audit log only, because that is throttled: strangers must not be able to fill a disk.
+    fn refused(&self, remote: SocketAddr, cause: &NoHandshake) {
+        let stats = &self.stats;
+        let counter = match cause {
+            NoHandshake::OverCapacity(_) => &stats.over_capacity,
+            NoHandshake::Displaced(_) => &stats.handshakes_displaced,
+            NoHandshake::NotConfigured => &stats.not_configured,
+            NoHandshake::Slow(_) => &stats.handshakes_slow,
+            NoHandshake::Closed(_) | NoHandshake::Tls(_) | NoHandshake::NoCertificate => &stats.handshakes_failed,
         };
-        if let Some((tls, leaf)) = handshake {
-            connection::serve(tls, Arc::new(Session::new(shared, remote, leaf)), stop).await;
-        }
-        drop(permit);
-    })
-}
-
-/// The TLS stream and the client's certificate. `None` if the handshake failed; the audit log then has the cause.
-async fn handshake(
-    tcp: TcpStream,
-    remote: SocketAddr,
-    shared: &GatewayShared,
-) -> Option<(TlsStream<TcpStream>, CertificateDer<'static>)> {
-    // Fail closed (invariant I11): without a verifier and a bundle there is no TLS at all.
-    let Some(in_effect) = shared.in_effect.borrow().clone() else {
-        shared.stats.not_configured.add();
-        refuse(shared, remote, &NoHandshake::NotConfigured);
-        return None;
-    };
-    if let Err(error) = tcp.set_nodelay(true) {
-        refuse(shared, remote, &NoHandshake::Closed(error)); // the socket is gone already
-        return None;
+        counter.add();
+        self.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
     }
-    let accepting = TlsAcceptor::from(Arc::clone(&in_effect.tls)).accept(tcp);
-    match timeout(shared.limits.handshake_timeout, accepting).await {
-        Ok(Ok(tls)) => {
-            let leaf = tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
-            if leaf.is_none() {
-                refuse(shared, remote, &NoHandshake::NoCertificate); // cannot happen: the verifier requires one
-            }
-            leaf.map(|leaf| (tls, leaf.into_owned()))
-        }
-        Ok(Err(error)) => {
-            shared.stats.handshakes_failed.add();
-            refuse(shared, remote, &NoHandshake::of(error));
-            None
-        }
-        Err(_) => {
-            shared.stats.handshakes_slow.add();
-            refuse(shared, remote, &NoHandshake::Slow(shared.limits.handshake_timeout));
-            None
+
+    async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
+        let Entered { tls, remote, .. } = entered;
+        match tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned() {
+            Some(leaf) => connection::serve(tls, Arc::new(Session::new(self, remote, leaf.into_owned())), stop).await,
+            None => self.refused(remote, &NoHandshake::NoCertificate), // cannot happen: the verifier requires one
         }
     }
-}
-
-/// Logs a refusal in the audit log only, because that is throttled: strangers must not be able to fill a disk.
-fn refuse(shared: &GatewayShared, remote: SocketAddr, cause: &NoHandshake) {
-    shared.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
 }

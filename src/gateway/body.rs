@@ -8,7 +8,9 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
+
+use addon_signer_core::gateway::pace::{MinRate, Tempo};
 
 /// The type of every response body.
 pub(super) type OutBody = UnsyncBoxBody<Bytes, BodyError>;
@@ -23,6 +25,8 @@ pub(super) fn full(text: impl Into<Bytes>) -> OutBody {
 pub(super) enum BodyError {
     #[error("the request's body is larger than {0} bytes")]
     TooLarge(u64),
+    #[error("the client sent its body more slowly than {0} bytes a second")]
+    Slow(u64),
     #[error("the client's body ended early: {0}")]
     Client(String),
     #[error("the upstream's body ended early: {0}")]
@@ -87,11 +91,28 @@ pub(super) struct Upload {
     max: u64,
     passed: u64,
     progress: Arc<UploadProgress>,
+    rate: MinRate,
+    tempo: Tempo,
+    /// Since when the client must send the next piece, and when it will have been too slow.
+    waiting: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
 }
 
 impl Upload {
-    pub(super) fn new(inner: Incoming, max: u64, progress: Arc<UploadProgress>) -> Self {
-        Self { inner, max, passed: 0, progress }
+    pub(super) fn new(inner: Incoming, max: u64, rate: MinRate, progress: Arc<UploadProgress>) -> Self {
+        let timer = Box::pin(tokio::time::sleep(rate.patience));
+        Self { inner, max, passed: 0, progress, rate, tempo: Tempo::new(rate), waiting: None, timer }
+    }
+
+    /// Waits until the client is too slow.
+    fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
+        if self.waiting.is_none() {
+            let now = Instant::now();
+            self.waiting = Some(now);
+            self.timer.as_mut().reset(now + self.tempo.left(Duration::ZERO));
+        }
+        ready!(self.timer.as_mut().poll(cx));
+        Poll::Ready(self.progress.fail(BodyError::Slow(self.rate.bytes_per_second)))
     }
 }
 
@@ -102,7 +123,10 @@ impl Body for Upload {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         this.progress.set(Turn::Client);
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
+            return this.poll_slow(cx).map(|error| Some(Err(error)));
+        };
+        let waited = this.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
         let data = match frame {
             None => None,
             Some(Ok(frame)) => frame.into_data().ok(), // a frame without data has trailers, which come last
@@ -113,6 +137,7 @@ impl Body for Upload {
         };
         this.progress.set(Turn::Upstream);
         let Some(data) = data else { return Poll::Ready(None) };
+        this.tempo.add(waited, data.len());
         this.passed = this.passed.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
         if this.passed > this.max {
             let error = this.progress.fail(BodyError::TooLarge(this.max));
@@ -130,33 +155,77 @@ impl Body for Upload {
     }
 }
 
-/// Since when the client has had a piece of a response to take, if it has one.
+/// How a client takes a response.
 #[derive(Debug)]
-pub(super) struct Pace(Mutex<Option<Instant>>);
+pub(super) struct Pace(Mutex<PaceState>);
+
+#[derive(Debug)]
+struct PaceState {
+    tempo: Tempo,
+    /// Since when the client has had a piece to take, and its length; none while the upstream must act.
+    piece: Option<(Instant, usize)>,
+}
 
 impl Pace {
-    /// At the start the client has a piece to take.
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(Instant::now()))))
+    /// At the start the client has the head to take.
+    pub(super) fn new(rate: MinRate) -> Arc<Self> {
+        let piece = Some((Instant::now(), 0));
+        Arc::new(Self(Mutex::new(PaceState { tempo: Tempo::new(rate), piece })))
     }
 
     /// Notes that the client gets a piece.
-    pub(super) fn given(&self) {
-        *lock(&self.0) = Some(Instant::now());
+    pub(super) fn given(&self, bytes: usize) {
+        lock(&self.0).piece = Some((Instant::now(), bytes));
     }
 
     /// Notes that the client has taken its piece. Returns whether it had one.
     pub(super) fn taken(&self) -> bool {
-        lock(&self.0).take().is_some()
+        let mut state = lock(&self.0);
+        let Some((since, bytes)) = state.piece.take() else { return false };
+        state.tempo.add(since.elapsed(), bytes);
+        true
     }
 
-    /// How long the client has been taking the last piece; zero when the upstream must act.
-    pub(super) fn waits_for_client(&self) -> Duration {
-        lock(&self.0).map_or(Duration::ZERO, |since| since.elapsed())
+    /// Whether the client takes too slowly.
+    pub(super) fn is_slow(&self) -> bool {
+        let state = lock(&self.0);
+        state.piece.is_some_and(|(since, _)| state.tempo.left(since.elapsed()).is_zero())
     }
 }
 
 /// Ignores poisoning: each change is one assignment, so a panic elsewhere leaves the value complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
+
+    /// After how many pieces of 10 bytes a client is too slow that takes this long for each, while the upstream takes
+    /// a minute.
+    async fn too_slow_after(each: Duration) -> Option<u32> {
+        let pace = Pace::new(RATE);
+        assert!(pace.taken() && !pace.taken());
+        for number in 0..200 {
+            tokio::time::advance(Duration::from_secs(60)).await;
+            assert!(!pace.is_slow(), "the upstream is slow, not the client");
+            pace.given(10);
+            tokio::time::advance(each).await;
+            if pace.is_slow() {
+                return Some(number);
+            }
+            assert!(pace.taken());
+        }
+        None
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_a_few_bytes_a_second_is_slow_and_nobody_else() {
+        assert_eq!(too_slow_after(Duration::from_secs(10)).await, Some(0));
+        assert_eq!(too_slow_after(Duration::from_secs(1)).await, Some(10));
+        assert_eq!(too_slow_after(Duration::from_millis(100)).await, None);
+    }
 }

@@ -21,12 +21,18 @@ use super::Limits;
 use super::routes;
 use super::session::Session;
 use super::tls::H2;
+use addon_signer_core::gateway::access::NoStanding;
 
 /// How often a connection checks whether it may continue. Together with [`GRACE`] this is well under the 2 s of
 /// invariant I15.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How long a connection that must end may take to finish the answer that says so.
 const GRACE: Duration = Duration::from_millis(300);
+/// How many streams a client may reset before the gateway has looked at them; then its connection ends
+/// (CVE-2023-44487).
+const RESET_UNSEEN: usize = 20;
+/// How many streams the gateway may have to reset because the client breaks the protocol; then its connection ends.
+const RESET_BROKEN: usize = 128;
 /// How often HTTP/2 pings check whether the peer is still there (RFC 9113 section 6.7).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -85,6 +91,7 @@ enum SessionVerdict {
 
 fn verdict(session: &Session) -> SessionVerdict {
     match session.check() {
+        Err(NoStanding::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
         Err(error) if !error.is_not_ready() => {
             session.shared.stats.sessions_ended.add();
             return SessionVerdict::Ends;
@@ -115,6 +122,11 @@ fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder
         .timer(TokioTimer::new())
         .max_header_list_size(limits.max_header_bytes)
         .max_concurrent_streams(limits.max_streams)
+        .initial_stream_window_size(limits.stream_window)
+        .initial_connection_window_size(limits.connection_window)
+        .max_send_buf_size(limits.call_buffer)
+        .max_pending_accept_reset_streams(RESET_UNSEEN)
+        .max_local_error_reset_streams(RESET_BROKEN)
         .keep_alive_interval(PING_INTERVAL);
     if is_h2 { builder.http2_only() } else { builder.http1_only() }
 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, Sleep};
 use super::body::{BodyError, Pace};
 use super::session::InFlight;
 use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::pace::MinRate;
 
 /// A response's body on its way to the client.
 pub(super) struct Download {
@@ -23,8 +24,8 @@ pub(super) struct Download {
 }
 
 impl Download {
-    pub(super) fn new(inner: Incoming, timeout: Duration, peer: Arc<Peer>, in_flight: InFlight) -> Self {
-        let pace = Pace::new();
+    pub(super) fn new(inner: Incoming, timeout: Duration, rate: MinRate, peer: Arc<Peer>, in_flight: InFlight) -> Self {
+        let pace = Pace::new(rate);
         Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), pace, peer, _in_flight: in_flight }
     }
 
@@ -57,7 +58,7 @@ impl Body for Download {
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                this.pace.given();
+                this.pace.given(frame.data_ref().map_or(0, Bytes::len));
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.fail(BodyError::Upstream(error.to_string()))))),

@@ -26,6 +26,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
+use crate::listener;
+use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
@@ -35,10 +37,10 @@ mod accept;
 mod body;
 mod connection;
 mod download;
-mod handshake;
 mod problem;
 mod proxy;
 mod routes;
+mod seats;
 pub mod serving;
 mod session;
 mod stats;
@@ -47,42 +49,91 @@ mod upstream;
 
 pub use stats::{Counter, GatewayStats};
 
+use seats::SharedSeats;
+
 /// Limits for clients. They bound how long a slow or silent client can occupy a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest number of connections at a time, handshakes included. A further connection is closed at once.
+    /// Largest number of connections at a time whose handshake is done. A further one is closed then.
     pub max_connections: usize,
+    /// Largest number of connections at a time of one addon on one cluster.
+    pub max_identity_connections: usize,
+    /// Largest number of calls at a time of one addon on one cluster, on all its connections.
+    pub max_identity_calls: usize,
+    /// Largest number of handshakes at a time. A further one takes the place of the oldest one of the source that has
+    /// most.
+    pub max_handshakes: usize,
     /// Longest time from the TCP accept to the end of the TLS handshake.
     pub handshake_timeout: Duration,
     /// Longest time from the handshake to the first complete request head.
     pub header_timeout: Duration,
     /// Longest time without a request in flight; the wait for the head of a later request is a part of it.
     pub idle_timeout: Duration,
-    /// How long a client may take for one piece of a response.
-    pub stall_timeout: Duration,
+    /// How slowly a client may send or take a body. For a request its route's `timeout` counts if that is longer than
+    /// the patience.
+    pub min_rate: MinRate,
     /// How long requests in flight may continue after `stop`.
     pub drain_timeout: Duration,
     /// Largest request head, in bytes. For HTTP/1.1 the limit is approximate, because the head is read in pieces.
     pub max_header_bytes: u32,
     /// Largest number of HTTP/2 streams at a time on one connection.
     pub max_streams: u32,
+    /// How many bytes of bodies an HTTP/2 client may send on one stream before the gateway has passed them on.
+    pub stream_window: u32,
+    /// The same for all streams of one connection. It is larger, so that one upload that waits does not hold all.
+    pub connection_window: u32,
+    /// How many bytes of a call wait to be sent, to its backend and to its client. A piece may be added to that.
+    pub call_buffer: usize,
+    /// The socket buffers of a client's connection, in each direction. Linux doubles it.
+    pub client_socket: u32,
+    /// The socket buffers of a connection to a backend, in each direction. Linux doubles it.
+    pub upstream_socket: u32,
     /// Longest time to open a connection to an upstream.
     pub connect_timeout: Duration,
 }
 
+/// The default of [`Limits::max_connections`].
+pub const DEFAULT_CONNECTIONS: usize = 4096;
+/// The default of [`Limits::max_identity_connections`].
+pub const DEFAULT_IDENTITY_CONNECTIONS: usize = 64;
+
 impl Default for Limits {
     fn default() -> Self {
+        Self::sized(DEFAULT_CONNECTIONS, DEFAULT_IDENTITY_CONNECTIONS)
+    }
+}
+
+impl Limits {
+    /// The limits for this many connections of all and of one addon on one cluster.
+    #[must_use]
+    pub fn sized(max_connections: usize, max_identity_connections: usize) -> Self {
         Self {
-            max_connections: 4096,
-            handshake_timeout: Duration::from_secs(10),
+            max_connections,
+            max_identity_connections,
+            max_identity_calls: max_identity_connections.saturating_mul(2),
+            max_handshakes: (max_connections / 8).max(1),
+            handshake_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
-            stall_timeout: Duration::from_secs(30),
+            min_rate: MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) },
             drain_timeout: Duration::from_secs(10),
             max_header_bytes: 32 * 1024,
-            max_streams: 100,
+            max_streams: 64,
+            stream_window: 128 * 1024,
+            connection_window: 256 * 1024,
+            call_buffer: 32 * 1024,
+            client_socket: 128 * 1024,
+            upstream_socket: 32 * 1024,
             connect_timeout: Duration::from_secs(5),
         }
+    }
+
+    /// How many files the process needs open: one for each handshake, one for each connection and one for a call on it
+    /// to its backend; and some for the ledger, the API server and the other listeners.
+    #[must_use]
+    pub fn open_files(&self) -> u64 {
+        let files = self.max_connections.saturating_mul(2).saturating_add(self.max_handshakes).saturating_add(512);
+        u64::try_from(files).unwrap_or(u64::MAX)
     }
 }
 
@@ -147,7 +198,7 @@ impl Gateway {
     /// [`GatewayError::Listen`] names the address.
     pub async fn bind(config: GatewayConfig) -> Result<Self, GatewayError> {
         let failed = |source| GatewayError::Listen { address: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let listener = listener::bind(config.listen, config.limits.client_socket).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address, limits: config.limits, stats: Arc::default() })
     }
@@ -181,6 +232,7 @@ impl Gateway {
             clock: inputs.clock.clone(),
             audit: inputs.audit,
             seen: inputs.seen,
+            seats: SharedSeats::new(self.limits.max_identity_connections, self.limits.max_identity_calls),
             limits: self.limits,
             stats: self.stats,
         });

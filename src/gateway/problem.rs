@@ -18,6 +18,8 @@ pub(super) enum Refusal {
     NoStanding(#[from] NoStanding),
     #[error(transparent)]
     Path(#[from] PathError),
+    #[error("the addon has {0} calls already on its connections from the cluster")]
+    TooManyCalls(usize),
     #[error("there is nothing at that path")]
     NotFound,
     #[error(transparent)]
@@ -28,6 +30,8 @@ pub(super) enum Refusal {
     TooLarge(u64),
     #[error("the client sent nothing of its body for {0:?}")]
     ClientSlow(Duration),
+    #[error("the client sent its body more slowly than {0} bytes a second")]
+    ClientTrickles(u64),
     #[error("the client's body ended early: {0}")]
     ClientBroke(String),
     #[error("the upstream did not answer within {0:?}")]
@@ -53,6 +57,7 @@ impl Refusal {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::NoStanding(cause) => cause.reason(),
+            Self::TooManyCalls(_) => "TooManyCalls",
             Self::Path(_) => "PathNotAllowed",
             Self::NotFound => "NotFound",
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => "AnotherAddOn",
@@ -60,7 +65,7 @@ impl Refusal {
             Self::NoAccess(NoAccess::Method(_)) => "MethodNotAllowed",
             Self::Upgrade => "UpgradeNotSupported",
             Self::TooLarge(_) => "BodyTooLarge",
-            Self::ClientSlow(_) => "ClientSlow",
+            Self::ClientSlow(_) | Self::ClientTrickles(_) => "ClientSlow",
             Self::ClientBroke(_) => "BodyBroken",
             Self::UpstreamSlow(_) => "UpstreamSlow",
             Self::Upstream(_) => "UpstreamFailed",
@@ -85,6 +90,12 @@ impl Refusal {
             Self::NoStanding(NoStanding::Revoked { .. }) => {
                 (StatusCode::FORBIDDEN, PROBLEM_REVOKED, "The certificate is revoked")
             }
+            Self::NoStanding(NoStanding::TooManyConnections { .. }) => {
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-connections", "The addon has too many connections")
+            }
+            Self::TooManyCalls(_) => {
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-calls", "The addon has too many calls at once")
+            }
             Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
             Self::Path(_) => (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is nothing here"),
@@ -97,7 +108,9 @@ impl Refusal {
             }
             Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "Upgrades are not supported"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
-            Self::ClientSlow(_) => (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time"),
+            Self::ClientSlow(_) | Self::ClientTrickles(_) => {
+                (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time")
+            }
             Self::ClientBroke(_) => (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
             Self::UpstreamSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "upstream-slow", "The addon's backend is too slow"),
             Self::Upstream(_) => (StatusCode::BAD_GATEWAY, "upstream", "The addon's backend failed"),
@@ -113,6 +126,10 @@ impl Refusal {
                 "the hub does not, or no longer, let this addon of this cluster in".to_owned()
             }
             Self::NoStanding(NoStanding::Revoked { .. }) => "enrol again for a new certificate".to_owned(),
+            Self::NoStanding(NoStanding::TooManyConnections { max, .. }) => {
+                format!("from one cluster it may have {max}; use the ones that are open")
+            }
+            Self::TooManyCalls(max) => format!("from one cluster it may have {max}; wait until one has ended"),
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
             Self::Path(error) => error.to_string(),
             Self::NotFound => "the gateway has only /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),
@@ -126,6 +143,7 @@ impl Refusal {
             Self::Upgrade => "send the request without an Upgrade header".to_owned(),
             Self::TooLarge(max) => format!("at most {max} bytes are allowed here"),
             Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),
+            Self::ClientTrickles(rate) => format!("send at least {rate} bytes a second"),
             Self::ClientBroke(_) => "the request was not complete".to_owned(),
             Self::UpstreamSlow(timeout) => format!("the backend did not answer within {timeout:?}"),
             Self::Upstream(_) => "the backend could not be reached or did not speak HTTP".to_owned(),
@@ -144,7 +162,7 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Self::NoAccess(NoAccess::Method(allowed)) = self

@@ -18,6 +18,7 @@ use super::session::{InFlight, Session};
 use addon_signer_core::gateway::access;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
+use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::trust::Route;
 
@@ -71,7 +72,9 @@ impl Forward<'_> {
         headers::set_identity(&mut parts.headers, &self.peer).map_err(|error| unusable(&error))?;
         let client = self.session.remote.ip();
         headers::set_forwarded(&mut parts.headers, client, host).map_err(|error| unusable(&error))?;
-        Ok(Request::from_parts(parts, Upload::new(body, route.max_body, Arc::clone(progress))))
+        let MinRate { bytes_per_second, patience } = self.session.shared.limits.min_rate;
+        let rate = MinRate { bytes_per_second, patience: patience.max(route.timeout) };
+        Ok(Request::from_parts(parts, Upload::new(body, route.max_body, rate, Arc::clone(progress))))
     }
 
     fn download(self, response: Response<Incoming>, timeout: Duration) -> Response<OutBody> {
@@ -79,7 +82,8 @@ impl Forward<'_> {
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
-        let body = Download::new(body, timeout, self.peer, self.in_flight);
+        let rate = self.session.shared.limits.min_rate;
+        let body = Download::new(body, timeout, rate, self.peer, self.in_flight);
         self.session.watch_response(body.pace());
         Response::from_parts(parts, body.boxed_unsync())
     }
@@ -133,6 +137,7 @@ async fn response_in_time(
 fn blame(error: &hyper_util::client::legacy::Error, progress: &UploadProgress) -> Refusal {
     match progress.failure() {
         Some(BodyError::TooLarge(max)) => Refusal::TooLarge(max),
+        Some(BodyError::Slow(rate)) => Refusal::ClientTrickles(rate),
         Some(error) => Refusal::ClientBroke(error.to_string()),
         None => {
             let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));

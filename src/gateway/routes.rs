@@ -17,7 +17,8 @@ use addon_signer_core::gateway::path::SafePath;
 
 /// Answers one request. The peer is checked first, for every request anew.
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
-    let in_flight = session.begin_request();
+    let mut in_flight = session.begin_request();
+    let waiting = Unanswered(Some(&session));
     session.shared.stats.requests.add();
     let asked = Asked { version: request.version(), method: request.method().clone(), uri: request.uri().clone() };
     let checked = session.check();
@@ -25,11 +26,34 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     let answered = match checked {
         Ok(peer) => {
             session.used();
-            dispatch(&session, peer, request, in_flight).await
+            match in_flight.take_seat() {
+                Ok(()) => dispatch(&session, peer, request, in_flight).await,
+                Err(max) => Err(Refusal::TooManyCalls(max)),
+            }
         }
         Err(cause) => Err(cause.into()),
     };
+    waiting.answered();
     answered.unwrap_or_else(|refusal| refuse(&session, peer.as_deref(), &asked, &refusal))
+}
+
+/// A client that waits for the head of an answer. Whoever drops this without an answer says that it gave up.
+struct Unanswered<'s>(Option<&'s Session>);
+
+impl Unanswered<'_> {
+    fn answered(mut self) {
+        if let Some(session) = self.0.take() {
+            session.answered();
+        }
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.0 {
+            session.abandoned();
+        }
+    }
 }
 
 /// The parts of a request that its refusal needs.

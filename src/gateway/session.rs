@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Pace;
+use super::seats::{Seat, SharedSeats};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::upstream::UpstreamClient;
@@ -21,6 +21,9 @@ use addon_signer_core::gateway::authz::{self, Peer};
 use addon_signer_core::sighting::{Seen, Sighting, Visit};
 use addon_signer_core::trust::Trust;
 
+/// How many more calls of a connection its client may give up than it waits for.
+const ABANDONED: u64 = 100;
+
 /// What all connections share.
 pub(super) struct GatewayShared {
     pub(super) in_effect: watch::Receiver<Option<Arc<InEffect>>>,
@@ -28,6 +31,7 @@ pub(super) struct GatewayShared {
     pub(super) clock: Clock,
     pub(super) audit: Audit,
     pub(super) seen: Arc<Seen>,
+    pub(super) seats: SharedSeats,
     pub(super) limits: Limits,
     pub(super) stats: Arc<GatewayStats>,
     pub(super) upstreams: UpstreamClient,
@@ -39,14 +43,17 @@ struct KnownPeer {
     peer: Arc<Peer>,
 }
 
-/// The peer of a connection that was let in, and the record that its certificate is in use.
+/// The peer of a connection that was let in, the record that its certificate is in use, and its seat.
 struct Admitted {
     peer: Arc<Peer>,
     visit: Visit,
+    seat: Seat,
 }
 
 struct Activity {
     in_flight: usize,
+    answered: u64,
+    abandoned: u64,
     since: Instant,
     asked: bool,
     responses: Vec<Weak<Pace>>,
@@ -68,7 +75,14 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
-        let activity = Activity { in_flight: 0, since: Instant::now(), asked: false, responses: Vec::new() };
+        let activity = Activity {
+            in_flight: 0,
+            answered: 0,
+            abandoned: 0,
+            since: Instant::now(),
+            asked: false,
+            responses: Vec::new(),
+        };
         let known = Mutex::new(None);
         let activity = Mutex::new(activity);
         let close = CancellationToken::new();
@@ -86,11 +100,9 @@ impl Session {
     /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log
     /// gets the first admission and the first refusal of a connection.
     pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
-        let checked = self.decide();
+        let checked = self.decide().and_then(|peer| self.enter(&peer).map(|()| peer));
         match &checked {
-            Ok(peer) => {
-                self.admitted.get_or_init(|| self.admit(peer));
-            }
+            Ok(_) => {}
             Err(cause) if cause.is_not_ready() || self.refused.swap(true, Ordering::Relaxed) => {}
             Err(cause) => self.tell(cause),
         }
@@ -121,7 +133,17 @@ impl Session {
         Ok(peer)
     }
 
-    fn admit(&self, peer: &Arc<Peer>) -> Admitted {
+    /// Takes a seat once.
+    fn enter(&self, peer: &Arc<Peer>) -> Result<(), NoStanding> {
+        if self.admitted.get().is_none() {
+            let over = |max| NoStanding::TooManyConnections { peer: Arc::clone(peer), max };
+            let seat = self.shared.seats.connect(&peer.identity).map_err(over)?;
+            self.admitted.get_or_init(|| self.admit(peer, seat));
+        }
+        Ok(())
+    }
+
+    fn admit(&self, peer: &Arc<Peer>, seat: Seat) -> Admitted {
         self.shared.audit.admitted(&self.caller(Some(peer)), &peer.identity);
         let opening = Sighting {
             serial: peer.serial,
@@ -130,10 +152,13 @@ impl Session {
             at: self.shared.clock.now(),
             from: self.remote.ip(),
         };
-        Admitted { peer: Arc::clone(peer), visit: self.shared.seen.open(opening) }
+        Admitted { peer: Arc::clone(peer), visit: self.shared.seen.open(opening), seat }
     }
 
     fn tell(&self, cause: &NoStanding) {
+        if matches!(cause, NoStanding::TooManyConnections { .. }) {
+            self.shared.stats.identity_over_capacity.add();
+        }
         match self.admitted.get() {
             Some(admitted) => {
                 let caller = self.caller(Some(&admitted.peer));
@@ -174,7 +199,22 @@ impl Session {
         let mut activity = lock(&self.activity);
         activity.in_flight += 1;
         activity.asked = true;
-        InFlight(Arc::clone(self))
+        InFlight { session: Arc::clone(self), _seat: None }
+    }
+
+    /// Notes that a call has its answer.
+    pub(super) fn answered(&self) {
+        lock(&self.activity).answered += 1;
+    }
+
+    /// Notes that the client gave a call up before there was an answer. The connection ends if that happens far more
+    /// often than answers do: a client that resets streams at once costs more than it pays (CVE-2023-44487).
+    pub(super) fn abandoned(&self) {
+        let mut activity = lock(&self.activity);
+        activity.abandoned += 1;
+        if activity.abandoned > activity.answered + ABANDONED {
+            self.close.cancel();
+        }
     }
 
     /// Watches how the client takes a response.
@@ -184,23 +224,33 @@ impl Session {
         activity.responses.push(Arc::downgrade(pace));
     }
 
-    /// Whether the client has been silent, or has taken nothing, for longer than it may.
+    /// Whether the client has been silent for longer than it may, or takes a response too slowly.
     pub(super) fn is_idle(&self) -> bool {
         let limits = &self.shared.limits;
         let activity = lock(&self.activity);
         let allowed = if activity.asked { limits.idle_timeout } else { limits.header_timeout };
         let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
-        let waits = |response: &Weak<Pace>| response.upgrade().map_or(Duration::ZERO, |pace| pace.waits_for_client());
-        silent || activity.responses.iter().any(|response| waits(response) >= limits.stall_timeout)
+        silent || activity.responses.iter().filter_map(Weak::upgrade).any(|response| response.is_slow())
     }
 }
 
 /// A request that is being answered.
-pub(super) struct InFlight(Arc<Session>);
+pub(super) struct InFlight {
+    session: Arc<Session>,
+    _seat: Option<Seat>,
+}
+
+impl InFlight {
+    /// Takes a seat for the call; without one, returns how many the peer has. The session has let its peer in.
+    pub(super) fn take_seat(&mut self) -> Result<(), usize> {
+        self._seat = self.session.admitted.get().map(|admitted| admitted.seat.call()).transpose()?;
+        Ok(())
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut activity = lock(&self.0.activity);
+        let mut activity = lock(&self.session.activity);
         activity.in_flight -= 1;
         activity.since = Instant::now();
     }

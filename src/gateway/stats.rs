@@ -30,12 +30,16 @@ pub struct GatewayStats {
     pub connections: Counter,
     /// Connections of these that were closed because there were too many.
     pub over_capacity: Counter,
+    /// Connections of these that were ended because their identity had too many.
+    pub identity_over_capacity: Counter,
     /// Connections of these that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
     /// Handshakes that failed: no certificate, an untrusted one, not TLS 1.3.
     pub handshakes_failed: Counter,
     /// Handshakes that took too long.
     pub handshakes_slow: Counter,
+    /// Handshakes whose place a newer connection took.
+    pub handshakes_displaced: Counter,
     /// Requests.
     pub requests: Counter,
     /// Requests that were answered by a problem.
@@ -69,12 +73,22 @@ impl Collector for GatewayCounters {
                 &stats.over_capacity,
             ),
             (
+                "gateway_connections_identity_over_capacity",
+                "Connections ended because their identity had too many",
+                &stats.identity_over_capacity,
+            ),
+            (
                 "gateway_connections_not_configured",
                 "Connections closed because no configuration was in effect",
                 &stats.not_configured,
             ),
             ("gateway_handshakes_failed", "TLS handshakes that failed", &stats.handshakes_failed),
             ("gateway_handshakes_slow", "TLS handshakes that took too long", &stats.handshakes_slow),
+            (
+                "gateway_handshakes_displaced",
+                "TLS handshakes whose place a newer connection took",
+                &stats.handshakes_displaced,
+            ),
             ("gateway_requests", "Requests", &stats.requests),
             ("gateway_problems", "Requests answered by a problem", &stats.problems),
             (

@@ -19,10 +19,14 @@ pub(super) fn upstream_client(limits: &Limits) -> UpstreamClient {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(limits.connect_timeout));
+    let buffer = usize::try_from(limits.upstream_socket).ok(); // always, and none is the system's own size
+    connector.set_send_buffer_size(buffer);
+    connector.set_recv_buffer_size(buffer);
     Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE)
         .pool_max_idle_per_host(POOL_PER_HOST)
+        .http1_max_buf_size(limits.call_buffer)
         .build(connector)
 }

@@ -124,7 +124,8 @@ impl Inventory {
                 ended = tls::keep_in_effect(tls, publish) => ended,
             }
         };
-        let serve = server::run(self.listener, routes::router(resources, inputs.audit), in_effect, stop.clone());
+        let router = routes::router(resources, inputs.audit.clone());
+        let serve = server::run(self.listener, router, in_effect, inputs.audit, stop.clone());
         tokio::pin!(serve);
         tokio::select! {
             biased;

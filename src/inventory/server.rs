@@ -1,4 +1,4 @@
-//! Connections of the front proxy. Their number, the time of a handshake and the life of a connection are bounded.
+//! Connections of the front proxy. Their number and their life are bounded, and so are handshakes of strangers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,18 +9,19 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::listener;
+use crate::audit::Audit;
+use crate::listener::{self, Door, Entered, NoHandshake, Places};
 
-/// Largest number of connections at a time. Only API servers are clients, and each keeps a few connections.
-const CONNECTIONS: usize = 128;
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Largest number of sessions at a time. Only API servers are clients, and each keeps a few connections.
+const SESSIONS: usize = 128;
+/// Largest number of handshakes at a time.
+const HANDSHAKES: usize = 64;
+const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Longest time without a request. Go's transport closes an idle connection after 90 s, and should be the first to
 /// close, because only it knows what it sent.
 const IDLE: Duration = Duration::from_secs(120);
@@ -31,53 +32,44 @@ const GRACE: Duration = Duration::from_secs(5);
 
 type Configured = watch::Receiver<Option<Arc<ServerConfig>>>;
 
-/// Accepts until `stop` is cancelled.
-pub(super) async fn run(listener: TcpListener, router: Router, configured: Configured, stop: CancellationToken) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
-    let admit = |tcp, remote| {
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
-            tracing::warn!(%remote, "Too many connections to the inventory: one was closed");
-            return None;
-        };
-        let router = router.clone();
-        let mut configured = configured.clone();
-        let stop = stop.clone();
-        Some(async move {
-            let handshake = tokio::select! {
-                () = stop.cancelled() => None,
-                done = handshake(tcp, remote, &mut configured) => done,
-            };
-            if let Some(tls) = handshake {
-                serve(tls, router, configured, stop).await;
-            }
-            drop(permit);
-        })
-    };
-    listener::accept(listener, GRACE + Duration::from_secs(1), &stop, admit).await;
+/// The connections of the front proxy, and those of strangers, which get no session.
+struct FrontDoor {
+    router: Router,
+    configured: Configured,
+    audit: Audit,
 }
 
-async fn handshake(tcp: TcpStream, remote: SocketAddr, configured: &mut Configured) -> Option<TlsStream<TcpStream>> {
-    // Fail closed: while the front proxy is not known, there is no TLS at all.
-    let config = configured.borrow_and_update().clone()?;
-    if let Err(error) = tcp.set_nodelay(true) {
-        tracing::debug!(%remote, %error, "A connection ended before its handshake");
-        return None;
+/// Accepts until `stop` is cancelled.
+pub(super) async fn run(
+    listener: TcpListener,
+    router: Router,
+    configured: Configured,
+    audit: Audit,
+    stop: CancellationToken,
+) {
+    let drain = GRACE + Duration::from_secs(1);
+    let places = Places { handshakes: HANDSHAKES, handshake_timeout: HANDSHAKE, sessions: SESSIONS, drain };
+    listener::accept(listener, places, Arc::new(FrontDoor { router, configured, audit }), &stop).await;
+}
+
+impl Door for FrontDoor {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.configured.borrow().clone()
     }
-    match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(tcp)).await {
-        Ok(Ok(tls)) => Some(tls),
-        Ok(Err(error)) => {
-            tracing::warn!(%remote, %error, "The inventory refused a TLS handshake");
-            None
-        }
-        Err(_) => {
-            tracing::warn!(%remote, "A TLS handshake with the inventory took too long");
-            None
-        }
+
+    /// Logs in the audit log only, because that is throttled.
+    fn refused(&self, remote: SocketAddr, cause: &NoHandshake) {
+        self.audit.refused_inventory_connection(remote, cause.reason(), cause);
+    }
+
+    async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
+        serve(entered, self.router.clone(), self.configured.clone(), stop).await;
     }
 }
 
 /// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
-async fn serve(tls: TlsStream<TcpStream>, router: Router, mut configured: Configured, stop: CancellationToken) {
+async fn serve(entered: Entered, router: Router, mut configured: Configured, stop: CancellationToken) {
+    let Entered { tls, config, .. } = entered;
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
@@ -87,7 +79,7 @@ async fn serve(tls: TlsStream<TcpStream>, router: Router, mut configured: Config
         done = connection.as_mut() => return ended(done),
         () = stop.cancelled() => {}
         // An error means that the sender is gone, so the process ends.
-        _ = configured.changed() => {}
+        _ = configured.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, &config))) => {}
         () = tokio::time::sleep(LONGEST) => {}
     }
     connection.as_mut().graceful_shutdown();

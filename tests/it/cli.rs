@@ -38,6 +38,26 @@ fn write(home: &Path, kubeconfig: &Kubeconfig) -> PathBuf {
     file
 }
 
+#[tokio::test]
+async fn the_limit_of_open_files_is_raised_and_said_if_it_is_too_low() {
+    let home = tempfile::tempdir().unwrap();
+    let hub = async |flags: &str| {
+        let program = env!("CARGO_BIN_EXE_addon-signer");
+        let script = format!("ulimit -Sn 100; ulimit -Hn 1000; exec {program} hub --gateway-name localhost {flags}");
+        let mut shell = Command::new("sh");
+        shell.env_clear().env("HOME", home.path()).arg("-c").arg(script).stdin(Stdio::null());
+        let output = tokio::time::timeout(Duration::from_secs(90), shell.output()).await.unwrap().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let low = hub("--kubeconfig nowhere").await;
+    assert!(low.contains("raise the hard limit of open files") && low.contains("limit=1000 needed=9216"), "{low}");
+    // 724 files are more than the soft limit that the process began with.
+    let enough = hub("--kubeconfig nowhere --gateway-connections 100").await;
+    assert!(!enough.contains("open files") && enough.contains("nowhere"), "{enough}");
+    let none = hub("--gateway-identity-connections 0").await;
+    assert!(none.contains("there must be at least 1"), "{none}");
+}
+
 /// Makes a kubeconfig of a person with the rights of deploy/admin.yaml, bound as the comment there describes.
 async fn ca_admin(hub: &TestHub, home: &Path) -> String {
     if hub.is_real() {

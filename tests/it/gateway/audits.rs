@@ -66,20 +66,25 @@ async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
 #[tokio::test]
 async fn handshakes_that_fail_are_told_by_cause() {
     let (log, _, _guard) = log::capture_audit();
-    let limits = Limits { max_connections: 1, handshake_timeout: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits {
+        max_connections: 1,
+        max_handshakes: 1,
+        handshake_timeout: Duration::from_millis(300),
+        ..Limits::default()
+    };
     let world = GatewayWorld::start_with(Vec::new(), limits).await;
     assert!(world.try_get(None, "/").await.is_err());
     wait_until(SOON, "the place to be free", async || (log.json().len() == 1).then_some(())).await;
     let past = world.telemetry.client("c1", "telemetry", world.clock.now().minus(2 * HOUR), HOUR);
     assert!(world.try_get(Some(&past), "/").await.is_err());
     wait_until(SOON, "the place to be free", async || (log.json().len() == 2).then_some(())).await;
+    let mut displaced = TcpStream::connect(world.address).await.unwrap();
     let mut silent = TcpStream::connect(world.address).await.unwrap();
-    let mut over = TcpStream::connect(world.address).await.unwrap();
-    for stream in [&mut over, &mut silent] {
+    for stream in [&mut displaced, &mut silent] {
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
     }
     wait_until(SOON, "the slow handshake", async || (log.json().len() == 4).then_some(())).await;
-    let causes = ["NoCertificate", "CertificateExpired", "OverCapacity", "HandshakeSlow"];
+    let causes = ["NoCertificate", "CertificateExpired", "HandshakeDisplaced", "HandshakeSlow"];
     assert_eq!(pick(&log.json(), &["event", "cause"]), causes.map(|cause| json!(["refused-connection", cause])));
 }
 

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, Limits};
+use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::trust::Route;
-use http_body_util::BodyExt;
-use hyper::StatusCode;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{ANY, GatewayWorld, SOON, get, route};
+use super::world::{ANY, GatewayWorld, HOUR, SOON, get, route};
 use crate::support::wait_until;
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -67,7 +68,7 @@ async fn silent_clients_are_closed() {
 #[tokio::test]
 async fn clients_that_take_nothing_are_closed() {
     let upstream = format!("http://{}", upstream::start().await);
-    let limits = Limits { stall_timeout: SHORT, ..Limits::default() };
+    let limits = Limits { min_rate: MinRate { bytes_per_second: 256, patience: SHORT }, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
     let mut connection = world.connect(&world.agent()).await;
     // The answer is never read: it fills the sockets' buffers and then waits.
@@ -90,7 +91,29 @@ async fn clients_that_send_half_a_body_are_cut() {
 }
 
 #[tokio::test]
-async fn connections_over_the_cap_are_closed_at_once() {
+async fn clients_that_send_a_byte_now_and_then_are_cut() {
+    let upstream = format!("http://{}", upstream::start().await);
+    let limits = Limits { min_rate: MinRate { bytes_per_second: 256, patience: SHORT }, ..Limits::default() };
+    let hasty = Route { timeout: SHORT, ..route("/", &upstream) };
+    let world = GatewayWorld::start_with(vec![hasty], limits).await;
+    let tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
+    let (mut read, mut write) = tokio::io::split(tls);
+    write
+        .write_all(b"POST /addons/telemetry/upload HTTP/1.1\r\nhost: g\r\ncontent-length: 1000000\r\n\r\n")
+        .await
+        .unwrap();
+    let trickling = tokio::spawn(async move {
+        while write.write_all(b"x").await.is_ok() && write.flush().await.is_ok() {
+            tokio::time::sleep(SHORT / 8).await; // never silent for as long as the route allows
+        }
+    });
+    let answer = String::from_utf8(read_to_end(&mut read).await).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("send at least 256 bytes"), "{answer}");
+    trickling.abort();
+}
+
+#[tokio::test]
+async fn sessions_over_the_cap_are_closed_at_once() {
     let world = GatewayWorld::start_with(Vec::new(), Limits { max_connections: 2, ..Limits::default() }).await;
     let agent = world.agent();
     let mut one = world.connect(&agent).await;
@@ -101,6 +124,76 @@ async fn connections_over_the_cap_are_closed_at_once() {
     drop(two);
     wait_until(SOON, "a place to be free", async || world.try_get(Some(&agent), "/v1/whoami").await.ok()).await;
     assert_eq!(one.get("/v1/whoami").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_addon_of_a_cluster_has_so_many_connections_and_others_have_theirs() {
+    let limits = Limits { max_identity_connections: 2, ..Limits::default() };
+    let world = GatewayWorld::start_with(Vec::new(), limits).await;
+    let agent = world.agent();
+    let another = world.search.client("c1", "search", world.clock.now(), HOUR);
+    let mut one = world.connect(&agent).await;
+    // The requester chooses the agent's name, so another name gives no more seats.
+    let mut two = world.connect(&world.telemetry.client_of("c1", "telemetry", "a2", world.clock.now(), HOUR)).await;
+    for connection in [&mut one, &mut two] {
+        assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
+    }
+    let mut third = world.connect(&agent).await;
+    let refusal = third.get("/v1/whoami").await;
+    assert_eq!(refusal.problem(), (429, "too-many-connections".to_owned()));
+    assert_eq!(refusal.headers["retry-after"], "1");
+    timeout(SOON, &mut third.driver).await.unwrap().unwrap().unwrap();
+    assert_eq!(world.try_get(Some(&another), "/v1/whoami").await, Ok(StatusCode::OK));
+    assert_eq!(world.stats.identity_over_capacity.get(), 1);
+    // A connection that asks nothing is not kept either.
+    let mut silent = world.connect(&agent).await;
+    // The connection may end with or without an error.
+    timeout(SOON, &mut silent.driver).await.unwrap().unwrap().ok();
+    drop(two);
+    let free = async || world.try_get(Some(&agent), "/v1/whoami").await.ok().filter(|status| status.is_success());
+    wait_until(SOON, "a seat to be free", free).await;
+    assert_eq!(one.get("/v1/whoami").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_addon_of_a_cluster_has_so_many_calls_and_others_have_theirs() {
+    let upstream = format!("http://{}", upstream::start().await);
+    let limits = Limits { max_identity_calls: 1, ..Limits::default() };
+    let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
+    let agent = world.agent();
+    let another = world.search.client("c1", "search", world.clock.now(), HOUR);
+    let mut one = world.connect(&agent).await;
+    let mut two = world.connect(&agent).await;
+    let endless = one.send(get("/addons/telemetry/endless")).await.unwrap();
+    let refusal = two.get("/v1/whoami").await;
+    assert_eq!(refusal.problem(), (429, "too-many-calls".to_owned()));
+    assert_eq!(world.try_get(Some(&another), "/v1/whoami").await, Ok(StatusCode::OK));
+    drop((endless, one));
+    let free = async || world.try_get(Some(&agent), "/v1/whoami").await.ok().filter(|status| status.is_success());
+    wait_until(SOON, "the call to have ended", free).await;
+}
+
+#[tokio::test]
+async fn a_client_that_gives_up_call_after_call_loses_its_connection() {
+    let upstream = format!("http://{}", upstream::start().await);
+    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    let mut h2 = world.connect_h2(&world.agent()).await;
+    let request = |path: &str| Request::get(format!("https://gateway.example{path}")).body(Full::default()).unwrap();
+    assert_eq!(h2.send_request(request("/v1/whoami")).await.unwrap().status(), StatusCode::OK);
+    let mut begun = 1;
+    let ended = async || {
+        let calls: Vec<_> =
+            (0..50).map(|_| tokio::spawn(h2.send_request(request("/addons/telemetry/never")))).collect();
+        begun += 50;
+        while world.stats.requests.get() < begun && !h2.is_closed() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        calls.iter().for_each(tokio::task::JoinHandle::abort);
+        h2.is_closed().then_some(begun)
+    };
+    let begun = wait_until(SOON, "the connection to be ended", ended).await;
+    assert!(begun > 101, "so many are allowed: {begun}");
+    assert_eq!(world.try_get(Some(&world.agent()), "/v1/whoami").await, Ok(StatusCode::OK));
 }
 
 #[tokio::test]

@@ -3,9 +3,11 @@
 mod audits;
 mod identity;
 mod limits;
+mod memory;
 mod proxying;
 mod revocation;
 mod serving;
 mod sightings;
+mod strangers;
 pub(crate) mod upstream;
 pub(crate) mod world;

@@ -1,6 +1,7 @@
 //! A running gateway, and clients of it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::{Route, SignerTrust, Trust};
 use addon_signer_platform::clock::Clock;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -177,6 +178,14 @@ impl GatewayWorld {
 
     /// Opens a new connection for HTTP/2.
     pub(crate) async fn connect_h2(&self, leaf: &Leaf) -> http2::SendRequest<Full<Bytes>> {
+        self.connect_h2_for(leaf).await
+    }
+
+    /// Opens a new connection for HTTP/2, for requests with any bodies.
+    pub(crate) async fn connect_h2_for<B>(&self, leaf: &Leaf) -> http2::SendRequest<B>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
+    {
         let mut config = self.client_config(Some(leaf));
         config.alpn_protocols = vec![b"h2".to_vec()];
         let tls = self.tls(config).await.unwrap();

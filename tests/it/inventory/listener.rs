@@ -1,9 +1,13 @@
 //! Whom the listener lets in, and which certificate it shows.
 
+use futures::future::join_all;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
+use addon_signer::audit::QUOTA;
 use addon_signer::inventory::API_SERVICE;
 use addon_signer_core::ca::bundle::Bundle;
 
@@ -45,6 +49,35 @@ async fn only_the_api_servers_front_proxy_gets_a_handshake() {
         assert!(refusal.contains(alert), "{alert}: {refusal}");
     }
     stage.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_write_few_lines_and_hold_no_sessions() {
+    const STRANGERS: u64 = 100;
+    const SILENT: usize = 300;
+    let (log, people, _guard) = capture_audit();
+    let hub = TestHub::start().await;
+    let stage = Stage::start(&hub).await;
+    let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
+    stage.wait_served(&front_proxy).await;
+    for _ in 0..STRANGERS {
+        let mut stranger = TcpStream::connect(stage.inventory).await.unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        // A reset also ends the connection.
+        stranger.read_to_end(&mut Vec::new()).await.ok();
+    }
+    // More than the inventory has places for handshakes and sessions together.
+    let silent: Vec<_> = join_all((0..SILENT).map(|_| TcpStream::connect(stage.inventory))).await;
+    assert_eq!(stage.ask(&front_proxy, "alice", "/certificates").await.unwrap().0, 200);
+    drop(silent);
+    stage.stop().await;
+    let lines = log.json();
+    let of = |line: &&Value, member: &str| line[member] == "refused-inventory-connection" && line["cause"] == "NotTLS";
+    let written = lines.iter().filter(|line| of(line, "event")).count() as u64;
+    let sums = lines.iter().filter(|line| of(line, "of"));
+    assert!(written <= 2 * u64::from(QUOTA.first), "a minute may have passed: {written}");
+    assert_eq!(written + sums.filter_map(|sum| sum["count"].as_u64()).sum::<u64>(), STRANGERS);
+    assert!(!people.text().contains("handshake"), "nothing in the other log: {}", people.text());
 }
 
 #[tokio::test]

@@ -50,11 +50,16 @@ impl Ca {
 
     /// A client certificate by OCM's convention, with all its groups; the agent has the name of the addon.
     pub(crate) fn client(&self, cluster: &str, addon: &str, now: Timestamp, life: Duration) -> Leaf {
+        self.client_of(cluster, addon, addon, now, life)
+    }
+
+    /// Such a certificate with another name of the agent.
+    pub(crate) fn client_of(&self, cluster: &str, addon: &str, agent: &str, now: Timestamp, life: Duration) -> Leaf {
         let convention = Convention::default();
         let identity = PeerIdentity {
             cluster: cluster.parse().unwrap(),
             addon: addon.parse().unwrap(),
-            agent: addon.parse().unwrap(),
+            agent: agent.parse().unwrap(),
         };
         let wish = Wish {
             common_name: convention.user(&identity),

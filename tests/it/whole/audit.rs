@@ -152,7 +152,7 @@ fn every_cause_is_in_the_document() {
     let text = read("docs/audit.md");
     let mut causes = 0;
     let sources = [
-        "src/gateway/handshake.rs",
+        "src/listener/no_handshake.rs",
         "src/gateway/problem.rs",
         "crates/core/src/gateway/access.rs",
         "crates/core/src/gateway/authz/mod.rs",

@@ -14,6 +14,7 @@ use std::time::Duration;
 use addon_signer::api::AddOnSigner;
 use addon_signer::api::status::AuthorityState;
 use addon_signer::app::{HubOptions, HubProcess};
+use addon_signer::gateway::Limits;
 use addon_signer::hub::lease::DEFAULT_DURATION;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
@@ -46,6 +47,7 @@ pub(crate) fn options() -> HubOptions {
     HubOptions {
         namespace: "addon-signer".to_owned(),
         gateway_listen: any,
+        gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
         metrics_listen: any,
         grpc_proxy: None,

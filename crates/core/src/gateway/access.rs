@@ -35,6 +35,14 @@ pub enum NoStanding {
         /// Certificates that begin before this time are revoked.
         before: Timestamp,
     },
+    /// The addon has all the connections from the cluster that it may have.
+    #[error("{}/{} has {max} connections already", peer.identity.cluster, peer.identity.addon)]
+    TooManyConnections {
+        /// The holder of the certificate.
+        peer: Arc<Peer>,
+        /// How many connections it may have.
+        max: usize,
+    },
 }
 
 impl NoStanding {
@@ -52,6 +60,7 @@ impl NoStanding {
             Self::NotAnIdentity(cause) => cause.reason(),
             Self::NotRegistered { cause, .. } => cause.reason(),
             Self::Revoked { .. } => "CertificateRevoked",
+            Self::TooManyConnections { .. } => "TooManyConnections",
         }
     }
 
@@ -59,7 +68,9 @@ impl NoStanding {
     #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         match self {
-            Self::NotRegistered { peer, .. } | Self::Revoked { peer, .. } => Some(peer),
+            Self::NotRegistered { peer, .. } | Self::Revoked { peer, .. } | Self::TooManyConnections { peer, .. } => {
+                Some(peer)
+            }
             Self::NothingInEffect | Self::NotAnIdentity(_) => None,
         }
     }

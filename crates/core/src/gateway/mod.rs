@@ -1,10 +1,15 @@
 //! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross.
 //! These functions read bytes of strangers, so `fuzz/` tests each of them.
+//!
+//! Also, what one client may take from the others: [`handshakes`], [`seats`] and [`pace`].
 
 pub mod access;
 pub mod authz;
+pub mod handshakes;
 pub mod headers;
+pub mod pace;
 pub mod path;
+pub mod seats;
 
 /// Begins the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
 pub const PROBLEM_TYPES: &str = "https://addon-signer.io/problems/";

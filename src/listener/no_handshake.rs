@@ -7,9 +7,11 @@ use rustls::{CertificateError, Error};
 
 /// Why there was no session. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoHandshake {
-    #[error("there are {0} connections already")]
+pub(crate) enum NoHandshake {
+    #[error("there are {0} sessions already")]
     OverCapacity(usize),
+    #[error("newer connections took its place; there are only {0} places for handshakes")]
+    Displaced(usize),
     #[error("no configuration is in effect")]
     NotConfigured,
     #[error("the handshake took longer than {0:?}")]
@@ -24,7 +26,7 @@ pub(super) enum NoHandshake {
 
 impl NoHandshake {
     /// tokio-rustls wraps an error of rustls into an `io::Error`; any other `io::Error` comes from the socket.
-    pub(super) fn of(error: io::Error) -> Self {
+    pub(crate) fn of(error: io::Error) -> Self {
         match error.downcast::<Error>() {
             Ok(Error::NoCertificatesPresented) => Self::NoCertificate,
             Ok(tls) => Self::Tls(tls),
@@ -33,9 +35,10 @@ impl NoHandshake {
     }
 
     /// CamelCase name for the audit log.
-    pub(super) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::OverCapacity(_) => "OverCapacity",
+            Self::Displaced(_) => "HandshakeDisplaced",
             Self::NotConfigured => "NotConfigured",
             Self::Slow(_) => "HandshakeSlow",
             Self::Closed(_) => "HandshakeClosed",

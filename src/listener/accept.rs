@@ -1,0 +1,198 @@
+//! The accept loop. Strangers and clients have places of their own: a connection takes one of the few places for
+//! handshakes until its client has shown a certificate, and a place for a session afterwards.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use super::no_handshake::NoHandshake;
+use addon_signer_core::gateway::handshakes::{Handshakes, Place};
+
+/// Pause after a failed accept, for instance when file descriptors have run out. To retry at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Listens like `TcpListener::bind`, with fixed socket buffers of this size for each connection.
+///
+/// # Errors
+/// An address in use, or not of this machine.
+pub(crate) fn bind(address: SocketAddr, socket_buffer: u32) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_recv_buffer_size(socket_buffer)?;
+    socket.set_send_buffer_size(socket_buffer)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// How many connections a listener has, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    /// Largest number of handshakes at a time.
+    pub(crate) handshakes: usize,
+    /// Longest time of a handshake.
+    pub(crate) handshake_timeout: Duration,
+    /// Largest number of sessions at a time.
+    pub(crate) sessions: usize,
+    /// How long sessions may continue after the stop.
+    pub(crate) drain: Duration,
+}
+
+/// What a TLS listener does with its clients.
+pub(crate) trait Door: Send + Sync + 'static {
+    /// The TLS configuration in effect. While there is none, nobody gets a handshake.
+    fn tls(&self) -> Option<Arc<ServerConfig>>;
+
+    /// Notes that somebody connected.
+    fn knocked(&self) {}
+
+    /// Notes that a connection gets no session.
+    fn refused(&self, remote: SocketAddr, cause: &NoHandshake);
+
+    /// Serves a session until it ends; after `stop` for no longer than [`Places::drain`].
+    fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) -> impl Future<Output = ()> + Send;
+}
+
+/// A connection whose handshake is done.
+pub(crate) struct Entered {
+    pub(crate) tls: TlsStream<TcpStream>,
+    pub(crate) remote: SocketAddr,
+    /// By which configuration the client was let in.
+    pub(crate) config: Arc<ServerConfig>,
+}
+
+/// Accepts until `stop` is cancelled, then waits for the sessions.
+pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door: Arc<D>, stop: &CancellationToken) {
+    let pools = Pools::new(places);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = connections.join_next() => report(ended),
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, remote)) => {
+                    door.knocked();
+                    let entering = Entering { handshake: pools.begin(remote), pools: pools.clone(), remote };
+                    connections.spawn(entering.run(tcp, Arc::clone(&door), stop.clone()));
+                }
+                // The client left before its connection was accepted (see accept(2)); the listener still works.
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "A connection could not be accepted");
+                    tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }
+                }
+            },
+        }
+    }
+    drop(listener);
+    let drained = async {
+        while let Some(ended) = connections.join_next().await {
+            report(ended);
+        }
+    };
+    if timeout(places.drain, drained).await.is_err() {
+        tracing::warn!("Some connections did not end within the drain and were cut");
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "The task of a connection failed");
+    }
+}
+
+/// The places of one listener.
+#[derive(Clone)]
+struct Pools {
+    places: Places,
+    handshakes: Arc<Mutex<Handshakes<CancellationToken>>>,
+    sessions: Arc<Semaphore>,
+}
+
+impl Pools {
+    fn new(places: Places) -> Self {
+        let handshakes = Arc::new(Mutex::new(Handshakes::new(places.handshakes)));
+        Self { places, handshakes, sessions: Arc::new(Semaphore::new(places.sessions)) }
+    }
+
+    /// Takes a place for a handshake, maybe that of another connection.
+    fn begin(&self, remote: SocketAddr) -> HandshakePlace {
+        let displaced = CancellationToken::new();
+        let (place, other) = lock(&self.handshakes).begin(remote.ip(), displaced.clone());
+        if let Some(other) = other {
+            other.cancel();
+        }
+        HandshakePlace { pool: Arc::clone(&self.handshakes), place, displaced }
+    }
+}
+
+/// Gives the place back when it is dropped.
+struct HandshakePlace {
+    pool: Arc<Mutex<Handshakes<CancellationToken>>>,
+    place: Place,
+    displaced: CancellationToken,
+}
+
+impl Drop for HandshakePlace {
+    fn drop(&mut self) {
+        lock(&self.pool).end(self.place);
+    }
+}
+
+/// A connection without a session.
+struct Entering {
+    handshake: HandshakePlace,
+    pools: Pools,
+    remote: SocketAddr,
+}
+
+impl Entering {
+    async fn run<D: Door>(self, tcp: TcpStream, door: Arc<D>, stop: CancellationToken) {
+        let Self { handshake, pools, remote } = self;
+        let done = tokio::select! {
+            () = stop.cancelled() => return,
+            () = handshake.displaced.cancelled() => Err(NoHandshake::Displaced(pools.places.handshakes)),
+            done = shake_hands(tcp, remote, door.tls(), pools.places.handshake_timeout) => done,
+        };
+        drop(handshake);
+        let over = |_| NoHandshake::OverCapacity(pools.places.sessions);
+        match done.and_then(|entered| Ok((entered, pools.sessions.try_acquire_owned().map_err(over)?))) {
+            Ok((entered, _session)) => door.serve(entered, stop).await,
+            Err(cause) => door.refused(remote, &cause),
+        }
+    }
+}
+
+async fn shake_hands(
+    tcp: TcpStream,
+    remote: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+    longest: Duration,
+) -> Result<Entered, NoHandshake> {
+    // Fail closed (invariant I11): without a verifier there is no TLS at all.
+    let config = tls.ok_or(NoHandshake::NotConfigured)?;
+    tcp.set_nodelay(true).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
+    match timeout(longest, TlsAcceptor::from(Arc::clone(&config)).accept(tcp)).await {
+        Ok(Ok(tls)) => Ok(Entered { tls, remote, config }),
+        Ok(Err(error)) => Err(NoHandshake::of(error)),
+        Err(_) => Err(NoHandshake::Slow(longest)),
+    }
+}
+
+/// Ignores poisoning: the pool's methods do not panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,68 @@
+//! What strangers can take from clients: a place for a handshake for a moment, and no session.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use addon_signer::gateway::Limits;
+use hyper::StatusCode;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+
+use super::world::{GatewayWorld, SOON};
+use crate::support::wait_until;
+
+/// Connects from an address of loopback, and waits until the gateway has accepted.
+async fn stranger(world: &GatewayWorld, source: [u8; 4]) -> TcpStream {
+    let before = world.stats.connections.get();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((source, 0))).unwrap();
+    let stranger = socket.connect(world.address).await.unwrap();
+    let accepted = async || (world.stats.connections.get() > before).then_some(());
+    wait_until(SOON, "the connection to be accepted", accepted).await;
+    stranger
+}
+
+#[tokio::test]
+async fn strangers_hold_no_sessions() {
+    let limits = Limits { max_connections: 2, max_handshakes: 4, ..Limits::default() };
+    let world = GatewayWorld::start_with(Vec::new(), limits).await;
+    let agent = world.agent();
+    let mut first = world.connect(&agent).await;
+    assert_eq!(first.get("/v1/whoami").await.status, StatusCode::OK);
+    let mut strangers = Vec::new();
+    for number in 0..12 {
+        let mut stranger = stranger(&world, [127, 0, 0, 1]).await;
+        if number % 2 == 0 {
+            stranger.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await.unwrap(); // the start of a ClientHello
+        }
+        strangers.push(stranger);
+    }
+    // All have one source, as behind a load balancer: the newest of them take the places of the oldest.
+    assert_eq!(world.try_get(Some(&agent), "/v1/whoami").await, Ok(StatusCode::OK));
+    assert_eq!(first.get("/v1/whoami").await.status, StatusCode::OK);
+    for displaced in &mut strangers[..9] {
+        displaced.read_to_end(&mut Vec::new()).await.ok(); // a reset also ends the connection
+    }
+    let displaced = async || (world.stats.handshakes_displaced.get() == 9).then_some(());
+    wait_until(SOON, "nine to be displaced", displaced).await;
+    assert_eq!(world.stats.over_capacity.get(), 0);
+}
+
+#[tokio::test]
+async fn a_flood_from_one_source_does_not_end_the_handshakes_of_others() {
+    let world = GatewayWorld::start_with(Vec::new(), Limits { max_handshakes: 3, ..Limits::default() }).await;
+    let honest = stranger(&world, [127, 0, 0, 2]).await;
+    let mut flood = Vec::new();
+    for _ in 0..20 {
+        flood.push(stranger(&world, [127, 0, 0, 9]).await);
+    }
+    let config = Arc::new(world.client_config(Some(&world.agent())));
+    let name = ServerName::IpAddress(world.address.ip().into());
+    let mut tls = TlsConnector::from(config).connect(name, honest).await.unwrap();
+    tls.write_all(b"GET /v1/whoami HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    tls.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
