@@ -28,6 +28,10 @@ doc:
 deny:
     .ci/run deny
 
+# Known vulnerabilities of dependencies, by the advisory database of RustSec; not a step of .ci/run.
+advisories:
+    cargo deny check advisories
+
 # Build etcd, kube-apiserver and OCM's agent; print the directory for KUBEBUILDER_ASSETS.
 real-parts:
     tests/real/build.sh
@@ -39,6 +43,10 @@ test-real:
 # The whole story in one process.
 demo:
     .ci/run demo
+
+# Compare with Go, OpenSSL and Python what is read of approved mutants of good requests; not a step of .ci/run.
+differential seed="1" mutants="20000":
+    fuzz/differential/run.sh {{seed}} {{mutants}}
 
 # Ten seconds of every fuzz target.
 fuzz:

@@ -109,6 +109,7 @@ impl World {
             gateway_names: vec!["127.0.0.1".to_owned()],
             metrics_listen: any,
             grpc_proxy: None,
+            allow_loopback_upstreams: true,
             retention: Duration::from_secs(600),
             rate: Rate { burst: 100, interval: Duration::from_secs(1) },
             replica: "bench".to_owned(),

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use futures::future::OptionFuture;
 use futures::{FutureExt, TryFutureExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -57,6 +58,8 @@ pub struct HubOptions {
     pub metrics_listen: SocketAddr,
     /// The account of OCM's gRPC server, which makes requests for agents.
     pub grpc_proxy: Option<String>,
+    /// Whether backends may have loopback addresses.
+    pub allow_loopback_upstreams: bool,
     /// How long refused requests are kept.
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.
@@ -98,12 +101,12 @@ impl HubProcess {
     /// # Errors
     /// An address in use, an API server that does not answer, missing rights or a missing CRD: one sentence each.
     pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
-        let config = GatewayConfig { listen: options.gateway_listen, limits: options.gateway_limits.clone() };
+        let allow_loopback = options.allow_loopback_upstreams;
+        let limits = options.gateway_limits.clone();
+        let config = GatewayConfig { listen: options.gateway_listen, limits, allow_loopback };
         let gateway = Gateway::bind(config).await?;
-        let inventory = match &options.inventory {
-            Some(inventory) => Some(Inventory::bind(inventory.listen).await?),
-            None => None,
-        };
+        let inventory = options.inventory.as_ref().map(|inventory| Inventory::bind(inventory.listen));
+        let inventory = OptionFuture::from(inventory).await.transpose()?;
         let listening =
             || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
@@ -252,6 +255,7 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
     HubSettings {
         namespace: options.namespace.clone(),
         grpc_proxy: options.grpc_proxy.clone(),
+        allow_loopback_upstreams: options.allow_loopback_upstreams,
         retention: options.retention,
         rate: options.rate,
         serving: ServingRules {

@@ -28,13 +28,29 @@ fn follow(path: &str) {
     let segments: Vec<&str> = rest.split('/').skip(1).collect();
     let own = route.path.split('/').filter(|segment| !segment.is_empty()).count();
     assert!(segments.len() >= own);
-    for segment in segments {
+    for segment in &segments {
         for spelling in [decoded(segment), decoded(&decoded(segment))] {
             let name = spelling.split(';').next().unwrap_or_default();
             assert!(!matches!(name, "." | ".."), "{path:?} leaves its route");
             assert!(!spelling.contains(['/', '\\', '\0', '\r', '\n']), "{path:?} has a separator");
         }
     }
+    let once: Vec<String> = segments.iter().map(|segment| decoded(segment)).collect();
+    let twice: Vec<String> = once.iter().map(|segment| decoded(segment)).collect();
+    for reading in [without_parameters(&once), without_parameters(&twice), twice, once] {
+        assert_eq!(backends_route(&reading).as_ref(), Some(&route.path), "{path:?} is read as {reading:?}");
+    }
+}
+
+fn without_parameters(segments: &[String]) -> Vec<String> {
+    segments.iter().map(|segment| segment.split(';').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The route whose path a backend sees when it has read these segments.
+fn backends_route(segments: &[String]) -> Option<String> {
+    let path = format!("/{}/", segments.join("/"));
+    let below = PEER.signer.routes.iter().filter(|route| path.starts_with(&format!("{}/", route.path)));
+    below.max_by_key(|route| route.path.len()).map(|route| route.path.clone())
 }
 
 /// Decodes percent signs leniently, as a careless backend would.
@@ -71,6 +87,9 @@ fn cross<'h>(lines: impl Iterator<Item = (&'h str, &'h str)>) {
         assert!(!prefixes.iter().any(|claim| as_variable.starts_with(claim)), "{name} came through");
         let names = ["client-cert", "client-cert-chain", "forwarded", "x-real-ip"];
         assert!(!names.contains(&as_variable.as_str()), "{name} came through");
+        let overrides =
+            ["x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url"];
+        assert!(!overrides.contains(&as_variable.as_str()), "{name} came through");
         assert!(!["connection", "te", "upgrade", "transfer-encoding", "host"].contains(&name.as_str()));
     }
     headers::set_identity(&mut sent, &PEER).expect("a peer's names fit in headers");

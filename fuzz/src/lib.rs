@@ -11,22 +11,14 @@ use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use x509_parser::prelude::{FromDer, X509Name};
 
 pub mod gateway;
+pub mod mutants;
 
 const MAX_DURATION: Duration = Duration::from_secs(604_800);
 
 /// Submits a request as the agent of spoke1, and checks an approval against the convention.
 pub fn submit(request: &[u8]) {
-    let rules = rules();
-    let groups = ["system:open-cluster-management:spoke1"];
-    let usages = ["digital signature", "key encipherment", "client auth"];
-    let submission = Submission {
-        username: "system:open-cluster-management:spoke1:a1".to_owned(),
-        groups: groups.map(str::to_owned).to_vec(),
-        usages: usages.map(str::to_owned).to_vec(),
-        request: request.to_vec(),
-        ..Submission::default()
-    };
-    let Ok(approved) = evaluate(&rules, &submission, &registry()) else { return };
+    let rules = mk_rules();
+    let Ok(approved) = evaluate(&rules, &mk_submission(request), &mk_registry()) else { return };
     let parsed = CertificateRequest::from_pem(request).expect("approved, so it can be read");
     assert_eq!(approved.public_key_der(), parsed.public_key_der());
     assert_eq!(approved.subject_der(), parsed.subject_der());
@@ -50,13 +42,34 @@ fn check_subject(der: &[u8], user: &str, groups: &[String]) {
     assert_eq!(name.iter_attributes().count(), common_names.len() + organizations.len());
 }
 
-/// One PEM block.
+/// The submission of a request by the agent of spoke1.
+pub fn mk_submission(request: &[u8]) -> Submission {
+    let groups = ["system:open-cluster-management:spoke1"];
+    let usages = ["digital signature", "key encipherment", "client auth"];
+    Submission {
+        username: "system:open-cluster-management:spoke1:a1".to_owned(),
+        groups: groups.map(str::to_owned).to_vec(),
+        usages: usages.map(str::to_owned).to_vec(),
+        request: request.to_vec(),
+        ..Submission::default()
+    }
+}
+
+/// One PEM block, with lines of 64 characters.
+pub fn pem_lines(der: &[u8]) -> String {
+    let body = data_encoding::BASE64.encode(der);
+    let lines: Vec<&str> = body.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n", lines.join("\n"))
+}
+
+/// One PEM block, with one long line.
 pub fn pem(der: &[u8]) -> Vec<u8> {
     let body = data_encoding::BASE64.encode(der);
     format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
 }
 
-fn rules() -> SignerRules {
+/// A signer for the addon telemetry, with keys of every kind.
+pub fn mk_rules() -> SignerRules {
     SignerRules {
         signer_name: "example.com/telemetry".parse().expect("a signer name"),
         addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
@@ -69,7 +82,8 @@ fn rules() -> SignerRules {
     }
 }
 
-fn registry() -> Registry {
+/// What the hub knows: the addon is installed on every cluster that the corpus names.
+pub fn mk_registry() -> Registry {
     let mut registry = Registry::default();
     registry.replace_clusters(HashMap::new());
     registry.replace_addons(HashMap::new());

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec};
+use addon_signer_core::gateway::upstream;
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{MIN_LIFETIME, SignerRules};
@@ -76,6 +77,19 @@ impl SignerConfig {
         let registers = spec.registration == RegistrationMode::Managed;
         Ok(Self { generation: 0, rules, approves, registers, authority, routes })
     }
+
+    /// Checks the upstreams whose host is an address. `allow_loopback` is the hub's own setting.
+    ///
+    /// # Errors
+    /// [`InvalidField`] for the first upstream with an address that no backend may have.
+    pub fn check_upstreams(self, allow_loopback: bool) -> Result<Self, InvalidField> {
+        for (index, route) in self.routes.iter().enumerate() {
+            let host = route.upstream.parse::<hyper::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+            upstream::check_host(&host.unwrap_or_default(), allow_loopback)
+                .map_err(|refused| invalid("gateway.routes", &format!("upstream of route {index}: {refused}")))?;
+        }
+        Ok(self)
+    }
 }
 
 fn rules(
@@ -120,8 +134,9 @@ fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
     if uri.scheme_str() != Some("http") || port.is_none() || !port_is_good || uri.query().is_some() {
         return Err(invalid(field, "upstream must be http://host[:port][/path]"));
     }
-    if !spec.path.starts_with('/') || spec.path.contains("..") || spec.path.contains("//") {
-        return Err(invalid(field, "path must start with / and contain neither `..` nor `//`"));
+    // The gateway refuses a path that belongs to another route without its ;parameters, so a `;` here matches nothing.
+    if !spec.path.starts_with('/') || ["..", "//", ";"].iter().any(|text| spec.path.contains(text)) {
+        return Err(invalid(field, "path must start with / and contain none of `..`, `//` and `;`"));
     }
     let max_body = parse_quantity(&spec.max_body).map_err(|error| invalid(field, &error.to_string()))?;
     let timeout = duration(field, &spec.timeout)?;
@@ -178,6 +193,37 @@ mod tests {
         assert_eq!(field(|spec| spec.authority.duration = "100h".into()), "authority.duration");
         assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
+    }
+
+    #[test]
+    fn an_upstream_that_is_an_address_is_one_that_a_backend_may_have() {
+        let read = |upstream: &str, allow_loopback: bool| {
+            let mut spec = mk_spec();
+            let routes =
+                serde_json::json!([{"path": "/a", "upstream": "http://a"}, {"path": "/b", "upstream": upstream}]);
+            spec.gateway.routes = serde_json::from_value(routes).unwrap();
+            let config = SignerConfig::read(&spec, None).unwrap();
+            config.check_upstreams(allow_loopback).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let text = "spec.gateway.routes is refused: upstream of route 1: 127.0.0.1 is a loopback address, which no \
+                    backend may have";
+        assert_eq!(read("http://127.0.0.1:8080/x", false), Err(text.to_owned()));
+        assert_eq!(read("http://127.0.0.1:8080/x", true), Ok(()));
+        assert!(read("http://169.254.169.254", true).is_err());
+        assert_eq!(read("http://10.0.0.1", false), Ok(()));
+        assert_eq!(read("http://localhost", false), Ok(())); // the gateway checks what a name resolves to
+    }
+
+    #[test]
+    fn a_route_is_a_path_that_calls_can_have() {
+        let refused = |path: &str| {
+            let route = serde_json::json!({"path": path, "upstream": "http://a"});
+            super::route(&serde_json::from_value(route).unwrap()).is_err()
+        };
+        assert!(!refused("/") && !refused("/api/v1"));
+        for bad in ["", "api", "/a/../b", "/a//b", "/api;v=1"] {
+            assert!(refused(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub struct HubArgs {
     /// The account of OCM's gRPC server: on its requests the annotation open-cluster-management.io/csr-user counts.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
+    /// Let routes name backends on loopback addresses, such as a container of the hub's own pod.
+    #[arg(long, env = "ADDON_SIGNER_ALLOW_LOOPBACK_UPSTREAMS")]
+    allow_loopback_upstreams: bool,
     /// How long denied and failed requests are kept before they are deleted.
     #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
@@ -114,6 +117,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         gateway_names: args.gateway_name,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,
+        allow_loopback_upstreams: args.allow_loopback_upstreams,
         retention: args.refused_retention,
         rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
         inventory,

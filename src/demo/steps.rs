@@ -129,6 +129,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
         metrics_listen: LOOPBACK,
         grpc_proxy: None,
+        allow_loopback_upstreams: true,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
         inventory: None,

@@ -47,6 +47,8 @@ mod stats;
 mod tls;
 mod upstream;
 
+use upstream::UpstreamClient;
+
 pub use stats::{Counter, GatewayStats};
 
 use seats::SharedSeats;
@@ -144,6 +146,8 @@ pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// The limits.
     pub limits: Limits,
+    /// Whether backends may have loopback addresses.
+    pub allow_loopback: bool,
 }
 
 /// The inputs of the gateway's decisions.
@@ -188,6 +192,7 @@ pub struct Gateway {
     listener: TcpListener,
     address: SocketAddr,
     limits: Limits,
+    allow_loopback: bool,
     stats: Arc<GatewayStats>,
 }
 
@@ -200,7 +205,8 @@ impl Gateway {
         let failed = |source| GatewayError::Listen { address: config.listen, source };
         let listener = listener::bind(config.listen, config.limits.client_socket).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, limits: config.limits, stats: Arc::default() })
+        let allow_loopback = config.allow_loopback;
+        Ok(Self { listener, address, limits: config.limits, allow_loopback, stats: Arc::default() })
     }
 
     /// The address, with the port that the system chose.
@@ -226,7 +232,7 @@ impl Gateway {
     ) -> Result<(), GatewayError> {
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
-            upstreams: upstream::upstream_client(&self.limits),
+            upstreams: UpstreamClient::new(&self.limits, self.allow_loopback),
             in_effect,
             registry: inputs.registry,
             clock: inputs.clock.clone(),

@@ -58,7 +58,7 @@ impl Refusal {
         match self {
             Self::NoStanding(cause) => cause.reason(),
             Self::TooManyCalls(_) => "TooManyCalls",
-            Self::Path(_) => "PathNotAllowed",
+            Self::Path(_) | Self::NoAccess(NoAccess::Path(_)) => "PathNotAllowed",
             Self::NotFound => "NotFound",
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => "AnotherAddOn",
             Self::NoAccess(NoAccess::NoRoute) => "NoRoute",
@@ -97,7 +97,9 @@ impl Refusal {
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-calls", "The addon has too many calls at once")
             }
             Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
-            Self::Path(_) => (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed"),
+            Self::Path(_) | Self::NoAccess(NoAccess::Path(_)) => {
+                (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed")
+            }
             Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is nothing here"),
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
                 (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon")
@@ -131,7 +133,7 @@ impl Refusal {
             }
             Self::TooManyCalls(max) => format!("from one cluster it may have {max}; wait until one has ended"),
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
-            Self::Path(error) => error.to_string(),
+            Self::Path(error) | Self::NoAccess(NoAccess::Path(error)) => error.to_string(),
             Self::NotFound => "the gateway has only /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
                 "use /addons/<addon>/ with the addon of the certificate".to_owned()

@@ -20,6 +20,7 @@ use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::path::SafePath;
+use addon_signer_core::gateway::upstream::RefusedAddress;
 use addon_signer_core::trust::Route;
 
 /// A request below `/addons/` that is being forwarded.
@@ -43,7 +44,8 @@ impl Forward<'_> {
         let timeout = route.timeout;
         let progress = UploadProgress::new();
         let request = self.upstream_request(request, route, &rest, &progress)?;
-        let response = self.session.shared.upstreams.request(request);
+        let refused = |address: RefusedAddress| Refusal::Upstream(address.to_string());
+        let response = self.session.shared.upstreams.request(request).map_err(refused)?;
         let response = response_in_time(response, &progress, timeout).await?;
         if response.status().is_informational() {
             // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
@@ -140,8 +142,8 @@ fn blame(error: &hyper_util::client::legacy::Error, progress: &UploadProgress) -
         Some(BodyError::Slow(rate)) => Refusal::ClientTrickles(rate),
         Some(error) => Refusal::ClientBroke(error.to_string()),
         None => {
-            let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
-            Refusal::Upstream(format!("{error}{cause}"))
+            let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+            Refusal::Upstream(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
         }
     }
 }

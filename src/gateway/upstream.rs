@@ -1,32 +1,85 @@
 //! The one HTTP client for all upstreams.
 
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::vec;
 
-use hyper_util::client::legacy::Client;
+use futures::future::BoxFuture;
+use hyper::Request;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::Service;
 
 use super::Limits;
 use super::body::Upload;
-
-/// Upstream connections, pooled by host.
-pub(super) type UpstreamClient = Client<HttpConnector, Upload>;
+use addon_signer_core::gateway::upstream::{self, RefusedAddress};
 
 const POOL_IDLE: Duration = Duration::from_secs(30);
 const POOL_PER_HOST: usize = 128;
 
-pub(super) fn upstream_client(limits: &Limits) -> UpstreamClient {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(limits.connect_timeout));
-    let buffer = usize::try_from(limits.upstream_socket).ok(); // always, and none is the system's own size
-    connector.set_send_buffer_size(buffer);
-    connector.set_recv_buffer_size(buffer);
-    Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_max_idle_per_host(POOL_PER_HOST)
-        .http1_max_buf_size(limits.call_buffer)
-        .build(connector)
+/// Upstream connections, pooled by host. None goes to an address that no backend may have.
+pub(super) struct UpstreamClient {
+    client: Client<HttpConnector<CheckedResolver>, Upload>,
+    allow_loopback: bool,
+}
+
+impl UpstreamClient {
+    pub(super) fn new(limits: &Limits, allow_loopback: bool) -> Self {
+        let resolver = CheckedResolver { inner: GaiResolver::new(), allow_loopback };
+        let mut connector = HttpConnector::new_with_resolver(resolver);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(limits.connect_timeout));
+        let buffer = usize::try_from(limits.upstream_socket).ok(); // always, and none is the system's own size
+        connector.set_send_buffer_size(buffer);
+        connector.set_recv_buffer_size(buffer);
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(POOL_IDLE)
+            .pool_max_idle_per_host(POOL_PER_HOST)
+            .http1_max_buf_size(limits.call_buffer)
+            .build(connector);
+        Self { client, allow_loopback }
+    }
+
+    /// Sends a request. The resolver checks a name, and is not asked about an address in the URL.
+    pub(super) fn request(&self, request: Request<Upload>) -> Result<ResponseFuture, RefusedAddress> {
+        upstream::check_host(request.uri().host().unwrap_or_default(), self.allow_loopback)?;
+        Ok(self.client.request(request))
+    }
+}
+
+/// Resolves names as the system does, and fails if one of the addresses is refused. The connection goes to the very
+/// addresses that were checked, so that a name with changing answers gets nowhere.
+#[derive(Debug, Clone)]
+pub(super) struct CheckedResolver {
+    inner: GaiResolver,
+    allow_loopback: bool,
+}
+
+impl Service<Name> for CheckedResolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, io::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let resolving = self.inner.call(name);
+        let allow_loopback = self.allow_loopback;
+        Box::pin(async move {
+            let addresses: Vec<SocketAddr> = resolving.await?.collect();
+            for address in &addresses {
+                upstream::check(address.ip(), allow_loopback)
+                    .map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused))?;
+            }
+            Ok(addresses.into_iter())
+        })
+    }
 }

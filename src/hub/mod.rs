@@ -51,6 +51,8 @@ pub struct HubSettings {
     pub namespace: String,
     /// The account that may make requests for agents (OCM's gRPC server).
     pub grpc_proxy: Option<String>,
+    /// Whether backends may have loopback addresses.
+    pub allow_loopback_upstreams: bool,
     /// How long refused requests are kept.
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.

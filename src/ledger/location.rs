@@ -1,6 +1,7 @@
 //! Where a ledger is.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -29,13 +30,36 @@ impl FromStr for Location {
             return if plain { Ok(Self::Sqlite(PathBuf::from(path))) } else { Err(refused()) };
         }
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let options = PgConnectOptions::from_str(url).map_err(|_| refused())?;
+            let options = postgres(url).map_err(|_| refused())?;
             let options =
                 options.application_name("addon-signer").statement_cache_capacity(512).disable_statement_logging();
             return Ok(Self::Postgres(Box::new(options)));
         }
         Err(refused())
     }
+}
+
+/// Reads the URL of a database. Without `sslmode` in it the server must show a certificate for its name, unless it is
+/// on this machine: the ledger is the evidence, and the password goes the same way.
+fn postgres(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
+    let options = PgConnectOptions::from_str(url)?;
+    if is_local(&options) {
+        return Ok(options);
+    }
+    // Of several values the last one counts, so that one in the URL wins.
+    let default = match url.split_once('?') {
+        Some((base, query)) => format!("{base}?sslmode=verify-full&{query}"),
+        None => format!("{url}?sslmode=verify-full"),
+    };
+    PgConnectOptions::from_str(&default)
+}
+
+/// Whether the server is on this machine: behind a socket's path, `localhost` or a loopback address.
+fn is_local(options: &PgConnectOptions) -> bool {
+    let host = options.get_host();
+    let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let loopback = literal.is_ok_and(|address| address.to_canonical().is_loopback());
+    options.get_socket().is_some() || host.starts_with('/') || host == "localhost" || loopback
 }
 
 impl fmt::Display for Location {
@@ -59,6 +83,7 @@ impl fmt::Debug for Location {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sqlx::postgres::PgSslMode;
 
     #[test]
     fn reads_urls_and_hides_passwords() {
@@ -67,6 +92,35 @@ mod tests {
         let location: Location = "postgres://me:secret@db.example:5433/ledger?sslmode=require".parse().unwrap();
         assert_eq!(format!("{location} {location:?}").matches("secret").count(), 0);
         assert_eq!(location.to_string(), "postgres://db.example:5433/ledger");
+    }
+
+    #[test]
+    fn a_database_elsewhere_shows_a_certificate_unless_the_url_says_otherwise() {
+        let verified = |url: &str| match url.parse().unwrap() {
+            Location::Postgres(options) => matches!(options.get_ssl_mode(), PgSslMode::VerifyFull),
+            Location::Sqlite(_) => panic!("{url} is a database"),
+        };
+        for url in [
+            "postgres://me:secret@db.example/ledger",
+            "postgresql://db.example:5433/ledger?application_name=x",
+            "postgres://10.0.0.7/ledger",
+            "postgres:///ledger?host=db.example",
+            "postgres://localhost/ledger?hostaddr=10.0.0.7",
+            "postgres://127.0.0.1/ledger?sslmode=verify-full",
+        ] {
+            assert!(verified(url), "{url}");
+        }
+        for url in [
+            "postgres://localhost/ledger",
+            "postgres://127.0.0.1:5433/ledger",
+            "postgres://[::1]/ledger",
+            "postgres://%2Frun%2Fpostgresql/ledger",
+            "postgres:///ledger?host=/run/postgresql",
+            "postgres://db.example/ledger?sslmode=require",
+            "postgres://db.example/ledger?ssl-mode=disable",
+        ] {
+            assert!(!verified(url), "{url}");
+        }
     }
 
     #[test]

@@ -276,6 +276,7 @@ impl Supervisor {
             return Err(("InvalidName", sentence));
         }
         let config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
+            .and_then(|config| config.check_upstreams(self.settings.allow_loopback_upstreams))
             .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
         Ok(SignerConfig { generation: object.metadata.generation.unwrap_or_default(), ..config })
     }

@@ -27,8 +27,10 @@ async fn read_to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_listen_address_in_use_is_named() {
-    let first = Gateway::bind(GatewayConfig { listen: ANY, limits: Limits::default() }).await.unwrap();
-    let config = GatewayConfig { listen: first.local_addr(), limits: Limits::default() };
+    let limits = Limits::default();
+    let config = GatewayConfig { listen: ANY, limits, allow_loopback: false };
+    let first = Gateway::bind(config.clone()).await.unwrap();
+    let config = GatewayConfig { listen: first.local_addr(), ..config };
     let error = Gateway::bind(config).await.unwrap_err();
     assert!(matches!(&error, GatewayError::Listen { address, .. } if *address == first.local_addr()));
     let sentence = error.to_string();

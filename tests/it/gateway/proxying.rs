@@ -42,6 +42,9 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
         "X-Forwarded-Client-Cert",
         "X-Forwarded-For",
         "Forwarded",
+        "X-HTTP-Method-Override",
+        "x_original_url",
+        "X-Forwarded-Prefix",
     ];
     let request = forged.iter().fold(request, |request, name| request.header(*name, "system:masters"));
     let mut connection = world.connect(&agent).await;
@@ -90,6 +93,8 @@ async fn requests_outside_the_routes_are_refused() {
         ("/addons/telemetry/api/../../search/api", 400, "bad-path"),
         ("/addons/telemetry/api/%2e%2e/x", 400, "bad-path"),
         ("/addons/telemetry/api%2fx", 400, "bad-path"),
+        ("/addons/telemetry/api;v=1/x", 400, "bad-path"),
+        ("/addons/telemetry/%2561pi/x", 400, "bad-path"),
         ("/addons//telemetry/api", 400, "bad-path"),
     ] {
         assert_eq!(connection.get(path).await.problem(), (status, kind.to_owned()), "{path}");
@@ -119,6 +124,20 @@ async fn an_upstream_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
     let world = world_of("not a url").await;
     let answer = world.connect(&world.agent()).await.get("/addons/telemetry/api").await;
     assert_eq!(answer.problem(), (502, "upstream".to_owned()));
+}
+
+#[tokio::test]
+async fn no_upstream_is_on_loopback_unless_it_is_allowed() {
+    let port = upstream::start().await.port();
+    for host in ["127.0.0.1", "localhost"] {
+        let routes = || vec![route("/api", &format!("http://{host}:{port}"))];
+        let allowed = GatewayWorld::start(routes()).await;
+        let answer = allowed.connect(&allowed.agent()).await.get("/addons/telemetry/api").await;
+        assert_eq!(answer.status, StatusCode::OK);
+        let refused = GatewayWorld::start_without_loopback(routes()).await;
+        let answer = refused.connect(&refused.agent()).await.get("/addons/telemetry/api").await;
+        assert_eq!(answer.problem(), (502, "upstream".to_owned()));
+    }
 }
 
 #[tokio::test]

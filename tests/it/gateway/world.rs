@@ -62,20 +62,33 @@ impl GatewayWorld {
 
     /// Starts a gateway that serves, with these limits.
     pub(crate) async fn start_with(routes: Vec<Route>, limits: Limits) -> Self {
-        let world = Self::start_unconfigured(limits).await;
-        world.serving.send_replace(Some(world.serving_pair()));
-        world.trust.send_replace(Arc::new(world.trust_with(routes)));
-        world.wait_until_applied().await;
-        world
+        Self::start_unconfigured(limits).await.serve(routes).await
+    }
+
+    /// Starts a gateway that serves, and does not connect to loopback addresses.
+    pub(crate) async fn start_without_loopback(routes: Vec<Route>) -> Self {
+        let config = GatewayConfig { listen: ANY, limits: Limits::default(), allow_loopback: false };
+        Self::start_gateway(config).await.serve(routes).await
+    }
+
+    async fn serve(self, routes: Vec<Route>) -> Self {
+        self.serving.send_replace(Some(self.serving_pair()));
+        self.trust.send_replace(Arc::new(self.trust_with(routes)));
+        self.wait_until_applied().await;
+        self
     }
 
     /// Starts a gateway without trust and without a serving certificate.
     pub(crate) async fn start_unconfigured(limits: Limits) -> Self {
+        Self::start_gateway(GatewayConfig { listen: ANY, limits, allow_loopback: true }).await
+    }
+
+    async fn start_gateway(config: GatewayConfig) -> Self {
         let clock = Clock::default();
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
         let (serving, serving_receiver) = watch::channel(None);
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
-        let gateway = Gateway::bind(GatewayConfig { listen: ANY, limits }).await.unwrap();
+        let gateway = Gateway::bind(config).await.unwrap();
         let registry = SharedRegistry::default();
         register(&registry);
         let audit = Audit::new(clock.clone());

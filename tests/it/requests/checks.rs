@@ -139,6 +139,7 @@ variants! {
     Refusal::Request(CsrError::SignatureAlgorithm(_)),
     Refusal::Request(CsrError::Possession),
     Refusal::Request(CsrError::SubjectText(_)),
+    Refusal::Request(CsrError::DuplicateSubjectAttribute(_)),
     Refusal::Request(CsrError::UnknownAttribute(_)),
     Refusal::Request(CsrError::DuplicateExtensionRequest),
     Refusal::Request(CsrError::DuplicateExtension(_)),
@@ -147,6 +148,7 @@ variants! {
     Refusal::Request(CsrError::MalformedExtension("extended key usage")),
     Refusal::Request(CsrError::MalformedExtension("basic constraints")),
     Refusal::Request(CsrError::MalformedExtension(_)),
+    Refusal::Request(CsrError::ExtensionNotDer(_)),
 }
 
 #[test]

@@ -99,6 +99,10 @@ fn request_heads() -> Vec<(String, Vec<u8>)> {
         "/addons/telemetry/api/%2e%2e/push",
         "/addons/telemetry/api/%252e%252e/push",
         "/addons/telemetry/api/a%2fb",
+        "/addons/telemetry/api;v=1/v1/x",
+        "/addons/telemetry/api/v1;v=1/x",
+        "/addons/telemetry/api/%2576%31/x",
+        "/addons/telemetry/api/v1/x;v=1",
         "/addons/telemetry/api/%252f%25zz",
         "/addons/other/api",
         "//addons",
@@ -106,6 +110,7 @@ fn request_heads() -> Vec<(String, Vec<u8>)> {
     ];
     let heads = [
         "x-remote-user: a\nX_Remote_Group: b\nclient-cert: :AA==:",
+        "x-http-method-override: DELETE\nX_Original_URL: /push\nx-forwarded-prefix: /push",
         "connection: keep-alive, x-secret\nx-secret: 1\ntransfer-encoding: chunked\nx-request-id: 7",
     ];
     let pairs = paths.iter().flat_map(|path| heads.iter().map(move |head| format!("{path}\n{head}")));

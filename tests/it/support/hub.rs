@@ -53,6 +53,7 @@ pub(crate) struct RunningHubOptions {
     pub(crate) retention: Duration,
     pub(crate) rate: Rate,
     pub(crate) grpc_proxy: Option<String>,
+    pub(crate) allow_loopback_upstreams: bool,
     /// Whether the trust takes effect at once; see [`RunningHub::follow_once`].
     pub(crate) follow: bool,
     /// What the gateway's certificate must be.
@@ -90,6 +91,7 @@ impl Default for RunningHubOptions {
             retention: Duration::from_secs(3_600),
             rate,
             grpc_proxy: None,
+            allow_loopback_upstreams: false,
             follow: true,
             serving,
             user: HUB_USER,
@@ -143,6 +145,7 @@ impl RunningHub {
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
             grpc_proxy: options.grpc_proxy,
+            allow_loopback_upstreams: options.allow_loopback_upstreams,
             retention: options.retention,
             rate: options.rate,
             serving: options.serving,

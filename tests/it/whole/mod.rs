@@ -51,6 +51,7 @@ pub(crate) fn options() -> HubOptions {
         gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
         metrics_listen: any,
         grpc_proxy: None,
+        allow_loopback_upstreams: true,
         retention: Duration::from_secs(600),
         rate: Rate { burst: 100, interval: Duration::from_secs(1) },
         inventory: None,

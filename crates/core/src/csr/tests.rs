@@ -64,6 +64,23 @@ fn a_request_that_ends_early_is_refused_wherever_it_ends() {
 }
 
 #[test]
+fn pem_is_lines_of_padded_base64_and_begins_a_line() {
+    let text = std::str::from_utf8(OCM_REQUEST).unwrap();
+    let lines = |ending: &str| text.replace('\n', ending);
+    let (head, tail) = text.split_at(text.find('\n').unwrap() + 1);
+    assert!(text.contains('='));
+    for good in [text.to_owned(), lines("\r\n"), format!("\n \n{text}\n"), text.trim_end().to_owned()] {
+        assert_eq!(CertificateRequest::from_pem(good.as_bytes()), Ok(read(OCM_REQUEST)), "{good}");
+    }
+    assert_eq!(CertificateRequest::from_pem(format!(" {text}").as_bytes()), Err(CsrError::NotOnePemBlock));
+    for bad in
+        [lines("\r"), lines(" \n"), lines("\n "), lines("\n\n"), text.replace('=', ""), format!("{head}\n{tail}")]
+    {
+        assert!(matches!(CertificateRequest::from_pem(bad.as_bytes()), Err(CsrError::Malformed(_))), "{bad}");
+    }
+}
+
+#[test]
 fn only_text_types_with_their_alphabets_are_text() {
     let read = |bytes: &[u8]| read_text(&AnyRef::from_der(bytes).unwrap()).map(str::to_owned);
     assert_eq!(read(b"\x0c\x03a_\n"), Some("a_\n".to_owned()));
@@ -74,13 +91,16 @@ fn only_text_types_with_their_alphabets_are_text() {
 }
 
 #[test]
-fn key_usages_are_named_in_the_order_of_their_bits() {
-    let names = |der: &[u8]| key_usages(&BitStringRef::from_der(der).unwrap());
-    assert_eq!(names(&[3, 2, 5, 0xa0]), ["digital signature", "key encipherment"]);
-    assert_eq!(names(&[3, 2, 1, 6]), ["cert sign", "crl sign"]);
-    assert_eq!(names(&[3, 3, 7, 0, 0x80]), ["decipher only"]);
-    assert_eq!(names(&[3, 3, 6, 0, 0x40]), ["unknown"]);
-    assert_eq!(names(&[3, 1, 0]), [""; 0]);
+fn a_relative_name_has_no_attribute_with_the_same_text_twice() {
+    let groups = |first: &[u8], second: &[u8]| {
+        let attribute = |value: &[u8]| [b"\x30\x09\x06\x03\x55\x04\x0a", value].concat();
+        let set = [b"\x31\x16", attribute(first).as_slice(), &attribute(second)].concat();
+        read_subject(&read_name(&[b"\x30\x18", set.as_slice()].concat())?).map(|subject| subject.organizations)
+    };
+    let twice = CsrError::DuplicateSubjectAttribute("2.5.4.10".to_owned());
+    assert_eq!(groups(b"\x0c\x02ab", b"\x0c\x02ab"), Err(twice.clone()));
+    assert_eq!(groups(b"\x0c\x02ab", b"\x13\x02ab"), Err(twice));
+    assert_eq!(groups(b"\x0c\x02ab", b"\x0c\x02ac"), Ok(vec!["ab".to_owned(), "ac".to_owned()]));
 }
 
 proptest! {

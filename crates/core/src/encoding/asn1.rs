@@ -65,8 +65,11 @@ pub(crate) struct NameAttribute<'a> {
     pub(crate) value: AnyRef<'a>,
 }
 
-/// RDNSequence: each relative name is a set. Go puts all organizations into one set.
-pub(crate) type Name<'a> = Vec<SetOfVec<NameAttribute<'a>>>;
+/// RelativeDistinguishedName (RDN), RFC 5280 appendix A.1. Go puts all organizations into one.
+pub(crate) type RelativeName<'a> = SetOfVec<NameAttribute<'a>>;
+
+/// RDNSequence.
+pub(crate) type Name<'a> = Vec<RelativeName<'a>>;
 
 /// Extension, RFC 5280 section 4.1.
 #[derive(Debug, Clone, PartialEq, Eq, Sequence)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::authz::{NotAnIdentity, Peer};
-use super::path::SafePath;
+use super::path::{PathError, SafePath};
 use crate::registry::{NotRegistered, Registry};
 use crate::timestamp::Timestamp;
 use crate::trust::Route;
@@ -101,6 +101,9 @@ pub enum NoAccess {
     /// No route of the addon is a prefix of the path.
     #[error("no route of the addon matches the path")]
     NoRoute,
+    /// The backend could see the path below another route.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// The route allows only these methods.
     #[error("the method is not one of {0}")]
     Method(String),
@@ -115,7 +118,7 @@ pub fn route<'p>(peer: &'p Peer, method: &Method, path: &SafePath<'_>) -> Result
     if asked != peer.identity.addon.as_str() {
         return Err(NoAccess::AnotherAddOn(asked));
     }
-    let (route, rest) = path.route(2, &peer.signer.routes).ok_or(NoAccess::NoRoute)?;
+    let (route, rest) = path.route(2, &peer.signer.routes)?.ok_or(NoAccess::NoRoute)?;
     if !route.methods.contains(method.as_str()) {
         return Err(NoAccess::Method(route.methods.iter().cloned().collect::<Vec<_>>().join(", ")));
     }

@@ -27,6 +27,28 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 const IDENTITY: [&str; 5] = ["client-cert", "client-cert-chain", "x-forwarded-client-cert", "forwarded", "x-real-ip"];
 const IDENTITY_PREFIXES: [&str; 3] = ["x-remote-", "x-addon-signer-", "x-forwarded-"];
 
+/// Headers by which some backends and frameworks take another method, path, scheme or host than the request line says.
+/// The gateway checked method and path of the request line, so only those may count.
+const OVERRIDES: [&str; 17] = [
+    "x-http-method-override", // Rails, Symfony, Express' method-override, Google's APIs
+    "x-http-method",          // Microsoft's OData
+    "x-method-override",
+    "x-method",
+    "x-original-method", // nginx' auth_request, Traefik's and oauth2-proxy's convention
+    "x-original-url",    // IIS, Symfony, Zend
+    "x-original-uri",
+    "x-original-path",
+    "x-original-host",
+    "x-rewrite-url", // IIS
+    "x-rewrite-uri",
+    "x-rewrite-path",
+    "x-request-uri",
+    "x-envoy-original-path",
+    "x-envoy-original-method",
+    "x-script-name", // the prefix of a WSGI application
+    "x-host",
+];
+
 /// Removes headers that are for one connection only, including those that `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let listed = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
@@ -38,18 +60,22 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Removes the headers of a client's request that must not reach the backend: those of the connection, and those that
-/// claim an identity. hyper sets the length of the body again, and `Host` will be the backend's.
+/// claim an identity, another method or another path. hyper sets the length of the body again, and `Host` will be the
+/// backend's.
 pub fn strip_request(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
-    let claims: Vec<HeaderName> = headers.keys().filter(|name| claims_identity(name)).cloned().collect();
+    let claims: Vec<HeaderName> = headers.keys().filter(|name| claims(name)).cloned().collect();
     for name in claims.iter().chain([&HOST, &CONTENT_LENGTH, &EXPECT, &FORWARDED]) {
         headers.remove(name);
     }
 }
 
-fn claims_identity(name: &HeaderName) -> bool {
+fn claims(name: &HeaderName) -> bool {
     let name = name.as_str().replace('_', "-");
-    IDENTITY.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    let name = name.as_str();
+    IDENTITY.contains(&name)
+        || OVERRIDES.contains(&name)
+        || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Sets the headers that tell the caller's identity: those of the aggregation layer, that of RFC 9440, and our own.
@@ -120,6 +146,35 @@ mod tests {
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["authorization", "x-request-id"]);
+    }
+
+    #[test]
+    fn headers_that_override_method_or_path_are_stripped_in_any_spelling() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "X-HTTP-Method-Override",
+            "x_http_method_override",
+            "X-HTTP-Method",
+            "X-Method-Override",
+            "X-Method_Override",
+            "X-Original-Method",
+            "X-Original-URL",
+            "x_original_url",
+            "X-Original-URI",
+            "X-Rewrite-URL",
+            "X-Envoy-Original-Path",
+            "X-Script-Name",
+            "X-Forwarded-Prefix",
+            "X-Forwarded-Uri",
+            "X-Forwarded-Path",
+            "X-Forwarded-Method",
+            "x_forwarded_prefix",
+        ] {
+            headers.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("/admin"));
+        }
+        headers.insert("x-original", HeaderValue::from_static("kept"));
+        strip_request(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-original"]);
     }
 
     #[test]

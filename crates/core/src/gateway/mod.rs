@@ -10,6 +10,7 @@ pub mod headers;
 pub mod pace;
 pub mod path;
 pub mod seats;
+pub mod upstream;
 
 /// Begins the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
 pub const PROBLEM_TYPES: &str = "https://addon-signer.io/problems/";

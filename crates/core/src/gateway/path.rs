@@ -1,7 +1,8 @@
 //! Reads request paths so that gateway and backend cannot understand them differently. Pure functions.
 //!
 //! Routes match decoded segments, but the backend gets the path as it came. So a path that a backend could decode
-//! differently is refused: dot segments in any spelling, encoded separators, empty segments, control characters.
+//! differently is refused: dot segments in any spelling, encoded separators, empty segments, control characters; and a
+//! path that is below another route if somebody drops `;parameters` or decodes it twice.
 
 use crate::trust::Route;
 
@@ -23,6 +24,9 @@ pub enum PathError {
     /// An encoded `/` or `\\`, a backslash, or a control character.
     #[error("the path has an encoded separator, a backslash or a control character")]
     Separator,
+    /// With its parameters dropped, or decoded twice, the path belongs to another route.
+    #[error("the path belongs to another route if its parameters (;) are dropped or if it is decoded twice")]
+    Route,
 }
 
 /// A path whose segments mean the same to everybody.
@@ -49,19 +53,44 @@ impl<'p> SafePath<'p> {
     }
 
     /// The route with the longest prefix of whole segments after the first `skip` segments, and the path after these,
-    /// as it came. The route's own path is part of it, because the backend serves that path.
-    pub fn route<'r>(&self, skip: usize, routes: &'r [Route]) -> Option<(&'r Route, String)> {
+    /// as it came. The route's own path is part of it, because the backend serves that path. `None` if there is none.
+    ///
+    /// # Errors
+    /// [`PathError::Route`] if a backend could see the path below another route.
+    pub fn route<'r>(&self, skip: usize, routes: &'r [Route]) -> Result<Option<(&'r Route, String)>, PathError> {
         let below = self.decoded.get(skip..).unwrap_or_default();
-        let matching = routes.iter().filter_map(|route| {
-            let prefix: Vec<&[u8]> = route_segments(route).collect();
-            let starts = below.len() >= prefix.len() && below.iter().zip(&prefix).all(|(a, b)| a == b);
-            starts.then_some((prefix.len(), route))
-        });
-        let (_, route) = matching.max_by_key(|(length, _)| *length)?;
+        let found = longest_match(below, routes);
+        if readings(below).iter().any(|reading| longest_match(reading, routes) != found) {
+            return Err(PathError::Route);
+        }
         let rest = self.raw.get(skip..).unwrap_or_default();
         let rest = rest.iter().fold(String::new(), |path, segment| path + "/" + segment);
-        Some((route, rest))
+        Ok(found.map(|route| (route, rest)))
     }
+}
+
+fn longest_match<'r>(segments: &[Vec<u8>], routes: &'r [Route]) -> Option<&'r Route> {
+    let matching = routes.iter().filter_map(|route| {
+        let prefix: Vec<&[u8]> = route_segments(route).collect();
+        let starts = segments.len() >= prefix.len() && segments.iter().zip(&prefix).all(|(a, b)| a == b);
+        starts.then_some((prefix.len(), route))
+    });
+    matching.max_by_key(|(length, _)| *length).map(|(_, route)| route)
+}
+
+/// What other parties could take the decoded segments for: without parameters, decoded once more, and both.
+fn readings(segments: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+    if !segments.iter().flatten().any(|byte| b";?#%".contains(byte)) {
+        return Vec::new();
+    }
+    let twice: Vec<Vec<u8>> = segments.iter().map(|segment| decode(segment, Some).unwrap_or_default()).collect();
+    let bare = |segments: &[Vec<u8>]| segments.iter().map(|segment| without_parameters(segment).to_vec()).collect();
+    vec![bare(segments), bare(&twice), twice]
+}
+
+/// The part of a segment before its parameters, or before a query or fragment that was encoded.
+fn without_parameters(segment: &[u8]) -> &[u8] {
+    segment.split(|byte| b";?#".contains(byte)).next().unwrap_or_default()
 }
 
 fn route_segments(route: &Route) -> impl Iterator<Item = &[u8]> {
@@ -84,6 +113,9 @@ fn check(segment: &[u8]) -> Result<(), PathError> {
     let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
     if name == b"." || name == b".." {
         return Err(PathError::DotSegment);
+    }
+    if name.is_empty() && !segment.is_empty() {
+        return Err(PathError::EmptySegment);
     }
     let ambiguous = |byte: &u8| matches!(byte, b'/' | b'\\') || byte.is_ascii_control();
     if segment.iter().any(ambiguous) { Err(PathError::Separator) } else { Ok(()) }
@@ -125,7 +157,7 @@ mod tests {
 
     fn routed(path: &str, routes: &[Route]) -> Option<(String, String)> {
         let path = SafePath::parse(path).unwrap();
-        path.route(2, routes).map(|(route, rest)| (route.path.clone(), rest))
+        path.route(2, routes).unwrap().map(|(route, rest)| (route.path.clone(), rest))
     }
 
     #[test]
@@ -157,6 +189,11 @@ mod tests {
             ("/a/%2e%2E/b", PathError::DotSegment),
             ("/a/.%2e/b", PathError::DotSegment),
             ("/a/..;x=1/b", PathError::DotSegment),
+            ("/a/..%3bx=1/b", PathError::DotSegment),
+            ("/a/..%253bx=1/b", PathError::DotSegment),
+            ("/a/;x=1/b", PathError::EmptySegment),
+            ("/a/%3bx=1/b", PathError::EmptySegment),
+            ("/a/%253bx=1/b", PathError::EmptySegment),
             ("/a/%252e%252e/b", PathError::DotSegment),
             ("/a/b%2fc", PathError::Separator),
             ("/a/..%2f..", PathError::Separator),
@@ -176,11 +213,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn parameters_and_double_encodings_choose_no_other_route_than_the_backend_sees() {
+        let routes = [mk_route("/"), mk_route("/api"), mk_route("/api/admin")];
+        let found = |path: &str| {
+            let path = format!("/addons/a{path}");
+            let safe = SafePath::parse(&path).unwrap();
+            safe.route(2, &routes).map(|found| found.map(|(route, _)| route.path.clone()))
+        };
+        for path in [
+            "/api;v=1",
+            "/api;v=1/admin",
+            "/api/admin;v=1",
+            "/api/admin%3bv=1",
+            "/api/admin%253Bv=1",
+            "/%2561pi",
+            "/api/%2561dmin/x",
+            "/api/%2561dmin;v=1/x",
+            "/api/admin%3fx",
+            "/api/admin%23x",
+            "/api/admin%253fx",
+        ] {
+            assert_eq!(found(path), Err(PathError::Route), "{path}");
+        }
+        let expect = |route: &str| Ok(Some(route.to_owned()));
+        assert_eq!(found("/api/admin/x;v=1"), expect("/api/admin"));
+        assert_eq!(found("/api/x;v=1/%2561dmin"), expect("/api"));
+        assert_eq!(found("/api/100%2525"), expect("/api"));
+        assert_eq!(found("/%61pi/adm%69n"), expect("/api/admin"));
+        assert_eq!(found("/x;v=1/api"), expect("/"));
+    }
+
     proptest! {
         #[test]
         fn what_is_passed_on_never_leaves_the_prefix(path in "/addons/a/api[/a-z.%2eEfF5cC;]{0,24}") {
             if let Ok(safe) = SafePath::parse(&path)
-                && let Some((_, rest)) = safe.route(2, &[mk_route("/api")])
+                && let Ok(Some((_, rest))) = safe.route(2, &[mk_route("/api")])
             {
                 prop_assert!(path.ends_with(&rest));
                 let decoded = String::from_utf8_lossy(&decode(rest.as_bytes(), |_| None).unwrap()).into_owned();

@@ -179,11 +179,12 @@ impl Refusal {
 
 fn request_rule(error: &CsrError) -> u8 {
     match error {
-        CsrError::SubjectText(_) => 2,
+        CsrError::SubjectText(_) | CsrError::DuplicateSubjectAttribute(_) => 2,
         CsrError::UnknownAttribute(_)
         | CsrError::DuplicateExtensionRequest
         | CsrError::DuplicateExtension(_)
-        | CsrError::MalformedExtension(_) => 3,
+        | CsrError::MalformedExtension(_)
+        | CsrError::ExtensionNotDer(_) => 3,
         CsrError::TooLarge
         | CsrError::NotOnePemBlock
         | CsrError::Malformed(_)
@@ -204,9 +205,11 @@ fn request_reason(error: &CsrError) -> &'static str {
         CsrError::SignatureAlgorithm(_) => "SignatureAlgorithmNotAllowed",
         CsrError::Possession => "PossessionNotProven",
         CsrError::SubjectText(_) => "SubjectNotText",
+        CsrError::DuplicateSubjectAttribute(_) => "DuplicateSubjectAttribute",
         CsrError::UnknownAttribute(_) => "AttributeNotAllowed",
         CsrError::DuplicateExtensionRequest => "DuplicateExtensionRequest",
         CsrError::DuplicateExtension(_) => "DuplicateExtension",
         CsrError::MalformedExtension(_) => "ExtensionMalformed",
+        CsrError::ExtensionNotDer(_) => "ExtensionNotDER",
     }
 }

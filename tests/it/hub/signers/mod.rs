@@ -53,6 +53,11 @@ fn bad_specs(real: bool) -> Vec<(&'static str, Value, Value)> {
             json!({"gateway": route("http://a:99999")}),
             json!({"gateway": route("http://a:9999")}),
         ),
+        (
+            "spec.gateway.routes",
+            json!({"gateway": route("http://127.0.0.1:9999")}),
+            json!({"gateway": route("http://a:9999")}),
+        ),
     ];
     if !real {
         let certificate = |duration: &str| json!({"certificate": {"duration": duration}});

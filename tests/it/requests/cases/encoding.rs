@@ -41,6 +41,7 @@ fn armour() -> Vec<Case> {
         case("nul-after", "a NUL after the block", [text.as_bytes(), &[0]].concat()),
         case("not-utf8", "bytes that are not text after the block", [text.as_bytes(), &[0xff, 0xfe]].concat()),
         case("byte-order-mark", "a byte order mark before the block", format!("\u{feff}{text}").into_bytes()),
+        case("space-before", "a space before the first line", [b" ", text.as_bytes()].concat()),
         case("utf16", "UTF-16", text.encode_utf16().flat_map(u16::to_le_bytes).collect()),
     ]
 }
@@ -63,6 +64,10 @@ fn blocks() -> Vec<Case> {
         case("text-after", one_block, "text after the block", format!("{text}# spoke1\n")),
         case("headers", "RequestMalformed", "headers of RFC 1421", format!("{head}Proc-Type: 4,ENCRYPTED\n\n{tail}")),
         case("base64", "RequestMalformed", "a character outside base64", format!("{head}!{tail}")),
+        case("empty-line", "RequestMalformed", "an empty line in the block", format!("{head}\n{tail}")),
+        case("carriage-returns", "RequestMalformed", "lines that end in CR alone", text.replace('\n', "\r")),
+        case("spaces", "RequestMalformed", "spaces at the end of lines", text.replace('\n', " \n")),
+        case("unpadded", "RequestMalformed", "base64 without its padding", unpadded()),
         case(
             "empty-block",
             "RequestMalformed",
@@ -70,6 +75,12 @@ fn blocks() -> Vec<Case> {
             format!("{head}-----END CERTIFICATE REQUEST-----\n"),
         ),
     ]
+}
+
+/// A good request whose base64 needs padding, without it.
+fn unpadded() -> String {
+    let texts = std::iter::repeat_with(|| text_of(Request::good().pem())).take(1000);
+    texts.filter(|text| text.contains('=')).map(|text| text.replace('=', "")).next().unwrap()
 }
 
 fn malformed(name: &str, comment: &str, der: &[u8]) -> Case {

@@ -14,7 +14,8 @@ const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 const TRUE: [u8; 3] = [1, 1, 0xff];
 
 pub(super) fn cases() -> Vec<Case> {
-    [dns_names(), other_names(), authorities(), usages(), malformed(), unknown(), duplicates(), attributes()].concat()
+    [dns_names(), other_names(), authorities(), usages(), malformed(), not_der(), unknown(), duplicates(), attributes()]
+        .concat()
 }
 
 fn dns_names() -> Vec<Case> {
@@ -139,6 +140,22 @@ fn malformed() -> Vec<Case> {
             BASIC_CONSTRAINTS,
             &sequence(&[vec![1, 1, 0xff], vec![2, 1, 0], vec![5, 0]]),
         ),
+    ]
+}
+
+fn not_der() -> Vec<Case> {
+    let case = |name: &str, comment: &str, extension: Vec<u8>| {
+        let request = Request::extensions(&[extension]).pem();
+        refused(&format!("rule3-not-der-{name}"), "ExtensionNotDER", comment, request)
+    };
+    let false_then = |value: &[u8]| [&[1, 1, 0], value].concat();
+    let names = tlv(OCTET_STRING, &[&sequence(&[dns(DNS_NAME)])]);
+    let ca_false = tlv(0x30, &[&false_then(&[])]);
+    vec![
+        case("critical-false", "FALSE spelled out", tlv(0x30, &[&oid(SUBJECT_ALT_NAME), &false_then(&names)])),
+        case("ca-false", "CA:FALSE spelled out", extension(BASIC_CONSTRAINTS, &ca_false)),
+        case("key-usage-zero-bits", "zero bits at the end of the key usage", extension(KEY_USAGE, &[3, 2, 0, 0xa0])),
+        case("key-usage-unused-bits", "a one among the unused bits", extension(KEY_USAGE, &[3, 2, 5, 0xa1])),
     ]
 }
 

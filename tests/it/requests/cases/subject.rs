@@ -138,11 +138,22 @@ fn other_attributes() -> Vec<Case> {
         let request = Request::subject_and(attribute).pem();
         refused(&format!("rule2-attribute-{name}"), "SubjectAttributeNotAllowed", comment, request)
     };
+    let group_twice = |name: &str, comment: &str, second: Vec<u8>| {
+        let groups = rdn(&[text(O, ADDON_GROUP), second, text(O, CLUSTER_GROUP)]);
+        let request = Request::subject(&[groups, rdn(&[text(CN, USER)])]).pem();
+        refused(&format!("rule2-duplicate-{name}"), "DuplicateSubjectAttribute", comment, request)
+    };
     let unit = |name: &str, comment: &str, unit: &str| {
         let request = Request::subject_and(text(OU, unit)).pem();
         refused(&format!("rule2-unit-{name}"), "OrganizationalUnitNotAllowed", comment, request)
     };
     vec![
+        group_twice("organization", "the same organization twice in one RDN", text(O, ADDON_GROUP)),
+        group_twice(
+            "organization-types",
+            "the same organization in two types in one RDN",
+            typed(O, PRINTABLE_STRING, ADDON_GROUP.as_bytes()),
+        ),
         unit("not-configured", "an organizational unit, none is configured", "edge"),
         unit("ca-hash", "the hash of a CA, to force a new request", "8f2b0c"),
         unit("other", "another organizational unit than the configured one", "core").with(Fixture::UnitEdge),
