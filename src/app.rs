@@ -1,15 +1,9 @@
 //! The hub's process. It waits for all its tasks; when the first one ends, the process ends (invariant I12).
 
-use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::Router;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
 use futures::future::OptionFuture;
 use futures::{FutureExt, TryFutureExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -26,16 +20,15 @@ use tracing::info;
 use crate::api::AddOnSigner;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, GatewayInputs, Limits};
-use crate::hub::lease::{self, Holder, Leadership, Leading, LeaseSettings};
+use crate::hub::lease::{self, Holder, Leading, LeaseSettings};
 use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
-use crate::ledger::{Health, Location, Reader};
-use crate::listener::serve_plain;
+use crate::ledger::{Location, Reader};
+use crate::probe::{Probe, serve_metrics};
 use crate::telemetry::Metrics;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
-use addon_signer_core::registry::SharedRegistry;
 use addon_signer_platform::clock::Clock;
 
 /// The life of the gateway's own certificate. It is short, because the gateway renews it itself.
@@ -179,6 +172,7 @@ impl HubProcess {
             metrics,
             registry: ends.registry.clone(),
             serving: serving.clone(),
+            clock: self.clock.clone(),
             leading,
         };
         tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
@@ -318,66 +312,6 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow
 
 fn lacks(account: &str, resource: &str) -> String {
     format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml")
-}
-
-/// What the metrics address serves.
-#[derive(Clone)]
-struct Probe {
-    metrics: Metrics,
-    registry: SharedRegistry,
-    serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
-    leading: Leading,
-    ledger: watch::Receiver<Health>,
-}
-
-impl Probe {
-    fn ready(&self) -> (StatusCode, Cow<'static, str>) {
-        match self.leading.leadership() {
-            // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
-            Leadership::Leader { .. } | Leadership::Unsure { .. } => {}
-            Leadership::Waiting(why) => {
-                let sentence = format!("waiting for the Lease {LEASE_NAME}, {why}\n");
-                return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
-            }
-            Leadership::Lost(_) | Leadership::Released => {
-                return (StatusCode::SERVICE_UNAVAILABLE, "this process ends\n".into());
-            }
-        }
-        if !self.registry.read(addon_signer_core::registry::Registry::is_ready) {
-            return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n".into());
-        }
-        if self.serving.borrow().is_none() {
-            return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate yet\n".into());
-        }
-        match &*self.ledger.borrow() {
-            Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
-            Health::Starting => (StatusCode::OK, "ok; the ledger is being opened\n".into()),
-            // Still ready: the gateway works without the ledger, and Kubernetes would make it unavailable.
-            Health::Down(error) => (StatusCode::OK, format!("ok; nothing is signed now: {error}\n").into()),
-        }
-    }
-
-    fn text(&self) -> impl IntoResponse + use<> {
-        let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-        self.metrics.ledger(match &*self.ledger.borrow() {
-            Health::Up { tip, .. } => Some(tip.seq),
-            Health::Starting | Health::Down(_) => None,
-        });
-        match self.metrics.render() {
-            Ok(text) => (StatusCode::OK, content_type, text),
-            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
-        }
-    }
-}
-
-async fn serve_metrics(listener: TcpListener, probe: Probe, stop: CancellationToken) -> anyhow::Result<()> {
-    let ready = probe.clone();
-    let text = probe;
-    let router = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(move || async move { ready.ready() }))
-        .route("/metrics", get(move || async move { text.text() }));
-    serve_plain(listener, router, stop).await.context("the metrics cannot be served")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! Dependencies go down only. The compiler keeps the crates apart; `tests/it/layers` checks the imports of the modules.
 //!
 //! ```text
-//! program   main  cli  app  demo             parse, wire, run; the only users of anyhow
+//! program   main  cli  app  probe  demo      parse, wire, run; the only users of anyhow
 //! shell     hub   gateway   inventory        talk, wait, log; none of them imports another
 //!           ledger                           the record of decisions: SQLite or PostgreSQL
 //! cross     api  audit  telemetry  listener  Kubernetes' types, decisions as JSON, metrics, accepting TLS
@@ -22,7 +22,8 @@
 //! | [`api`] | AddOnSigner and its CRD, its conversion to the core's types, the parts of OCM's types that we use |
 //! | [`telemetry`], [`audit`], `listener`, `output` | metrics, the audit log, the accept loop, what commands print |
 //! | `open_files` | raises the limit of open files |
-//! | [`app`], [`cli`], `demo` | the process of hub and gateway; the command line; a demonstration on loopback |
+//! | [`app`], `probe` | the process of hub and gateway; what monitoring asks it |
+//! | [`cli`], `demo` | the command line; a demonstration on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
 //! `SECURITY.md` has the invariants, each with the tests that fail when it is broken.
@@ -40,4 +41,5 @@ pub mod ledger;
 pub(crate) mod listener;
 pub(crate) mod open_files;
 pub(crate) mod output;
+pub(crate) mod probe;
 pub mod telemetry;

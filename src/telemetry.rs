@@ -30,6 +30,7 @@ pub struct Metrics {
     refused: Family<RefusalLabels, Counter>,
     rate_limited: Family<SignerLabel, Counter>,
     held: Family<SignerLabel, Counter>,
+    authorities_forced: Family<SignerLabel, Counter>,
     ledger_up: Gauge,
     ledger_entries: Gauge,
     registrations_written: Counter,
@@ -55,6 +56,12 @@ impl Metrics {
             "requests_held",
             "Requests that wait because the ledger holds something else than their certificate",
             held.clone(),
+        );
+        let authorities_forced = Family::default();
+        registry.register(
+            "authorities_forced",
+            "Authorities that sign without evidence that everybody trusts them, because the one before them ended",
+            authorities_forced.clone(),
         );
         let ledger_up = Gauge::default();
         let ledger_entries = Gauge::default();
@@ -83,6 +90,7 @@ impl Metrics {
             refused,
             rate_limited,
             held,
+            authorities_forced,
             ledger_up,
             ledger_entries,
             registrations_written,
@@ -105,6 +113,10 @@ impl Metrics {
 
     pub(crate) fn held(&self, signer: &str) {
         self.held.get_or_create(&SignerLabel { signer: signer.to_owned() }).inc();
+    }
+
+    pub(crate) fn authority_forced(&self, signer: &str) {
+        self.authorities_forced.get_or_create(&SignerLabel { signer: signer.to_owned() }).inc();
     }
 
     pub(crate) fn registrations_written(&self) {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec};
+use addon_signer_core::ca::line::RESERVE_AHEAD;
 use addon_signer_core::gateway::upstream;
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
@@ -13,6 +14,9 @@ use addon_signer_core::units::{parse_duration, parse_quantity};
 
 /// The longest life of an agent's certificate, whatever the configuration says: a year, as in the schema.
 const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
+
+/// The least of `authority.renewBefore`: an authority signs nothing in its last minutes, and its successor needs time.
+const MIN_RENEW_BEFORE: Duration = Duration::from_secs(3600);
 
 /// A field of `spec` that cannot be used, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +37,16 @@ pub struct AuthorityPlan {
     pub duration: Duration,
     /// How long before its end it is replaced.
     pub renew_before: Duration,
+}
+
+impl AuthorityPlan {
+    /// The plan of the gateway's line: everybody who holds a certificate that lives for `longest` gets the anchor of
+    /// the next authority as early before its first use as without such certificates.
+    #[must_use]
+    pub fn for_holders(self, longest: Duration) -> Self {
+        let wait = longest + longest / RESERVE_AHEAD;
+        Self { duration: self.duration + wait, renew_before: self.renew_before + wait, ..self }
+    }
 }
 
 /// An AddOnSigner that can be served.
@@ -68,6 +82,9 @@ impl SignerConfig {
         let rules = rules(spec, signer_name, grpc_proxy)?;
         if rules.max_duration >= authority.duration {
             return Err(invalid("authority.duration", "it must be longer than certificate.maxDuration"));
+        }
+        if authority.renew_before < MIN_RENEW_BEFORE {
+            return Err(invalid("authority.renewBefore", "it must be at least 1h"));
         }
         if authority.renew_before >= authority.duration {
             return Err(invalid("authority.renewBefore", "it must be shorter than authority.duration"));
@@ -193,6 +210,16 @@ mod tests {
         assert_eq!(field(|spec| spec.authority.duration = "100h".into()), "authority.duration");
         assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
+        assert_eq!(field(|spec| spec.authority.renew_before = "59m".into()), "authority.renewBefore");
+    }
+
+    #[test]
+    fn the_gateways_authority_has_time_for_the_longest_certificate() {
+        let days = |days: u32| Duration::from_secs(86_400) * days;
+        let plan = AuthorityPlan { key: KeyKind::EcdsaP256, duration: days(365), renew_before: days(90) };
+        let longest = plan.for_holders(MAX_LIFETIME);
+        assert_eq!(longest.renew_before, days(90) + MAX_LIFETIME + MAX_LIFETIME / 8);
+        assert_eq!(longest.duration - longest.renew_before, days(365 - 90), "as many rotations as before");
     }
 
     #[test]

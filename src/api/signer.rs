@@ -188,8 +188,12 @@ pub enum KeyKind {
 
 /// The certificate authority of a signer.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[x_kube(validation = Rule::new("duration(self.renewBefore) < duration(self.duration)")
-    .message("authority.renewBefore must be shorter than authority.duration").field_path(".renewBefore"))]
+#[x_kube(
+    validation = Rule::new("duration(self.renewBefore) < duration(self.duration)")
+        .message("authority.renewBefore must be shorter than authority.duration").field_path(".renewBefore"),
+    validation = Rule::new("duration(self.renewBefore) >= duration('1h')")
+        .message("authority.renewBefore must be at least 1h: the next one needs time").field_path(".renewBefore")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthoritySpec {
     /// Kind of the key of the next authority. The present authority keeps its key.
@@ -199,7 +203,7 @@ pub struct AuthoritySpec {
     #[serde(default = "default_authority_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
-    /// How long before its end an authority is replaced.
+    /// How long before its end an authority is replaced. At least 1h.
     #[serde(default = "default_renew_before")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub renew_before: String,

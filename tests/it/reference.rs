@@ -245,7 +245,7 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     objects.extend([&client.secret, &serving.secret, ledger, agent].map(|name| format!("secret/{name}")));
     objects.extend([&client.config_map, &serving.config_map, ledger].map(|name| format!("configmap/{name}")));
     table("## Objects", objects);
-    let mut paths = find("src/app.rs", ".route(\"");
+    let mut paths = find("src/probe.rs", ".route(\"");
     paths.extend(find("src/inventory/resources.rs", ".route(\"").iter().map(|path| format!("{BASE}{path}")));
     let routes = text("src/gateway/routes.rs").replace("_, ..]", "\"<addon>\", \"...\"]");
     paths.extend(between(&routes, "  [\"", "\"] =>").iter().map(|arm| format!("/{}", arm.replace("\", \"", "/"))));

@@ -24,11 +24,11 @@ pub struct FairQueue<T> {
 #[derive(Debug)]
 struct QueueEntry<T> {
     tenant: Arc<str>,
-    place: Place<T>,
+    place: QueuePlace<T>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place<T> {
+enum QueuePlace<T> {
     Ready,
     Waiting(T),
     InWork { again: bool },
@@ -60,13 +60,14 @@ impl<T: Copy + Ord> FairQueue<T> {
         let Some(entry) = self.entries.get_mut(name) else {
             let name: Arc<str> = name.into();
             let tenant: Arc<str> = tenant.into();
-            self.entries.insert(Arc::clone(&name), QueueEntry { tenant: Arc::clone(&tenant), place: Place::Ready });
+            self.entries
+                .insert(Arc::clone(&name), QueueEntry { tenant: Arc::clone(&tenant), place: QueuePlace::Ready });
             return self.line_up(name, &tenant);
         };
         match &mut entry.place {
-            Place::Ready => {}
-            Place::InWork { again } => *again = true,
-            Place::Waiting(_) => self.is_due(name),
+            QueuePlace::Ready => {}
+            QueuePlace::InWork { again } => *again = true,
+            QueuePlace::Waiting(_) => self.is_due(name),
         }
     }
 
@@ -91,7 +92,7 @@ impl<T: Copy + Ord> FairQueue<T> {
         let name = lane.ready.pop_front()?;
         lane.in_work += 1;
         if let Some(entry) = self.entries.get_mut(&name) {
-            entry.place = Place::InWork { again: false };
+            entry.place = QueuePlace::InWork { again: false };
         }
         self.give_turn(&tenant);
         Some(name)
@@ -101,7 +102,7 @@ impl<T: Copy + Ord> FairQueue<T> {
     /// the queue.
     pub fn done(&mut self, name: &str, next: Option<T>) {
         let Some((name, entry)) = self.entries.get_key_value(name) else { return };
-        let Place::InWork { again } = entry.place else { return };
+        let QueuePlace::InWork { again } = entry.place else { return };
         let name = Arc::clone(name);
         let tenant = Arc::clone(&entry.tenant);
         if let Some(lane) = self.lanes.get_mut(&tenant) {
@@ -109,11 +110,11 @@ impl<T: Copy + Ord> FairQueue<T> {
         }
         match next {
             _ if again => {
-                self.put(&name, Place::Ready);
+                self.put(&name, QueuePlace::Ready);
                 self.line_up(name, &tenant);
             }
             Some(time) => {
-                self.put(&name, Place::Waiting(time));
+                self.put(&name, QueuePlace::Waiting(time));
                 self.timers.insert((time, name));
                 self.give_turn(&tenant);
             }
@@ -142,7 +143,7 @@ impl<T: Copy + Ord> FairQueue<T> {
         self.entries.is_empty()
     }
 
-    fn put(&mut self, name: &str, place: Place<T>) {
+    fn put(&mut self, name: &str, place: QueuePlace<T>) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.place = place;
         }
@@ -153,10 +154,10 @@ impl<T: Copy + Ord> FairQueue<T> {
         let Some((name, entry)) = self.entries.get_key_value(name) else { return };
         let name = Arc::clone(name);
         let tenant = Arc::clone(&entry.tenant);
-        if let Place::Waiting(due) = entry.place {
+        if let QueuePlace::Waiting(due) = entry.place {
             self.timers.remove(&(due, Arc::clone(&name)));
         }
-        self.put(&name, Place::Ready);
+        self.put(&name, QueuePlace::Ready);
         self.line_up(name, &tenant);
     }
 

@@ -101,6 +101,13 @@ pub enum ServingError {
     Rustls(#[from] rustls::Error),
 }
 
+/// Whether there is a certificate that has not expired, so that agents may accept it.
+pub fn is_current(pair: Option<&CertifiedKey>, now: Timestamp) -> bool {
+    let leaf = pair.and_then(|pair| pair.cert.first());
+    let parsed = leaf.and_then(|leaf| X509Certificate::from_der(leaf).ok());
+    parsed.is_some_and(|(_, leaf)| leaf.validity().not_after.timestamp() >= now.unix())
+}
+
 /// A complete pair of certificate and key.
 struct ServingCertificate {
     pair: Arc<CertifiedKey>,

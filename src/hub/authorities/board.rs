@@ -1,7 +1,8 @@
 //! The state of all lines and signers together, from which the hub computes what the gateway trusts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -20,6 +21,8 @@ pub struct Board {
 #[derive(Debug)]
 struct Entries {
     listed: bool,
+    /// AddOnSigners that cannot be decoded: nobody knows what their certificates are.
+    undecodable: BTreeSet<String>,
     signers: BTreeMap<String, (Arc<SignerConfig>, watch::Receiver<LineState>)>,
     serving: Option<watch::Receiver<LineState>>,
 }
@@ -27,7 +30,7 @@ struct Entries {
 impl Board {
     /// An empty board that publishes to `trust`.
     pub fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
-        let entries = Entries { listed: false, signers: BTreeMap::new(), serving: None };
+        let entries = Entries { listed: false, undecodable: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
     }
 
@@ -51,6 +54,23 @@ impl Board {
         self.change(|entries| entries.listed = true);
     }
 
+    /// Notes the AddOnSigners that cannot be decoded.
+    pub fn set_undecodable(&self, names: BTreeSet<String>) {
+        self.change(|entries| entries.undecodable = names);
+    }
+
+    /// The longest life that any signer may give a certificate.
+    pub fn longest_life(&self) -> Duration {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.signers.values().map(|(config, _)| config.rules.max_duration).max().unwrap_or_default()
+    }
+
+    /// The latest end of a certificate that is issued now.
+    pub fn last_end(&self) -> Option<Timestamp> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.serving.as_ref().and_then(|line| line.borrow().last()?.bundle.last_end())
+    }
+
     /// When the last certificate of all client lines expires.
     ///
     /// # Errors
@@ -59,6 +79,9 @@ impl Board {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if !entries.listed {
             return Err("the AddOnSigners to be read".to_owned());
+        }
+        if let Some(name) = entries.undecodable.first() {
+            return Err(format!("the AddOnSigner {name}, which cannot be read, to be mended or deleted"));
         }
         let mut last = None;
         for (name, (_, line)) in &entries.signers {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::api::rules::AuthorityPlan;
 use crate::hub::authorities::board::Board;
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::timestamp::Timestamp;
@@ -23,6 +24,14 @@ pub enum Gate {
 }
 
 impl Gate {
+    /// How authorities of the line are made now: those of the serving line follow the lives of agents' certificates.
+    pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
+        match self {
+            Self::Gateway { .. } => plan,
+            Self::Leaves(board) => plan.for_holders(board.longest_life()),
+        }
+    }
+
     /// Whether the Next authority may sign; if not, what it waits for.
     pub(super) fn opens(&self, line: &Line, now: Timestamp) -> Result<(), String> {
         let Some(next) = line.next() else { return Ok(()) };

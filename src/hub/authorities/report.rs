@@ -46,6 +46,17 @@ pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> 
     Some(RotationStatus { phase: RotationPhase::Finish, since: time(old), waiting_for: waiting })
 }
 
+/// Says that the line's authority was activated without evidence, if that may still matter.
+pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
+    let active = line.forced(now)?;
+    Some(format!(
+        "The authority {} signs since {} without evidence that it is trusted wherever it must be, because the one \
+         before it was about to end.",
+        active.authority.id(),
+        active.since
+    ))
+}
+
 /// The serving line's report, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,7 +66,7 @@ pub struct ServingReport {
     /// The rotation under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// Why the line does not sign, where it does not.
+    /// Why the line does not sign, what its next step waits for, or that an authority was activated without evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The last request for a rotation that the hub has begun.
@@ -67,11 +78,13 @@ pub struct ServingReport {
 ///
 /// # Errors
 /// The error of serde, which does not occur for these types.
-pub fn render(line: &Line, waiting: Option<String>) -> Result<String, serde_json::Error> {
+pub fn render(line: &Line, waiting: Option<String>, now: Timestamp) -> Result<String, serde_json::Error> {
+    let rotation = rotation(line, waiting.clone());
+    let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
     serde_json::to_string(&ServingReport {
         authorities: authorities(line),
-        rotation: rotation(line, waiting),
-        problem: None,
+        rotation,
+        problem: forced(line, now).or(begins),
         handled_request: line.handled_request().map(str::to_owned),
     })
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
+use crate::hub::authorities::date::doubt;
 use crate::hub::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::hub::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_core::ca::bundle::Bundle;
@@ -107,6 +108,7 @@ pub enum StoreError {
 /// Secrets and ConfigMaps of one namespace.
 #[derive(Clone)]
 pub struct AuthorityStore {
+    client: Client,
     secrets: Api<Secret>,
     config_maps: Api<ConfigMap>,
 }
@@ -115,9 +117,18 @@ impl AuthorityStore {
     /// The hub's namespace.
     pub fn new(client: &Client, namespace: &str) -> Self {
         Self {
+            client: client.clone(),
             secrets: Api::namespaced(client.clone(), namespace),
             config_maps: Api::namespaced(client.clone(), namespace),
         }
+    }
+
+    /// What a step that was decided on at `now` waits for, if the hub's clock is ahead of the API server's.
+    ///
+    /// # Errors
+    /// [`StoreError::Api`].
+    pub async fn doubt(&self, now: Timestamp) -> Result<Option<String>, StoreError> {
+        Ok(doubt(&self.client, now).await?)
     }
 
     /// The ConfigMaps, for the report of the gateway's line.

@@ -52,6 +52,8 @@ struct StoredMember {
     leaves_expire: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     activate_after: Option<i64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    forced: bool,
 }
 
 impl StoredLine {
@@ -96,6 +98,7 @@ fn stored_member(member: &Member) -> StoredMember {
         since: member.since.unix(),
         leaves_expire: member.leaves_expire.map(Timestamp::unix),
         activate_after: member.activate_after.map(Timestamp::unix),
+        forced: member.forced,
     }
 }
 
@@ -138,6 +141,7 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
         since: Timestamp::from_unix(stored.since),
         leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
         activate_after: stored.activate_after.map(Timestamp::from_unix),
+        forced: stored.forced,
     })
 }
 

@@ -22,10 +22,13 @@ mod start;
 pub mod status;
 mod task;
 
+use registered::REGISTERING;
+
 use super::{HubError, HubLinks, HubSettings};
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
+use crate::api::status::CONDITION_REGISTERED;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::keeper::LinePlan;
 use crate::hub::authorities::objects::WatchedObjects;
@@ -224,6 +227,7 @@ impl Supervisor {
 
     /// Starts, changes and stops tasks so that they match the objects.
     async fn settle(&mut self) {
+        self.board.set_undecodable(self.undecodable.keys().cloned().collect());
         // An AddOnSigner that was deleted and created again with the same name is another signer, perhaps with another
         // signer name.
         let is_there = |(name, served): &(&String, &Served)| {
@@ -362,7 +366,7 @@ impl Supervisor {
         let serving = self.serving.borrow().clone();
         let registered = self.registered(name);
         let status = status::wanted(object, &validity, &line, &serving, registered, self.links.clock.now());
-        let unregistered = status::unregistered(object.status.as_ref(), &status).cloned();
+        let alarms = status::alarms(object.status.as_ref(), &status);
         if let Err(error) = status::write(&leads, &self.api, object, &status).await {
             // The next change or the next check of permissions tries again.
             warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
@@ -371,8 +375,9 @@ impl Supervisor {
         if let Some(object) = self.objects.get_mut(name) {
             object.status = Some(status);
         }
-        if let Some(condition) = unregistered {
-            self.publish(name, &condition.reason, condition.message, None).await;
+        for condition in alarms {
+            let action = if condition.type_ == CONDITION_REGISTERED { REGISTERING } else { "Rotating" };
+            self.publish(name, (action, &condition.reason), condition.message, None).await;
         }
     }
 }

@@ -23,6 +23,7 @@ impl Supervisor {
             Event::Init => {
                 // Do nothing while a list is incomplete: the hub would act as if there were no AddOnSigners.
                 *listed = Some(BTreeMap::new());
+                self.undecodable.clear(); // the list says which there still are
                 return;
             }
             Event::InitApply(object) => {

@@ -13,6 +13,8 @@ use crate::hub::supervisor::status::Registered;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
+/// The action of events about registrations.
+pub(super) const REGISTERING: &str = "Registering";
 /// How many addons of one report get an event at most; the condition counts all of them.
 const EVENTS: usize = 10;
 /// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
@@ -53,19 +55,25 @@ impl Supervisor {
                 name: Some(key.addon.to_string()),
                 ..ObjectReference::default()
             };
-            self.publish(&name, REASON_TAKEN_AWAY, note, Some(addon)).await;
+            self.publish(&name, (REGISTERING, REASON_TAKEN_AWAY), note, Some(addon)).await;
         }
     }
 
-    /// Writes an event about an AddOnSigner.
-    pub(super) async fn publish(&self, name: &str, reason: &str, mut note: String, secondary: Option<ObjectReference>) {
+    /// Writes an event about an AddOnSigner: what the hub does, and why there is an event.
+    pub(super) async fn publish(
+        &self,
+        name: &str,
+        (action, reason): (&str, &str),
+        mut note: String,
+        secondary: Option<ObjectReference>,
+    ) {
         let Some(object) = self.objects.get(name) else { return };
         note.truncate(note.floor_char_boundary(NOTE_MAX));
         let event = Event {
             type_: EventType::Warning,
             reason: reason.to_owned(),
             note: Some(note),
-            action: "Registering".to_owned(),
+            action: action.to_owned(),
             secondary,
         };
         if let Err(error) = self.shared.recorder.publish(&event, &object.object_ref(&())).await {

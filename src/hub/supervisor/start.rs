@@ -42,6 +42,7 @@ impl Supervisor {
             published: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
+            metrics: self.links.metrics.clone(),
             unrecorded: None,
             reservations,
         };
@@ -93,6 +94,7 @@ impl Supervisor {
             published: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), name),
+            metrics: self.links.metrics.clone(),
             unrecorded: None,
             reservations,
         };

@@ -8,14 +8,18 @@ use serde_json::json;
 
 use crate::api::status::{
     AddOnSignerStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING,
-    RotationStatus,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec};
-use crate::hub::authorities::report::{authorities, rotation, time};
-use crate::hub::authorities::state::LineState;
+use crate::hub::authorities::report::{authorities, forced, rotation, time};
+use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::lease::{Leads, NotWritten};
 use crate::hub::registrations::report::Told;
 use addon_signer_core::timestamp::Timestamp;
+
+/// The reason of `Rotating` while an authority signs that was activated without evidence.
+const FORCED: &str = "Forced";
+/// The reason of `Ready` while that is the authority of the gateway's certificate.
+const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 
 /// Whether the hub can serve the object; if not, the reason and the message of the condition.
 pub type Validity = Result<(), (&'static str, String)>;
@@ -57,7 +61,7 @@ pub fn wanted(
         (_, LineState::Broken { reason, message, .. }) => {
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
         }
-        (Ok(()), LineState::Ready(_)) => (Some(healthy_sentence()), signing(serving)),
+        (Ok(()), LineState::Ready(_)) => (Some(healthy_sentence()), signing(serving, now)),
         (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
     };
     let ready = match validity {
@@ -66,18 +70,14 @@ pub fn wanted(
     };
     let last = line.last();
     let rotation = last.and_then(|ready| rotation(ready.line(), ready.waiting.clone()));
-    let rotating = match &rotation {
-        Some(RotationStatus { waiting_for: Some(what), .. }) => (true, "Waiting", format!("Waiting for: {what}.")),
-        Some(_) => (true, "Stepping", "The next step is being taken.".to_owned()),
-        None => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
-    };
+    let rotating = last.map(|ready| rotating(ready, now));
     let generation = signer.metadata.generation;
     let as_before = matches!(registered, Registered::AsBefore);
     let mut conditions = Vec::new();
     let known = [
         (CONDITION_READY, Some(ready)),
         (CONDITION_AUTHORITY_HEALTHY, healthy),
-        (CONDITION_ROTATING, last.map(|_| rotating)),
+        (CONDITION_ROTATING, rotating),
         (CONDITION_REGISTERED, registered.told()),
     ];
     for (kind, state) in known {
@@ -92,7 +92,23 @@ pub fn wanted(
     AddOnSignerStatus { observed_generation: generation, authorities, rotation, conditions }
 }
 
-fn signing(serving: &LineState) -> (bool, &'static str, String) {
+fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
+    let waiting = ready.waiting.as_ref().map(|what| format!("Waiting for: {what}."));
+    let under_way = ready.line().members().len() > 1;
+    match (forced(ready.line(), now), waiting) {
+        (Some(forced), waiting) => {
+            (true, FORCED, [forced, waiting.unwrap_or_default()].join(" ").trim_end().to_owned())
+        }
+        (None, Some(waiting)) => (true, "Waiting", waiting),
+        (None, None) if under_way => (true, "Stepping", "The next step is being taken.".to_owned()),
+        (None, None) => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
+    }
+}
+
+fn signing(serving: &LineState, now: Timestamp) -> (bool, &'static str, String) {
+    if let Some(forced) = serving.last().and_then(|ready| forced(ready.line(), now)) {
+        return (true, GATEWAY_FORCED, format!("Requests are signed, but agents may not trust the gateway. {forced}"));
+    }
     match serving {
         LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
         LineState::Starting => (false, "Starting", "The hub has not read the gateway's authorities yet.".to_owned()),
@@ -127,13 +143,18 @@ fn condition(
     }
 }
 
-/// The condition `Registered`, if it has become false or is false for another reason than before. Then agents of an
-/// addon get no certificate, which is worth an event.
-pub fn unregistered<'s>(before: Option<&AddOnSignerStatus>, after: &'s AddOnSignerStatus) -> Option<&'s Condition> {
-    let is_false = |condition: &&Condition| condition.type_ == CONDITION_REGISTERED && condition.status == "False";
-    let now = after.conditions.iter().find(is_false)?;
-    let was = before.and_then(|status| status.conditions.iter().find(is_false));
-    was.is_none_or(|was| was.reason != now.reason).then_some(now)
+/// The conditions that are worth an event, because they are new: `Registered` is false, so that agents of an addon get
+/// no certificate, or an authority was activated without evidence, so that some may not trust it.
+pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Condition> {
+    let alarming = |condition: &&Condition| {
+        let unregistered = condition.type_ == CONDITION_REGISTERED && condition.status == "False";
+        unregistered || [FORCED, GATEWAY_FORCED].contains(&condition.reason.as_str())
+    };
+    let is_new = |condition: &&Condition| {
+        let known = before.iter().flat_map(|status| &status.conditions);
+        known.filter(alarming).all(|known| (&known.type_, &known.reason) != (&condition.type_, &condition.reason))
+    };
+    after.conditions.iter().filter(alarming).filter(is_new).cloned().collect()
 }
 
 /// Writes the status if it differs from what the object has.

@@ -104,7 +104,7 @@ fn good_values() -> Vec<(&'static str, Value)> {
         ("identity.groups", json!([])),
         ("identity.user", json!("{cluster}.{addon}")),
         ("certificate", json!({"duration": "10m", "maxDuration": "1h30m"})),
-        ("authority", json!({"duration": "168h1s", "renewBefore": "1s", "key": "Ed25519"})),
+        ("authority", json!({"duration": "168h1s", "renewBefore": "1h", "key": "Ed25519"})),
         ("gateway.routes", json!([])),
         ("gateway.routes.0.upstream", json!("http://[::1]:80")),
     ]

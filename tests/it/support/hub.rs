@@ -68,6 +68,8 @@ pub(crate) struct RunningHubOptions {
     pub(crate) clock: Clock,
     /// How it reaches the API server; `None` for directly, as [`Self::user`].
     pub(crate) kubeconfig: Option<Kubeconfig>,
+    /// The API server's clock; `None` for one that moves with the hub's.
+    pub(crate) date: Option<Clock>,
 }
 
 /// The location of a ledger that does not exist yet. Dropping the `TempDir` removes its directory.
@@ -99,6 +101,7 @@ impl Default for RunningHubOptions {
             ledger: None,
             clock: Clock::default(),
             kubeconfig: None,
+            date: None,
         }
     }
 }
@@ -123,7 +126,10 @@ impl RunningHub {
     pub(crate) async fn start_with(hub: &TestHub, options: RunningHubOptions) -> Self {
         let client = match options.kubeconfig {
             Some(kubeconfig) => crate::support::client(kubeconfig).await,
-            None => hub.client_as(options.user, if options.user == HUB_USER { &HUB_GROUPS } else { &[] }).await,
+            None => {
+                let groups: &[&str] = if options.user == HUB_USER { &HUB_GROUPS } else { &[] };
+                hub.client_at(options.user, groups, options.date.as_ref().unwrap_or(&options.clock)).await
+            }
         };
         let (fresh, location) = match options.ledger {
             Some(location) => (None, location),

@@ -26,6 +26,10 @@ pub(crate) mod wait;
 use std::net::SocketAddr;
 
 use ::stand_in::StandIn;
+use addon_signer_platform::clock::Clock;
+use hyper::Response;
+use hyper::header::DATE;
+use k8s_openapi::jiff::{self, fmt::rfc2822};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -99,6 +103,18 @@ impl TestHub {
         self.client_as(&user, &[&group, MANAGED_CLUSTERS]).await
     }
 
+    /// A client for a hub with this clock: the `Date` of the API server's answers moves with it.
+    pub(crate) async fn client_at(&self, user: &str, groups: &[&str], clock: &Clock) -> Client {
+        let clock = clock.clone();
+        let client = self.client_as(user, groups).await;
+        let moved = tower::service_fn(move |request| {
+            let client = client.clone();
+            let clock = clock.clone();
+            async move { client.send(request).await.map(|answer| dated(answer, &clock)) }
+        });
+        Client::new(moved, "default")
+    }
+
     /// Whether RBAC, schemas and everything else of a real API server are in force.
     pub(crate) fn is_real(&self) -> bool {
         self.real().is_some()
@@ -127,6 +143,18 @@ impl TestHub {
             Self::Real(hub) => hub.start_api_server().await,
         }
     }
+}
+
+/// The answer with its `Date` moved as `clock` was moved.
+fn dated<B>(mut answer: Response<B>, clock: &Clock) -> Response<B> {
+    if let Some(date) = answer.headers_mut().get_mut(DATE) {
+        let moved = clock.now().unix() - Clock::default().now().unix();
+        let sent = rfc2822::parse(date.to_str().unwrap()).unwrap().timestamp().as_second();
+        let shown = jiff::Timestamp::from_second(sent + moved).unwrap();
+        let text = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&shown).unwrap();
+        *date = text.parse().unwrap();
+    }
+    answer
 }
 
 /// A client that uses this kubeconfig.

@@ -64,7 +64,7 @@ pub(crate) fn options() -> HubOptions {
 impl Whole {
     /// Starts the process with the rights of deploy/.
     pub(crate) async fn start(hub: &TestHub, clock: Clock) -> Self {
-        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let client = hub.client_at(HUB_USER, &HUB_GROUPS, &clock).await;
         let (dir, ledger) = fresh_ledger();
         let process = HubProcess::prepare(client, HubOptions { ledger, ..options() }, clock).await.unwrap();
         let gateway = process.gateway_address();

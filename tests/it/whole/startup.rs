@@ -65,6 +65,23 @@ async fn an_api_server_that_is_away_is_named() {
 }
 
 #[tokio::test]
+async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let clock = Clock::default();
+    let whole = Whole::start(&hub, clock.clone()).await;
+    let ready = async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(());
+    wait_until(PATIENCE, "readiness", ready).await;
+    hub.pause().await; // the gateway gets no new certificate
+    clock.advance(Duration::from_secs(25 * 3_600));
+    let (status, text) = get(whole.metrics, "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(text.contains("the gateway has no certificate that is valid"), "{text}");
+    hub.resume().await;
+    wait_until(PATIENCE, "readiness", ready).await;
+}
+
+#[tokio::test]
 async fn readiness_and_metrics_are_served() {
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;

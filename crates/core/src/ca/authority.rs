@@ -15,6 +15,11 @@ use crate::timestamp::Timestamp;
 /// Certificates begin this much before they are made, for clusters whose clocks are slow.
 pub const BACKDATE: Duration = Duration::from_secs(300);
 
+/// At the latest this long before its end an authority is replaced, whatever its successor still waits for: a successor
+/// that some do not trust is better than none. A gateway's certificate is valid for as long, so the gateway has the
+/// next one in time.
+pub const LAST_CALL: Duration = Duration::from_secs(86_400);
+
 /// Why a CA certificate cannot be read, used or made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {

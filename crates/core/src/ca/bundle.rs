@@ -6,7 +6,7 @@ use ring::digest;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use crate::ca::authority::{Authority, AuthorityError};
+use crate::ca::authority::{Authority, AuthorityError, LAST_CALL};
 use crate::timestamp::Timestamp;
 
 /// The signature algorithms of our own authorities, which have EC and Ed25519 keys only.
@@ -82,6 +82,13 @@ impl Bundle {
     /// The authorities of the anchors, in the same order.
     pub fn authorities(&self) -> &[Authority] {
         &self.authorities
+    }
+
+    /// The latest end of the certificate of somebody who gets this trust bundle with it: a day before the
+    /// [`LAST_CALL`] of the authority that was made last. So when the one after it must sign, all have its anchor.
+    pub fn last_end(&self) -> Option<Timestamp> {
+        let newest = self.authorities.iter().max_by_key(|authority| authority.not_before())?;
+        Some(newest.not_after().minus(LAST_CALL * 2))
     }
 
     /// The certificates as PEM blocks, in the order of the digest.

@@ -186,7 +186,8 @@ impl<'s> Issuance<'s> {
             (Pending::Start, Event::Started(Some(issued))) => self.publish_earlier(issued, around),
             (Pending::Start, Event::Started(None)) => {
                 let Signing { issuer, serial, now, .. } = self.signing;
-                let prepared = issuer.prepare(self.approved.clone(), serial, now)?;
+                let latest = self.latest(around);
+                let prepared = issuer.prepare_until(self.approved.clone(), serial, now, latest)?;
                 // The reservation is durable before the leaf is signed: an anchor is dropped only after its last leaf
                 // has expired (invariant I6).
                 let effect = Effect::Reserve(prepared.not_after());
@@ -235,19 +236,21 @@ impl<'s> Issuance<'s> {
     /// Continues from what the ledger already has for the request.
     fn go_on(&mut self, existing: Existing, around: Surroundings<'_>) -> Effect {
         match existing {
-            Existing::Intent { issuer, serial, prepared, tbs } => match self.same(&issuer, serial, prepared, &tbs) {
-                Some(again) => {
-                    let effect = Effect::Reserve(again.not_after());
-                    self.enter(Pending::ReservingAgain(again), effect)
-                }
-                None => {
-                    let reason = "The certificate was not signed before its authority or the rules changed, \
+            Existing::Intent { issuer, serial, prepared, tbs } => {
+                match self.same((&issuer, serial, &tbs), prepared, around) {
+                    Some(again) => {
+                        let effect = Effect::Reserve(again.not_after());
+                        self.enter(Pending::ReservingAgain(again), effect)
+                    }
+                    None => {
+                        let reason = "The certificate was not signed before its authority or the rules changed, \
                                       certificates were revoked, or half of its lifetime passed."
-                        .to_owned();
-                    let record = Record::Abandoned { uid: self.request.uid.clone(), serial, reason };
-                    self.enter(Pending::Closing(End::Later), Effect::Close(record))
+                            .to_owned();
+                        let record = Record::Abandoned { uid: self.request.uid.clone(), serial, reason };
+                        self.enter(Pending::Closing(End::Later), Effect::Close(record))
+                    }
                 }
-            },
+            }
             Existing::Signed { row, issuer, serial, certificate } => {
                 match Issued::recorded(certificate, issuer, serial, &self.approved) {
                     Ok(issued) => self.publish_earlier(issued, around),
@@ -258,14 +261,26 @@ impl<'s> Issuance<'s> {
         }
     }
 
-    /// The certificate of an earlier intent, prepared again, if the hub would still sign the same bytes.
-    fn same(&self, issuer: &AuthorityId, serial: Serial, at: Timestamp, tbs: &str) -> Option<Prepared> {
+    /// The certificate of an earlier intent, prepared again as of `at`, if the hub would still sign the same bytes.
+    fn same(
+        &self,
+        (issuer, serial, tbs): (&AuthorityId, Serial, &str),
+        at: Timestamp,
+        around: Surroundings<'_>,
+    ) -> Option<Prepared> {
         let Signing { issuer: active, now, .. } = self.signing;
         // An error means that this authority would not sign it: the intent is outdated.
-        let again = active.prepare(self.approved.clone(), serial, at).ok()?;
+        let again = active.prepare_until(self.approved.clone(), serial, at, self.latest(around)).ok()?;
         let same = again.digest() == tbs && active.authority().id() == issuer;
         // At least half of the lifetime must be left; otherwise the hub decides on a new certificate.
         (same && at.until(now) <= now.until(again.not_after())).then_some(again)
+    }
+
+    /// The latest end of the certificate. An agent's ends before the authorities of the gateway that it gets with it.
+    fn latest(&self, around: Surroundings<'_>) -> Timestamp {
+        let end = self.signing.issuer.authority().not_after();
+        let serving = around.trust_bundle.filter(|_| self.approved.identity().is_some());
+        serving.and_then(Bundle::last_end).map_or(end, |last| end.min(last))
     }
 
     fn sign(&mut self, prepared: Prepared, around: Surroundings<'_>) -> Effect {

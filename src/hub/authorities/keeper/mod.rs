@@ -20,8 +20,9 @@ use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
+use crate::telemetry::Metrics;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
-use addon_signer_core::ca::line::{Evidence, Line, Step};
+use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -32,9 +33,6 @@ const ROUND: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(2);
 /// How soon a hub that does not lead for certain looks again.
 const SOON: Duration = Duration::from_millis(500);
-/// A reservation is made longer than needed by its length divided by this number, so that one write serves many
-/// certificates.
-const RESERVE_AHEAD: u32 = 8;
 
 /// How a line should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +75,9 @@ pub enum KeeperError {
     /// A new key could not be made.
     #[error("a new key could not be made: {0}")]
     Key(#[from] KeyError),
+    /// The line's first authority is not made by a clock that is wrong.
+    #[error("the first authority waits for {0}")]
+    Clock(String),
     /// The line has no anchor.
     #[error(transparent)]
     Bundle(#[from] addon_signer_core::ca::bundle::BundleError),
@@ -105,6 +106,8 @@ pub struct Keeper {
     pub state: watch::Sender<LineState>,
     /// Publishes what the gateway is to trust after every change of the state.
     pub board: Board,
+    /// Counts authorities that were activated without evidence.
+    pub metrics: Metrics,
     /// What the API server has of its objects.
     pub objects: WatchedObjects,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
@@ -154,14 +157,21 @@ impl Keeper {
         if !is_current || !is_held || !is_recorded {
             return false;
         }
-        let plan = self.plan.borrow_and_update().clone();
+        let plan = self.present_plan();
         let requested = plan.requested.as_deref().or_else(|| seen.config_map.as_ref()?.rotate.as_deref());
         let step = line.next_step(&self.evidence(line, &plan, requested, self.clock.now()));
         match step {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
-            Step::Begin | Step::Prepare | Step::Activate | Step::Finish(_) => false,
+            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) => false,
         }
+    }
+
+    /// How the line should be at this moment.
+    fn present_plan(&mut self) -> LinePlan {
+        let mut plan = self.plan.borrow_and_update().clone();
+        plan.authority = self.gate.plan(plan.authority);
+        plan
     }
 
     fn evidence<'e>(&self, line: &Line, plan: &LinePlan, requested: Option<&'e str>, now: Timestamp) -> Evidence<'e> {
@@ -196,6 +206,7 @@ impl Keeper {
                 let reason = match error {
                     KeeperError::Store(StoreError::Missing(_)) => "AuthorityMissing",
                     KeeperError::Store(StoreError::Unreadable { .. }) => "AuthorityUnreadable",
+                    KeeperError::Clock(_) => "ClockAhead",
                     _ => "AuthorityFailed",
                 };
                 error!(%error, secret = self.names.secret, "The authorities cannot sign");
@@ -222,12 +233,15 @@ impl Keeper {
     }
 
     async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), KeeperError> {
-        let plan = self.plan.borrow_and_update().clone();
+        let plan = self.present_plan();
         let now = self.clock.now();
         let remembered = plan.remembered || self.state.borrow().last().is_some();
         let mut stored = match self.store.load(&self.names, remembered, now).await? {
             Some(stored) => stored,
-            None => self.begin(&plan, now).await?,
+            None => match self.store.doubt(now).await? {
+                Some(doubt) => return Err(KeeperError::Clock(doubt)),
+                None => self.begin(&plan, now).await?,
+            },
         };
         let requested = match (plan.requested.clone(), seen) {
             (Some(requested), _) => Some(requested),
@@ -239,6 +253,10 @@ impl Keeper {
             let step = stored.line.next_step(&self.evidence(&stored.line, &plan, requested.as_deref(), now));
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
+            }
+            if let Some(doubt) = self.store.doubt(now).await? {
+                warn!(doubt, secret = self.names.secret, "A step of the authorities waits");
+                return self.settle(stored, Step::Wait(doubt)).await;
             }
             stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
         }
@@ -267,8 +285,10 @@ impl Keeper {
             return Ok(true);
         }
         let now = self.clock.now();
-        let ahead = now.until(reserve.until) / RESERVE_AHEAD;
-        let Some(line) = ready.line().reserve(reserve.until.plus(ahead)) else { return Ok(true) };
+        let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
+        // A Next of the gateway's line waits for this time, so it is not set later than a certificate may end.
+        let end = self.board.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
+        let Some(line) = ready.line().reserve(end) else { return Ok(true) };
         let leads = self.leading.leads()?;
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         self.published = None; // the report of the gateway's line names the reserved time

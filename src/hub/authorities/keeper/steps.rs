@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring::rand::SystemRandom;
-use tracing::debug;
+use tracing::{debug, error};
 
 use super::{Keeper, KeeperError, LinePlan};
 use crate::hub::authorities::gate::Gate;
@@ -16,6 +16,8 @@ use addon_signer_core::ca::line::{Line, Step};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::timestamp::Timestamp;
 
+/// The gateway's signer in metrics.
+const GATEWAY_SIGNER: &str = "gateway-serving";
 /// How long a line waits until the ledger has recorded what has had its effect already.
 const CATCH_UP: Duration = Duration::from_millis(500);
 
@@ -54,6 +56,7 @@ impl Keeper {
                 (line.prepare(authority, requested, now), Some(pkcs8))
             }
             Step::Activate => (line.activate(now), None),
+            Step::Force(_) => (line.force(now), None),
             Step::Finish(id) => (line.finish(id), None),
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
@@ -68,6 +71,7 @@ impl Keeper {
         let verb = match &step {
             Step::Prepare => "prepared",
             Step::Activate => "activated",
+            Step::Force(_) => "forced",
             _ => "retired",
         };
         let id = match &step {
@@ -76,6 +80,12 @@ impl Keeper {
             _ => stored.line.active().map_or("", |active| active.authority.id().as_str()),
         };
         self.audit.authority(self.names.line(), id, verb);
+        if let Step::Force(waiting) = &step {
+            let line = self.names.line();
+            error!(line, authority = id, waiting, "An authority signs that some may not trust: the one before it ends");
+            let serving = matches!(self.gate, Gate::Leaves(_));
+            self.metrics.authority_forced(if serving { GATEWAY_SIGNER } else { line });
+        }
         Ok(stored)
     }
 
@@ -88,7 +98,7 @@ impl Keeper {
             _ => None,
         };
         let report = match self.gate {
-            Gate::Leaves(_) => Some(report::render(&stored.line, waiting.clone())?),
+            Gate::Leaves(_) => Some(report::render(&stored.line, waiting.clone(), self.clock.now())?),
             Gate::Gateway { .. } => None,
         };
         let leads = self.leading.leads()?;

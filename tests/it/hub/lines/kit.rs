@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
+use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::timestamp::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -107,6 +109,27 @@ impl OnServer {
         self.annotate("example.com/poke", &nth).await;
     }
 
+    /// Waits until the hub has looked at the line with the time that its clock shows now. It publishes deleted anchors
+    /// again; a round that had begun before may be the first to do so, but not the second.
+    pub(super) async fn look(&self) {
+        for _ in 0..2 {
+            let before = self.maps.get(self.map).await.unwrap().metadata.uid;
+            self.maps.delete(self.map, &Default::default()).await.unwrap();
+            let is_new = |map: Option<&ConfigMap>| map.is_some_and(|map| map.metadata.uid != before);
+            let again = await_condition(self.maps.clone(), self.map, is_new);
+            tokio::time::timeout(PATIENCE, again).await.unwrap().unwrap();
+        }
+    }
+
+    /// The authority that signs, as the Secret has it.
+    pub(super) async fn active(&self) -> Authority {
+        let data = self.data().await;
+        let members = members(&data);
+        let id = members.iter().find(|member| member["state"] == "Active").unwrap()["id"].as_str().unwrap();
+        let bundle = Bundle::from_pem(&data[&format!("{id}.crt")].0).unwrap();
+        bundle.authorities()[0].clone()
+    }
+
     async fn annotate(&self, name: &str, value: &str) {
         let change = json!({"metadata": {"annotations": {name: value}}});
         self.maps.patch(self.map, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
@@ -130,6 +153,21 @@ pub(in crate::hub) async fn rotate(admin: &Client, request: &str) {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let change = json!({"metadata": {"annotations": {ROTATE: request}}});
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+}
+
+/// Creates an AddOnSigner that the hub cannot decode, and waits until the hub says so. Only the stand-in, which has no
+/// schema, accepts it.
+pub(super) async fn create_undecodable(admin: &Client, name: &str) {
+    let resource = ApiResource::erase::<AddOnSigner>(&());
+    let spec = json!({"spec": {"signerName": format!("example.com/{name}"), "addOns": "telemetry"}});
+    let object = DynamicObject::new(name, &resource).data(spec);
+    let signers: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
+    signers.create(&PostParams::default(), &object).await.unwrap();
+    wait_until(PATIENCE, "the hub to say so", async || {
+        let object = signers.get(name).await.ok()?;
+        (object.data["status"]["conditions"][0]["reason"] == "InvalidSpec").then_some(())
+    })
+    .await;
 }
 
 /// Gets a new certificate for spoke1.

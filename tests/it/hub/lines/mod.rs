@@ -2,11 +2,13 @@
 
 mod crashes;
 mod damage;
+mod in_time;
 mod kit;
 mod rotation;
 mod secrecy;
 mod serving;
 mod silence;
 mod two_hubs;
+mod years;
 
 pub(super) use kit::rotate;

@@ -11,15 +11,19 @@ use kube::{Api, Client};
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::mk_ready;
 use crate::support::hub::wait_ready;
+use crate::support::issue::base64;
 use crate::support::log;
 
-/// The base64 text of every key that is stored, in pieces that cannot occur by chance.
+/// The base64 text of every private key that is stored, in pieces that cannot occur by chance.
 async fn key_pieces(admin: &Client, pieces: &mut Vec<String>) {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     for secret in secrets.list(&ListParams::default()).await.unwrap() {
         for (name, bytes) in secret.data.unwrap_or_default() {
-            let text = String::from_utf8(bytes.0).unwrap();
-            let body: String = text.lines().filter(|line| !line.starts_with("-----")).collect();
+            let body: String = match str::from_utf8(&bytes.0) {
+                Ok(text) => text.lines().filter(|line| !line.starts_with("-----")).collect(),
+                // The key of the ledger is PKCS#8 in DER; the public key, which is no secret, begins after 48 bytes.
+                Err(_) => base64(&bytes.0[..48]),
+            };
             if name.ends_with(".key") {
                 // The first 48 characters are the same in every PKCS#8 key of this kind.
                 let secret = &body.as_bytes()[48..];

@@ -6,8 +6,8 @@ use addon_signer_core::csr::build::Wish;
 use addon_signer_core::timestamp::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
 use x509_parser::certificate::X509Certificate;
@@ -19,13 +19,13 @@ use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use crate::support::{TestHub, wait_until};
 
-fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
+pub(super) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
     let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
     Timestamp::from_unix(leaf.validity().not_after.timestamp())
 }
 
-/// The gateway's own certificate.
-async fn gateway_certificate(hub: &TestHub, admin: &Client) -> String {
+/// Asks for the gateway's own certificate; returns the name of the request.
+pub(super) async fn gateway_request(hub: &TestHub) -> String {
     let wish = Wish {
         common_name: "addon-signer-gateway".to_owned(),
         dns_names: vec!["gateway.example".to_owned()],
@@ -36,11 +36,10 @@ async fn gateway_certificate(hub: &TestHub, admin: &Client) -> String {
     csr.spec.signer_name = "addon-signer.io/gateway-serving".to_owned();
     csr.spec.usages = Some(["digital signature", "key encipherment", "server auth"].map(str::to_owned).to_vec());
     let api: Api<CertificateSigningRequest> = Api::all(hub.client_as(HUB_USER, &HUB_GROUPS).await);
-    let name = api.create(&PostParams::default(), &csr).await.unwrap().metadata.name.unwrap();
-    wait_csr(admin, &name, "issued", certificate).await
+    api.create(&PostParams::default(), &csr).await.unwrap().metadata.name.unwrap()
 }
 
-async fn activate_after(line: &OnServer) -> Timestamp {
+pub(super) async fn activate_after(line: &OnServer) -> Timestamp {
     let seconds = wait_until(PATIENCE, "the time of the next authority", async || {
         line.members().await?.iter().find(|m| m["state"] == "Next")?["activateAfter"].as_i64()
     })
@@ -48,7 +47,7 @@ async fn activate_after(line: &OnServer) -> Timestamp {
     Timestamp::from_unix(seconds)
 }
 
-async fn report(line: &OnServer) -> Value {
+pub(super) async fn report(line: &OnServer) -> Value {
     let map = line.maps.get(line.map).await.unwrap();
     serde_json::from_str(&map.data.unwrap()["status.json"]).unwrap()
 }
@@ -59,7 +58,7 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     let line = OnServer::serving(&admin);
     let first = line.wait(&["Active"]).await;
     let leaf = issue(&hub, &admin).await;
-    gateway_certificate(&hub, &admin).await;
+    wait_csr(&admin, &gateway_request(&hub).await, "issued", certificate).await;
     line.rotate_by_map("r1").await;
     let ids = line.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], first[0]);

@@ -190,13 +190,28 @@ impl Issuer {
         &self.authority
     }
 
-    /// Fixes serial number, times and every byte to be signed. The certificate begins 5 minutes before `now`, but not
+    /// [`Self::prepare_until`] the end of this authority.
+    ///
+    /// # Errors
+    /// [`IssueError::OutsideValidity`] if the CA expires within the shortest lifetime; [`IssueError::Encoding`].
+    pub fn prepare(&self, approved: Approved, serial: Serial, now: Timestamp) -> Result<Prepared, IssueError> {
+        self.prepare_until(approved, serial, now, self.authority.not_after())
+    }
+
+    /// Fixes serial number, times and every byte to be signed. The certificate ends at `latest` or before, unless that
+    /// leaves less than the shortest lifetime. It begins 5 minutes before `now`, but not
     /// before its CA begins. It does not begin before the time of a revocation either, because then it would be revoked
     /// itself. If that time is in the future, [`Self::sign`] refuses the certificate, because it is not valid yet.
     ///
     /// # Errors
     /// [`IssueError::OutsideValidity`] if the CA expires within the shortest lifetime; [`IssueError::Encoding`].
-    pub fn prepare(&self, approved: Approved, serial: Serial, now: Timestamp) -> Result<Prepared, IssueError> {
+    pub fn prepare_until(
+        &self,
+        approved: Approved,
+        serial: Serial,
+        now: Timestamp,
+        latest: Timestamp,
+    ) -> Result<Prepared, IssueError> {
         let first = self.authority.not_before();
         let last = self.authority.not_after();
         if now < first || now.until(last) < MIN_LIFETIME {
@@ -208,7 +223,8 @@ impl Issuer {
         }
         let backdated = now.minus(BACKDATE).max(first);
         let not_before = approved.revoked_before().map_or(backdated, |revoked_before| backdated.max(revoked_before));
-        let not_after = now.plus(approved.lifetime()).min(last);
+        let latest = latest.max(now.plus(MIN_LIFETIME));
+        let not_after = now.plus(approved.lifetime()).min(latest).min(last);
         let frame = Frame {
             serial: serial.as_bytes(),
             not_before,

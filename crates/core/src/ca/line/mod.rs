@@ -8,13 +8,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::ca::authority::{Authority, AuthorityId};
+use crate::ca::authority::{Authority, AuthorityId, LAST_CALL};
 use crate::ca::bundle::{Bundle, BundleError};
 use crate::timestamp::Timestamp;
 
 /// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
-/// rotation waits until the oldest authority is dropped.
+/// rotation waits until the oldest authority is dropped, but not longer than until the [`LAST_CALL`].
 pub const MAX_AUTHORITIES: usize = 4;
+
+/// The end of an authority's leaves is reserved further ahead than a leaf needs, by the leaf's life divided by this
+/// number, so that one write serves many leaves.
+pub const RESERVE_AHEAD: u32 = 8;
 
 /// The state of an authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,11 +75,13 @@ pub struct Member {
     pub leaves_expire: Option<Timestamp>,
     /// A Next does not sign before this time. By then, everybody who got a trust bundle without it has got a newer one.
     pub activate_after: Option<Timestamp>,
+    /// Whether it became Active without evidence that everybody trusts it, because the one before it was ending.
+    pub forced: bool,
 }
 
 impl Member {
     fn new(authority: Authority, state: State, since: Timestamp) -> Self {
-        Self { authority, state, since, leaves_expire: None, activate_after: None }
+        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false }
     }
 }
 
@@ -122,6 +128,8 @@ pub enum Step {
     Prepare,
     /// Make Next Active, and Active Old.
     Activate,
+    /// The same without evidence that everybody trusts Next, because Active is ending: what the rotation waited for.
+    Force(String),
     /// Drop anchor and key of the Old authority with this id.
     Finish(AuthorityId),
     /// Do nothing.
@@ -188,15 +196,18 @@ impl Line {
         if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
             return Step::Finish(old.authority.id().clone());
         }
+        let last_call = LAST_CALL.min(evidence.renew_before / 2);
+        let ending = evidence.now.plus(last_call) >= active.authority.not_after();
         if self.next().is_some() {
             return match &evidence.next_is_trusted {
                 Ok(()) => Step::Activate,
+                Err(waiting) if ending => Step::Force(waiting.clone()),
                 Err(waiting) => Step::Wait(waiting.clone()),
             };
         }
         let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
         let aged = evidence.now.plus(evidence.renew_before) >= active.authority.not_after();
-        match (asked || aged, self.members.len() < MAX_AUTHORITIES) {
+        match (asked || aged, ending || self.members.len() < MAX_AUTHORITIES) {
             (false, _) => self.wait_for_old(),
             (true, true) => Step::Prepare,
             (true, false) => {
@@ -261,6 +272,22 @@ impl Line {
             }
         }
         self
+    }
+
+    /// The line after [`Self::activate`] without evidence.
+    #[must_use]
+    pub fn force(self, now: Timestamp) -> Self {
+        let mut line = self.activate(now);
+        if let Some(active) = line.members.iter_mut().find(|member| member.state == State::Active) {
+            active.forced = true;
+        }
+        line
+    }
+
+    /// The Active authority, if it was activated without evidence, and not everybody is known to trust it by now.
+    pub fn forced(&self, now: Timestamp) -> Option<&Member> {
+        let is_open = |active: &&Member| active.forced && active.activate_after.is_none_or(|at| at >= now);
+        self.active().filter(is_open)
     }
 
     /// The line without an Old authority.

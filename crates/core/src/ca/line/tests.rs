@@ -91,6 +91,52 @@ fn the_number_of_authorities_is_bounded() {
 }
 
 #[test]
+fn a_blocked_successor_signs_a_day_before_the_active_authority_ends() {
+    let line = mk_line().prepare(mk_authority(), None, NOW);
+    let end = line.active().unwrap().authority.not_after();
+    let before = end.minus(DAY + Duration::from_secs(1));
+    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait("gateways".to_owned()));
+    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force("gateways".to_owned()));
+    let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(end) };
+    assert_eq!(line.next_step(&trusted), Step::Activate, "with evidence it is an ordinary step");
+    let forced = line.clone().force(end);
+    assert_eq!(states(&forced), [State::Active, State::Old]);
+    assert_eq!(forced.forced(end), forced.active(), "it says so");
+    assert_eq!(line.clone().activate(end).forced(end), None);
+    let known = line.hold_next_until(end.plus(DAY)).force(end);
+    assert!(known.forced(end.plus(DAY)).is_some());
+    assert_eq!(known.forced(end.plus(2 * DAY)), None, "by then everybody has the new anchor");
+}
+
+#[test]
+fn a_line_whose_successors_come_late_leaves_them_time_for_the_evidence() {
+    let line = mk_line().prepare(mk_authority(), None, NOW);
+    let end = line.active().unwrap().authority.not_after();
+    let hour = Duration::from_secs(3_600);
+    let evidence = |now| Evidence { renew_before: hour, ..mk_evidence(now) };
+    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait("gateways".to_owned()));
+    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force("gateways".to_owned()));
+}
+
+#[test]
+fn a_full_line_makes_another_authority_before_its_last_one_ends() {
+    let mut line = mk_line();
+    for round in 0..3 {
+        line = line.reserve(NOW.plus(10 * YEAR + DAY * round)).unwrap();
+        line = line.prepare(mk_authority(), None, NOW).activate(NOW);
+    }
+    // Those before it must stay, because they end later.
+    let end = NOW.plus(YEAR).minus(DAY);
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &SystemRandom::new()).unwrap();
+    let last = Authority::self_signed("short", &key, NOW, YEAR - DAY, &SystemRandom::new()).unwrap();
+    let mut members = line.members().to_vec();
+    members[0] = Member::new(last, State::Active, NOW);
+    let line = Line::restore(members, None).unwrap();
+    assert!(matches!(line.next_step(&mk_evidence(end.minus(2 * DAY))), Step::Wait(_)));
+    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Prepare);
+}
+
+#[test]
 fn finish_never_drops_what_is_not_old() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
     for member in line.members() {

@@ -167,3 +167,37 @@ fn an_answer_to_another_question_is_an_error() {
     let answer = issuance.next(Event::Started(None), hub.around(0));
     assert!(matches!(answer, Err(IssueError::OutOfOrder)), "and the attempt is over");
 }
+
+#[test]
+fn an_agents_certificate_ends_two_days_before_the_gateways_newest_authority() {
+    let hub = Hub::new();
+    let is_intent = |effect: &Effect| matches!(effect, Effect::RecordIntent(_));
+    let intended = |serving: &Bundle| {
+        let around = Surroundings { trust_bundle: Some(serving), ..Surroundings::default() };
+        let mut world = World::default();
+        let mut issuance = hub.issuance();
+        let mut event = Event::Started(None);
+        loop {
+            match issuance.next(event, around).unwrap() {
+                Effect::RecordIntent(intent) => return intent.not_after,
+                effect => event = world.take(effect, hub.signing()),
+            }
+        }
+    };
+    let day = Duration::from_secs(86_400);
+    let long = mk_issuer(KeyKind::EcdsaP256, YEAR).authority().clone();
+    let (_, ordinary) = until(&hub, &mut World::default(), is_intent);
+    let Effect::RecordIntent(ordinary) = ordinary else { panic!() };
+    assert_eq!(intended(&Bundle::new(vec![long.clone()]).unwrap()), ordinary.not_after);
+    let short = mk_issuer(KeyKind::EcdsaP256, 2 * day + day / 2).authority().clone();
+    let cut = NOW.plus(day / 2);
+    assert!(cut < ordinary.not_after);
+    assert_eq!(intended(&Bundle::new(vec![short.clone()]).unwrap()), cut);
+    let rng = SystemRandom::new();
+    let (key, _) = crate::keys::private::PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    let newer = crate::ca::authority::Authority::self_signed("newer", &key, NOW.plus(day / 24), YEAR, &rng).unwrap();
+    assert_eq!(intended(&Bundle::new(vec![short, newer]).unwrap()), ordinary.not_after, "the agent gets the next one");
+    let ending = mk_issuer(KeyKind::EcdsaP256, day).authority().clone();
+    let least = NOW.plus(crate::policy::MIN_LIFETIME);
+    assert_eq!(intended(&Bundle::new(vec![ending]).unwrap()), least, "signing goes on all the same");
+}

@@ -1,0 +1,103 @@
+//! A year and a half: with certificates that live for a year, an AddOnSigner that cannot be read, and agents that never
+//! come back, there is always an authority that signs, and a serving certificate that everybody verifies whose own
+//! certificate is valid.
+
+use std::time::Duration;
+
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::timestamp::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::json;
+
+use super::kit::{OnServer, create_undecodable};
+use super::serving::{gateway_request, not_after};
+use crate::hub::{mk_csr, submit};
+use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_ready};
+use crate::support::{TestHub, accept_cluster, install_addon};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// The gateway renews after 2/3 of the 24 hours that its certificate is valid.
+const GATEWAY: Duration = Duration::from_secs(16 * 3_600);
+
+/// What an agent has stored.
+struct StoredPair {
+    ends: Timestamp,
+    trusts: Bundle,
+}
+
+async fn issued(admin: &Client, name: &str) -> CertificateSigningRequest {
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let is_issued = |csr: Option<&CertificateSigningRequest>| csr.is_some_and(|csr| certificate(csr).is_some());
+    tokio::time::timeout(PATIENCE, await_condition(requests, name, is_issued)).await.unwrap().unwrap().unwrap()
+}
+
+fn leaf(csr: &CertificateSigningRequest) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(certificate(csr).unwrap().as_bytes()).unwrap()
+}
+
+async fn enrol(hub: &TestHub, admin: &Client) -> StoredPair {
+    let name = submit(hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let csr = issued(admin, &name).await;
+    let trusts = csr.metadata.annotations.as_ref().unwrap()["addon-signer.io/trust-bundle"].clone();
+    StoredPair { ends: not_after(&leaf(&csr)), trusts: Bundle::from_pem(trusts.as_bytes()).unwrap() }
+}
+
+#[tokio::test]
+async fn for_a_year_and_a_half_an_authority_signs_and_every_agent_trusts_the_gateway() {
+    let hub = TestHub::start().await;
+    if hub.is_real() {
+        eprintln!("skipped: a real API server refuses an AddOnSigner that cannot be read");
+        return;
+    }
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let running = RunningHub::start(&hub).await;
+    let lines = [OnServer::client(&admin), OnServer::serving(&admin)];
+    // The first authority of the gateway is made before there is any signer, and lives for a year as certificates do.
+    lines[1].wait(&["Active"]).await;
+    create_undecodable(&admin, "broken").await;
+    let mut spec = telemetry();
+    spec["certificate"] = json!({"duration": "8760h", "maxDuration": "8760h"});
+    spec["authority"] = json!({"duration": "8761h"});
+    create_signer(&admin, "telemetry", spec).await;
+    wait_ready(&admin, "telemetry", "True").await;
+
+    let begin = running.clock.now();
+    let mut agents = vec![enrol(&hub, &admin).await];
+    let mut shown = leaf(&issued(&admin, &gateway_request(&hub).await).await);
+    while begin.until(running.clock.now()) < 550 * DAY {
+        let now = running.clock.now();
+        let mut step = 5 * DAY;
+        for line in &lines {
+            let left = now.until(line.active().await.not_after());
+            step = if left < 8 * DAY { GATEWAY } else { step };
+        }
+        running.clock.advance(step);
+        let now = running.clock.now();
+        agents.retain(|agent| agent.ends > now);
+        if step == GATEWAY {
+            let trusted = |agent: &StoredPair| agent.trusts.verify(&shown, Purpose::Server, now).is_ok();
+            assert!(agents.iter().all(trusted), "{now}: the gateway's certificate before it is renewed");
+        }
+        for line in &lines {
+            line.look().await;
+        }
+        // As the gateway does when another authority has become active.
+        let active = lines[1].active().await.id().clone();
+        let mut trust = running.trust.clone();
+        trust.wait_for(|trust| trust.serving_active.as_ref() == Some(&active)).await.unwrap();
+        shown = leaf(&issued(&admin, &gateway_request(&hub).await).await);
+        let trusted = |agent: &StoredPair| agent.trusts.verify(&shown, Purpose::Server, now).is_ok();
+        assert!(agents.iter().all(trusted), "{now}: the gateway's certificate");
+        agents.push(enrol(&hub, &admin).await);
+    }
+    let metrics = running.metrics.render().unwrap();
+    assert!(metrics.contains("addon_signer_authorities_forced_total{signer=\"gateway-serving\"} 1"), "{metrics}");
+    assert!(!metrics.contains("addon_signer_authorities_forced_total{signer=\"telemetry\"}"), "{metrics}");
+}
