@@ -1,11 +1,13 @@
 //! Answers the requests on a session, or refuses them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::body::{OutBody, full};
 use super::problem::Refusal;
@@ -15,10 +17,13 @@ use addon_signer_core::gateway::access::NoAccess;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::path::SafePath;
 
+/// A client that gives a call up after less than this time did not wait for its answer.
+const BARELY_WAITED: Duration = Duration::from_secs(1);
+
 /// Answers one request. The peer is checked first, for every request anew.
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
     let mut in_flight = session.begin_request();
-    let waiting = Unanswered(Some(&session));
+    let waiting = Unanswered { session: Some(&session), since: Instant::now() };
     session.shared.stats.requests.add();
     let asked = Asked { version: request.version(), method: request.method().clone(), uri: request.uri().clone() };
     let checked = session.check();
@@ -38,11 +43,14 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
 }
 
 /// A client that waits for the head of an answer. Whoever drops this without an answer says that it gave up.
-struct Unanswered<'s>(Option<&'s Session>);
+struct Unanswered<'s> {
+    session: Option<&'s Session>,
+    since: Instant,
+}
 
 impl Unanswered<'_> {
     fn answered(mut self) {
-        if let Some(session) = self.0.take() {
+        if let Some(session) = self.session.take() {
             session.answered();
         }
     }
@@ -50,7 +58,8 @@ impl Unanswered<'_> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(session) = self.0 {
+        // Long polls that the client ends are no attack.
+        if let Some(session) = self.session.filter(|_| self.since.elapsed() < BARELY_WAITED) {
             session.abandoned();
         }
     }

@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -85,8 +85,13 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
             accepted = listener.accept() => match accepted {
                 Ok((tcp, remote)) => {
                     door.knocked();
-                    let entering = Entering { handshake: pools.begin(remote), pools: pools.clone(), remote };
-                    connections.spawn(entering.run(tcp, Arc::clone(&door), stop.clone()));
+                    match pools.begin(remote) {
+                        Some(handshake) => {
+                            let entering = Entering { handshake, pools: pools.clone(), remote };
+                            connections.spawn(entering.run(tcp, Arc::clone(&door), stop.clone()));
+                        }
+                        None => door.refused(remote, &NoHandshake::Displaced(pools.places.handshakes)),
+                    }
                 }
                 // The client left before its connection was accepted (see accept(2)); the listener still works.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
@@ -118,6 +123,7 @@ fn report(ended: Result<(), JoinError>) {
 #[derive(Clone)]
 struct Pools {
     places: Places,
+    since: Instant,
     handshakes: Arc<Mutex<Handshakes<CancellationToken>>>,
     sessions: Arc<Semaphore>,
 }
@@ -125,17 +131,17 @@ struct Pools {
 impl Pools {
     fn new(places: Places) -> Self {
         let handshakes = Arc::new(Mutex::new(Handshakes::new(places.handshakes)));
-        Self { places, handshakes, sessions: Arc::new(Semaphore::new(places.sessions)) }
+        Self { places, since: Instant::now(), handshakes, sessions: Arc::new(Semaphore::new(places.sessions)) }
     }
 
-    /// Takes a place for a handshake, maybe that of another connection.
-    fn begin(&self, remote: SocketAddr) -> HandshakePlace {
+    /// Takes a place for a handshake, maybe that of another connection, if there is one.
+    fn begin(&self, remote: SocketAddr) -> Option<HandshakePlace> {
         let displaced = CancellationToken::new();
-        let (place, other) = lock(&self.handshakes).begin(remote.ip(), displaced.clone());
+        let (place, other) = lock(&self.handshakes).begin(remote.ip(), self.since.elapsed(), displaced.clone())?;
         if let Some(other) = other {
             other.cancel();
         }
-        HandshakePlace { pool: Arc::clone(&self.handshakes), place, displaced }
+        Some(HandshakePlace { pool: Arc::clone(&self.handshakes), place, displaced })
     }
 }
 

@@ -10,7 +10,7 @@ use rustls::{CertificateError, Error};
 pub(crate) enum NoHandshake {
     #[error("there are {0} sessions already")]
     OverCapacity(usize),
-    #[error("newer connections took its place; there are only {0} places for handshakes")]
+    #[error("other connections have the places; there are {0} for handshakes")]
     Displaced(usize),
     #[error("no configuration is in effect")]
     NotConfigured,

@@ -58,9 +58,16 @@ impl<K: Eq + Hash + Clone> Buckets<K> {
         }
     }
 
-    fn wait(&self, key: &K, now: Timestamp) -> Result<(), Duration> {
+    /// Whether there is one; takes nothing.
+    ///
+    /// # Errors
+    /// How long to wait until there is one.
+    pub fn wait(&mut self, key: &K, now: Timestamp) -> Result<(), Duration> {
         let depth = self.rate.interval * self.rate.burst.saturating_sub(1);
-        let debt = self.full_at.get(key).map_or(Duration::ZERO, |full_at| now.until(*full_at));
+        let Some(full_at) = self.full_at.get_mut(key) else { return Ok(()) };
+        // An empty bucket needs no longer than this, whatever a clock said that was ahead for a while.
+        *full_at = (*full_at).min(now.plus(self.rate.interval * self.rate.burst));
+        let debt = now.until(*full_at);
         if debt > depth { Err(debt - depth) } else { Ok(()) }
     }
 }
@@ -123,6 +130,14 @@ mod tests {
         assert_eq!(limiter.take(&ours, START.plus(MINUTE)), Ok(()));
         assert!(limiter.take(&ours, START.plus(MINUTE)).is_err());
         assert_eq!(limiter.take(&ours, START.plus(MINUTE * 100)), Ok(()));
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_costs_one_interval() {
+        let mut buckets = Buckets::new(Rate { burst: 3, interval: MINUTE });
+        assert_eq!(buckets.take(&"a", START.plus(MINUTE * 1_440)), Ok(()));
+        assert_eq!(buckets.take(&"a", START), Err(MINUTE));
+        assert_eq!(buckets.take(&"a", START.plus(MINUTE)), Ok(()));
     }
 
     #[test]

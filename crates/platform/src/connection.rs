@@ -6,7 +6,8 @@
 //! gone, also if a kernel or a load balancer still acknowledges bytes; then every call and watch on it fails at once,
 //! and the next one makes a new connection.
 //!
-//! No call is repeated here: before a write is repeated, somebody has to ask again whether the hub still leads.
+//! No call that the server may have seen is repeated here: before a write is repeated, somebody has to ask again
+//! whether the hub still leads.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,7 +20,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::hub::HubError;
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::requests::known::{KnownRequest, KnownRequests};
+use crate::hub::requests::known::KnownRequests;
 use crate::hub::requests::plan;
 use crate::hub::requests::signer::{Changes, Outcome, Signer, SignerError};
 use addon_signer_core::backoff::doubled;
@@ -39,7 +39,7 @@ const OF_A_CLUSTER: usize = 8;
 const PAGE: u32 = 16;
 /// The pauses of a request that waits for something in the hub, which wakes it when it changes.
 const SOON: Duration = Duration::from_millis(500);
-const LATE: Duration = Duration::from_secs(2);
+const LATE: Duration = Duration::from_secs(30);
 /// The pauses after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -195,6 +195,9 @@ impl Dispatcher {
             return;
         }
         let name = csr.name_any();
+        if !plan::is_sane_name(&name) {
+            return debug!(size = name.len(), "A request whose name is no DNS subdomain is left alone");
+        }
         let tenant = plan::tenant_of(&csr, self.grpc_proxy.as_deref());
         plan::trim(&mut csr);
         if let Some(served) = self.served.get(&csr.spec.signer_name) {
@@ -248,9 +251,12 @@ impl Dispatcher {
 
     /// Looks at the requests of a signer that wait for something in the hub.
     fn look(&mut self, signer_name: &str) {
-        let waits = |request: &KnownRequest| request.waits && *request.signer_name == *signer_name;
-        for (name, request) in self.known.iter().filter(|(_, request)| waits(request)) {
-            self.queue.wake(name, &request.tenant);
+        for (name, request) in self.known.iter_mut().filter(|(_, request)| *request.signer_name == *signer_name) {
+            if request.in_work {
+                request.missed = true; // it may be decided on what was before
+            } else if request.waits {
+                self.queue.wake(name, &request.tenant);
+            }
         }
     }
 
@@ -264,12 +270,15 @@ impl Dispatcher {
                 continue;
             };
             request.waits = false;
+            request.in_work = true;
+            request.missed = false;
             let object = request.object.clone();
             let signer = Arc::clone(&served.signer);
             let stop = served.stop.clone();
+            let signer_name = Arc::clone(&request.signer_name);
             let api = self.api.clone();
             self.work.spawn(async move {
-                let outcome = stop.run_until_cancelled(work(&api, &name, object, &signer)).await;
+                let outcome = stop.run_until_cancelled(work(&api, &name, &signer_name, object, &signer)).await;
                 (name, outcome)
             });
         }
@@ -277,20 +286,19 @@ impl Dispatcher {
 
     fn ended(&mut self, name: &str, outcome: Option<Outcome>) {
         let Some(request) = self.known.get_mut(name) else { return self.queue.done(name, None) };
-        let attempts = request.attempts;
+        request.in_work = false;
+        let kind = outcome.as_ref().map(std::mem::discriminant);
+        let attempts = if std::mem::replace(&mut request.last, kind) == kind { request.attempts } else { 0 };
         request.attempts = attempts.saturating_add(1);
         let pause = match outcome {
             // The signer was stopped: a new one looks at all its requests.
-            None => None,
+            None | Some(Outcome::Done) => None,
+            Some(Outcome::AwaitChange | Outcome::Wait) if request.missed => Some(Duration::ZERO),
             Some(Outcome::AwaitChange) => {
-                request.attempts = 0;
                 request.waits = true;
                 None
             }
-            Some(Outcome::Later(pause)) => {
-                request.attempts = 0;
-                Some(pause)
-            }
+            Some(Outcome::Later(pause)) => Some(pause),
             // The pauses grow, because there may be thousands of its requests, and one of them is answered at a time.
             Some(Outcome::Limited(pause)) => Some(doubled(LIMITED, attempts, LAST_LIMITED).max(pause)),
             Some(Outcome::Wait) => {
@@ -331,17 +339,19 @@ impl Dispatcher {
 async fn work(
     api: &Api<CertificateSigningRequest>,
     name: &str,
+    signer_name: &str,
     object: Option<Arc<CertificateSigningRequest>>,
     signer: &Signer,
 ) -> Outcome {
     let object = match object {
         Some(object) => object,
         None => match api.get_opt(name).await {
+            Ok(Some(csr)) if csr.name_any() != name || csr.spec.signer_name != signer_name => return Outcome::Done,
             Ok(Some(mut csr)) => {
                 plan::trim(&mut csr);
                 Arc::new(csr)
             }
-            Ok(None) => return Outcome::AwaitChange,
+            Ok(None) => return Outcome::Done,
             Err(error) => return Outcome::Failed(error.into()),
         },
     };

@@ -4,11 +4,13 @@
 //! together have one. What does not fit is read again when its turn comes.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::Discriminant;
 use std::sync::Arc;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 use crate::hub::requests::plan;
+use crate::hub::requests::signer::Outcome;
 
 /// Bytes of requests that are kept of one tenant. OCM's agent makes at most ten requests per addon, of some 2 KiB each.
 const ROOM_OF_TENANT: usize = 512 << 10;
@@ -24,8 +26,12 @@ pub(super) struct KnownRequest {
     pub(super) tenant: Arc<str>,
     /// The object as the watch showed it; `None` if there was no room for it.
     pub(super) object: Option<Arc<CertificateSigningRequest>>,
-    /// How often the hub has looked at this version of the request in vain.
+    /// How often in a row the hub has looked at this version of the request with the same outcome.
     pub(super) attempts: u32,
+    pub(super) last: Option<Discriminant<Outcome>>,
+    pub(super) in_work: bool,
+    /// Whether something that it may wait for has changed while it was in work.
+    pub(super) missed: bool,
     /// Whether the request waits for something in the hub.
     pub(super) waits: bool,
     size: usize,
@@ -54,7 +60,17 @@ impl KnownRequests {
             self.used_in_all += size;
         }
         let object = fits.then(|| Arc::new(csr));
-        let request = KnownRequest { signer_name, tenant, object, attempts: 0, waits: false, size };
+        let request = KnownRequest {
+            signer_name,
+            tenant,
+            object,
+            attempts: 0,
+            last: None,
+            in_work: false,
+            missed: false,
+            waits: false,
+            size,
+        };
         self.requests.insert(name.into(), request);
     }
 
@@ -84,6 +100,10 @@ impl KnownRequests {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KnownRequest)> {
         self.requests.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut KnownRequest)> {
+        self.requests.iter_mut()
     }
 }
 

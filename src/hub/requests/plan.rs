@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 
 use addon_signer_core::csr::MAX_PEM_BYTES;
@@ -22,6 +22,11 @@ pub const RECORD_UNUSABLE: &str = "RecordUnusable";
 /// The conditions that say that a request waits; they are removed when it gets its certificate.
 pub const WAITS: [&str; 3] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE];
 
+/// The longest user name that the hub keeps of a request that is too large.
+const MAX_USER: usize = 512;
+/// The longest name of a request, as of most objects (Kubernetes, `IsDNS1123Subdomain`). For requests Kubernetes itself
+/// has no rule.
+const MAX_NAME: usize = 253;
 /// The most bytes of labels, annotations, owners and finalizers of a request that the hub reads.
 const MAX_METADATA: usize = 16 << 10;
 
@@ -40,6 +45,8 @@ pub enum Action {
     AwaitApproval,
     /// The hub does not know enough yet to decide.
     Wait,
+    /// The requester's cluster has had so many answers that the hub does not even ask whether this one is due.
+    Limited(Duration),
     /// Sign it, after approving it if that is the hub's task.
     Issue {
         /// Policy's evidence.
@@ -116,7 +123,10 @@ pub fn trim(csr: &mut CertificateSigningRequest) {
     let is_settled = is_issued(csr) || is_refused(csr);
     let is_large = csr.spec.request.0.len() > MAX_PEM_BYTES || metadata_size(&csr.metadata) > MAX_METADATA;
     if is_settled || is_large {
-        csr.metadata.annotations = None;
+        // Policy reads the requester first, and for the gRPC proxy this annotation names it.
+        let user = csr.metadata.annotations.take().and_then(|mut all| all.remove_entry(ANNOTATION_CSR_USER));
+        csr.metadata.annotations = user.filter(|(_, user)| user.len() <= MAX_USER).map(|user| [user].into());
+        csr.metadata.generate_name = None;
         csr.metadata.labels = None;
         csr.metadata.finalizers = None;
         csr.metadata.owner_references = None;
@@ -133,6 +143,13 @@ pub fn trim(csr: &mut CertificateSigningRequest) {
     }
 }
 
+/// Whether the hub looks at requests of this name: it is a DNS subdomain. Others fit into no path, and Kubernetes does
+/// not even bound their length.
+pub fn is_sane_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed)
+}
+
 /// About how many bytes of memory a request needs.
 pub fn size(csr: &CertificateSigningRequest) -> usize {
     let texts = csr.spec.groups.iter().chain(&csr.spec.usages).flatten().map(String::len).sum::<usize>();
@@ -144,9 +161,13 @@ fn metadata_size(metadata: &ObjectMeta) -> usize {
     let pairs = metadata.annotations.iter().chain(&metadata.labels).flatten();
     let owners = metadata.owner_references.iter().flatten();
     let finalizers = metadata.finalizers.iter().flatten();
-    pairs.map(|(key, value)| key.len() + value.len()).sum::<usize>()
-        + owners.map(|owner| owner.name.len() + owner.uid.len() + owner.kind.len()).sum::<usize>()
-        + finalizers.map(String::len).sum::<usize>()
+    let owner_size = |owner: &OwnerReference| {
+        size_of::<OwnerReference>() + owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()
+    };
+    pairs.map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len()).sum::<usize>()
+        + owners.map(owner_size).sum::<usize>()
+        + finalizers.map(|name| size_of::<String>() + name.len()).sum::<usize>()
+        + metadata.generate_name.as_ref().map_or(0, String::len)
 }
 
 /// Who must wait if it asks for too much. `grpc_proxy` is the account of OCM's gRPC server.
@@ -221,6 +242,38 @@ mod tests {
             trimmed.metadata.managed_fields = Some(vec![]);
             trim(&mut trimmed);
             assert_eq!(trimmed, whole);
+        }
+    }
+
+    #[test]
+    fn whatever_a_requester_pads_little_is_kept() {
+        let large = |pad: fn(&mut ObjectMeta, String)| {
+            let mut csr = mk_csr(&[], false);
+            csr.metadata.annotations = Some([(ANNOTATION_CSR_USER.to_owned(), "user".to_owned())].into());
+            pad(&mut csr.metadata, "x".repeat(1_000_000));
+            trim(&mut csr);
+            (size(&csr), csr.annotations().len(), csr.spec.request.0.len() > MAX_PEM_BYTES)
+        };
+        let owner = |metadata: &mut ObjectMeta, api_version: String| {
+            metadata.owner_references = Some(vec![OwnerReference { api_version, ..OwnerReference::default() }]);
+        };
+        let pads: [fn(&mut ObjectMeta, String); 4] = [
+            owner,
+            |metadata, text| metadata.generate_name = Some(text),
+            |metadata, text| metadata.finalizers = Some(vec![text]),
+            |metadata, text| metadata.labels = Some([("l".to_owned(), text)].into()),
+        ];
+        for pad in pads {
+            let (size, annotations, is_refused) = large(pad);
+            assert!(size < 20_000 && annotations == 1 && is_refused, "{size}");
+        }
+    }
+
+    #[test]
+    fn names_that_fit_into_no_path_are_not_looked_at() {
+        assert!(is_sane_name("addon-spoke1-telemetry-x7k2p") && is_sane_name("csr.1"));
+        for name in ["", "victim?x", "a/b", "a b", "A", "a%2f", &"a".repeat(254)] {
+            assert!(!is_sane_name(name), "{name}");
         }
     }
 

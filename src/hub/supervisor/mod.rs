@@ -11,7 +11,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -185,6 +185,7 @@ impl Supervisor {
         let mut leading = self.links.leading.clone();
         let mut registrations = self.registrations.clone();
         let mut rounds = tokio::time::interval(ROUND);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -297,9 +298,10 @@ impl Supervisor {
                 self.start(name, object, Arc::new(config), plan);
             }
             (Some(served), Ok(config)) => {
-                served.plan.send_replace(plan(&config));
+                let plan = plan(&config);
+                served.plan.send_if_modified(|known| std::mem::replace(known, plan.clone()) != plan);
                 let config = Arc::new(config);
-                served.config.send_replace(config.clone());
+                served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
                 served.object = object;
                 self.board.set_signer(name, config, served.line.subscribe());
                 if served.validity.is_err() {

@@ -39,14 +39,14 @@ async fn strangers_hold_no_sessions() {
         }
         strangers.push(stranger);
     }
-    // All have one source, as behind a load balancer: the newest of them take the places of the oldest.
-    assert_eq!(world.try_get(Some(&agent), "/v1/whoami").await, Ok(StatusCode::OK));
+    // All have one source, as behind a load balancer: three of them have the places, for a second.
+    let enters = async || (world.try_get(Some(&agent), "/v1/whoami").await == Ok(StatusCode::OK)).then_some(());
+    wait_until(SOON, "the agent to get the place of a stranger", enters).await;
     assert_eq!(first.get("/v1/whoami").await.status, StatusCode::OK);
-    for displaced in &mut strangers[..9] {
-        displaced.read_to_end(&mut Vec::new()).await.ok(); // a reset also ends the connection
+    for refused in &mut strangers[3..] {
+        refused.read_to_end(&mut Vec::new()).await.ok(); // a reset also ends the connection
     }
-    let displaced = async || (world.stats.handshakes_displaced.get() == 9).then_some(());
-    wait_until(SOON, "nine to be displaced", displaced).await;
+    assert!(world.stats.handshakes_displaced.get() > 9, "nine strangers had no place, and one had to give it up");
     assert_eq!(world.stats.over_capacity.get(), 0);
 }
 

@@ -68,7 +68,7 @@ async fn strangers_write_few_lines_and_hold_no_sessions() {
     }
     // More than the inventory has places for handshakes and sessions together.
     let silent: Vec<_> = join_all((0..SILENT).map(|_| TcpStream::connect(stage.inventory))).await;
-    assert_eq!(stage.ask(&front_proxy, "alice", "/certificates").await.unwrap().0, 200);
+    stage.wait_served(&front_proxy).await; // all have one source, so it takes the place of one that had its second
     drop(silent);
     stage.stop().await;
     let lines = log.json();

@@ -1,10 +1,16 @@
 //! The handshakes under way, whose clients are strangers. Their number is bounded. While there is room everybody gets a
 //! place, because behind a load balancer all clusters have one address. Without room the places are shared fairly by
-//! source: the oldest handshake of the source that has most of them makes room for the newest.
+//! source: the oldest handshake of the source that has most of them makes room for the newest, unless that one comes
+//! from the same source and the oldest has only just begun. Otherwise a burst from one address would displace every
+//! handshake before it is done.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+/// How long a handshake has its place for certain. An honest one needs a few round trips.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where connections come from: an IPv4 address, or the network of an IPv6 address, because a network has 2^64 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +38,7 @@ pub struct Handshakes<T> {
     max: usize,
     arrivals: u64,
     under_way: usize,
-    by_source: BTreeMap<Source, BTreeMap<u64, T>>,
+    by_source: BTreeMap<Source, BTreeMap<u64, (Duration, T)>>,
 }
 
 impl<T> Handshakes<T> {
@@ -42,20 +48,29 @@ impl<T> Handshakes<T> {
         Self { max, arrivals: 0, under_way: 0, by_source: BTreeMap::new() }
     }
 
-    /// Begins a handshake. If that is one too many, also returns the one that the caller must end.
-    pub fn begin(&mut self, from: IpAddr, handshake: T) -> (Place, Option<T>) {
+    /// Begins a handshake at `now`, a time since any fixed moment. If that is one too many, also returns the one that
+    /// the caller must end, or `None` for all if there is no place.
+    pub fn begin(&mut self, from: IpAddr, now: Duration, handshake: T) -> Option<(Place, Option<T>)> {
         let place = Place { source: Source::of(from), arrival: self.arrivals };
         self.arrivals += 1;
         self.under_way += 1;
-        self.by_source.entry(place.source).or_default().insert(place.arrival, handshake);
-        let displaced = if self.under_way > self.max { self.oldest_of_the_largest() } else { None };
-        (place, displaced.and_then(|place| self.end(place)))
+        self.by_source.entry(place.source).or_default().insert(place.arrival, (now, handshake));
+        if self.under_way <= self.max {
+            return Some((place, None));
+        }
+        let (oldest, since) = self.oldest_of_the_largest()?;
+        if oldest.source == place.source && now.saturating_sub(since) < PATIENCE {
+            drop(self.end(place));
+            return None;
+        }
+        let displaced = self.end(oldest);
+        Some((place, displaced))
     }
 
     /// Ends a handshake, and returns it unless it ended before.
     pub fn end(&mut self, place: Place) -> Option<T> {
         let same = self.by_source.get_mut(&place.source)?;
-        let handshake = same.remove(&place.arrival)?;
+        let (_, handshake) = same.remove(&place.arrival)?;
         if same.is_empty() {
             self.by_source.remove(&place.source);
         }
@@ -64,12 +79,13 @@ impl<T> Handshakes<T> {
     }
 
     /// If several sources have as many, the one whose handshake is older than those of the others.
-    fn oldest_of_the_largest(&self) -> Option<Place> {
+    fn oldest_of_the_largest(&self) -> Option<(Place, Duration)> {
         let sources = self.by_source.iter().filter_map(|(source, same)| {
-            let arrival = *same.keys().next()?;
-            Some((same.len(), Place { source: *source, arrival }))
+            let (arrival, (since, _)) = same.first_key_value()?;
+            Some((same.len(), Place { source: *source, arrival: *arrival }, *since))
         });
-        sources.max_by_key(|(number, place)| (*number, Reverse(place.arrival))).map(|(_, place)| place)
+        let largest = sources.max_by_key(|(number, place, _)| (*number, Reverse(place.arrival)));
+        largest.map(|(_, place, since)| (place, since))
     }
 }
 
@@ -81,11 +97,29 @@ mod tests {
         address.parse().unwrap()
     }
 
-    /// Begins a handshake from each address, in this order; returns who was displaced by whom, by their order.
+    /// Begins a handshake from each address, in this order and each long after the other; returns who was displaced by
+    /// whom, by their order.
     fn displaced(max: usize, from: &[&str]) -> Vec<(usize, usize)> {
         let mut handshakes = Handshakes::new(max);
-        let begin = |(order, from): (usize, &&str)| handshakes.begin(ip(from), order).1.map(|other| (order, other));
+        let begin = |(order, from): (usize, &&str)| {
+            let now = PATIENCE * u32::try_from(order).unwrap();
+            handshakes.begin(ip(from), now, order).unwrap().1.map(|other| (order, other))
+        };
         from.iter().enumerate().filter_map(begin).collect()
+    }
+
+    #[test]
+    fn a_burst_from_one_address_lets_those_end_that_have_begun() {
+        let mut handshakes = Handshakes::new(4);
+        let balancer = ip("10.0.0.1");
+        let tenth = |n: u32| PATIENCE / 10 * n;
+        let begun = (0..8).map(|n| handshakes.begin(balancer, tenth(n), n).map(|(_, other)| other)).collect::<Vec<_>>();
+        assert_eq!(begun, [Some(None), Some(None), Some(None), Some(None), None, None, None, None]);
+        let (_, other) = handshakes.begin(ip("10.0.0.2"), tenth(8), 8).unwrap();
+        assert_eq!(other, Some(0), "somebody else gets a place");
+        let (_, other) = handshakes.begin(balancer, tenth(11), 9).unwrap();
+        assert_eq!(other, Some(1), "as does the same one when the oldest had its time");
+        assert_eq!(handshakes.under_way, 4);
     }
 
     #[test]
@@ -120,11 +154,14 @@ mod tests {
     #[test]
     fn a_handshake_that_ended_has_no_place() {
         let mut handshakes = Handshakes::new(2);
-        let (first, _) = handshakes.begin(ip("10.0.0.1"), 'a');
-        let (second, _) = handshakes.begin(ip("10.0.0.1"), 'b');
+        let begin = |handshakes: &mut Handshakes<char>, name, seconds| {
+            handshakes.begin(ip("10.0.0.1"), PATIENCE * seconds, name).unwrap()
+        };
+        let (first, _) = begin(&mut handshakes, 'a', 0);
+        let (second, _) = begin(&mut handshakes, 'b', 0);
         assert_eq!((handshakes.end(first), handshakes.end(first)), (Some('a'), None));
-        assert_eq!(handshakes.begin(ip("10.0.0.1"), 'c').1, None);
-        assert_eq!(handshakes.begin(ip("10.0.0.1"), 'd').1, Some('b'));
+        assert_eq!(begin(&mut handshakes, 'c', 0).1, None);
+        assert_eq!(begin(&mut handshakes, 'd', 1).1, Some('b'));
         assert_eq!(handshakes.end(second), None, "it was displaced");
         assert_eq!(handshakes.under_way, 2);
     }
@@ -133,10 +170,11 @@ mod tests {
     fn a_flood_cannot_displace_a_few_others() {
         let mut handshakes = Handshakes::new(64);
         let few: Vec<IpAddr> = (1..=8).map(|last| IpAddr::from([10, 0, 0, last])).collect();
-        few.iter().for_each(|from| assert_eq!(handshakes.begin(*from, *from).1, None));
+        few.iter().for_each(|from| assert_eq!(handshakes.begin(*from, Duration::ZERO, *from).unwrap().1, None));
         let flood = ip("192.0.2.1");
-        for _ in 0..10_000 {
-            assert!(handshakes.begin(flood, flood).1.is_none_or(|displaced| displaced == flood));
+        for n in 0..10_000 {
+            let begun = handshakes.begin(flood, PATIENCE / 100 * n, flood);
+            assert!(begun.and_then(|(_, displaced)| displaced).is_none_or(|displaced| displaced == flood));
         }
         assert_eq!(handshakes.under_way, 64);
     }

@@ -213,7 +213,11 @@ impl<'s> Issuance<'s> {
                 self.enter(Pending::RecordingCertificate, Effect::RecordCertificate(issued, record))
             }
             (Pending::RecordingCertificate, Event::CertificateRecorded(issued)) => self.publish(issued, around),
+            // The approval took a call; if the certificate must not be published any more, the next attempt refuses it.
             (Pending::Approving, Event::Approved(publication)) => {
+                if !around.is_allowed || is_revoked(publication.issued.not_before, around) {
+                    return Ok(Effect::End(End::Later));
+                }
                 self.enter(Pending::Publishing, Effect::Publish(publication))
             }
             (Pending::Publishing, Event::Published(publication)) => Effect::End(End::Published(publication.issued)),

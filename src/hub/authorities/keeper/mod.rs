@@ -268,6 +268,7 @@ impl Keeper {
             Ok(persisted) => persisted,
             Err(error) => {
                 warn!(%error, secret = self.names.secret, "Could not reserve the end of certificates; the hub retries");
+                self.published = None; // the write may have arrived all the same: the next round reads the line
                 false
             }
         };

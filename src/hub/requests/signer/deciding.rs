@@ -1,7 +1,8 @@
-//! Asks policy about a request, and right before each step whether its answer still holds.
+//! Asks policy about a request, and right before a certificate is signed or written whether its answer still holds.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::{Kind, Signer, SignerError, SignerShared};
 use crate::api::rules::SignerConfig;
@@ -42,6 +43,9 @@ impl Signer {
             Err(refusal) if refusal.is_final() => {}
             verdict => return Ok(plan::answer(csr, mode, verdict)),
         }
+        if let Err(pause) = self.has_answers(csr) {
+            return Ok(Action::Limited(pause));
+        }
         let identity = claim.identity();
         let SignerShared { client, addon_api, .. } = &self.shared;
         let fresh = registry::look_up(client, *addon_api, &identity.cluster, &identity.addon).await?;
@@ -50,6 +54,13 @@ impl Signer {
             Ok(_) => Action::Wait,
             refused => plan::answer(csr, mode, refused),
         })
+    }
+
+    /// Whether the requester's cluster may have one more answer; if not, how long it must wait. Nothing is counted.
+    fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
+        let tenant = plan::tenant_of(csr, self.shared.grpc_proxy.as_deref());
+        let now = self.shared.clock.now();
+        self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).wait(&tenant, now)
     }
 
     /// Whether policy would still approve: the addon has standing, and the rules are those of the decision.

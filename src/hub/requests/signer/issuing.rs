@@ -62,7 +62,7 @@ impl Signer {
                 self.unconfirmed.mark_published(csr, published);
                 self.shared.ledger.published(issued.serial, published).await;
                 self.report(request, &issued);
-                Ok(Outcome::AwaitChange)
+                Ok(Outcome::Done)
             }
             End::Refused => Ok(Outcome::Later(self.shared.retention)),
             End::Later => Ok(Outcome::Wait),

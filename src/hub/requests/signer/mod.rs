@@ -41,7 +41,7 @@ use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 
 /// How soon a request is looked at again whose certificates are revoked until a time that has not come.
-const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(2);
+const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 
 /// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
 /// once: OCM's agent makes at most ten requests per addon.
@@ -176,6 +176,8 @@ impl From<NotWritten> for SignerError {
 /// What the hub does next about a request.
 #[derive(Debug)]
 pub enum Outcome {
+    /// Nothing until the request changes.
+    Done,
     /// Nothing until the request or the signer changes.
     AwaitChange,
     /// It waits for something in the hub.
@@ -237,7 +239,9 @@ impl Signer {
             None => self.decide(csr, mode, config.as_deref()).await?,
         };
         match action {
-            Action::Rest | Action::AwaitApproval => Ok(Outcome::AwaitChange),
+            Action::Rest => Ok(Outcome::Done),
+            Action::AwaitApproval => Ok(Outcome::AwaitChange),
+            Action::Limited(pause) => Ok(Outcome::Limited(pause)),
             Action::Wait => Ok(Outcome::Wait),
             action => match self.shared.leading.leads() {
                 Ok(leads) => self.act(LedRequest { leads: &leads, csr, config: config.as_deref(), now }, action).await,
@@ -254,7 +258,7 @@ impl Signer {
             Action::Deny(refusal) => self.refuse(request, RefusalKind::Denied, &refusal).await,
             Action::Fail(refusal) => self.refuse(request, RefusalKind::Failed, &refusal).await,
             Action::Issue { approved, approve } => self.issue(&ApprovedRequest { request, approved, approve }).await,
-            Action::Rest | Action::AwaitApproval | Action::Wait => Ok(Outcome::AwaitChange),
+            Action::Rest | Action::AwaitApproval | Action::Wait | Action::Limited(_) => Ok(Outcome::AwaitChange),
         };
         match done {
             Err(SignerError::NotLeading(_)) => Ok(Outcome::Wait),
@@ -287,7 +291,8 @@ impl Signer {
         if !plan::has_condition(csr, RATE_LIMITED) && self.may_answer(request).is_ok() {
             let sentence =
                 "This addon or its cluster had too many certificates; the request waits and is signed later.";
-            self.answers(request.leads).add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence).await?;
+            let answers = self.answers(request.leads);
+            self.counted(request, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
             self.shared.metrics.rate_limited(&self.name());
         }
         Ok(Outcome::Limited(pause))
@@ -317,7 +322,7 @@ impl Signer {
         }
         let LedRequest { leads, csr, .. } = request;
         let answers = self.answers(leads);
-        answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence()).await?;
+        self.counted(request, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
         let requester = csr.spec.username.as_deref().unwrap_or_default();
         self.shared.audit.refused(&self.name(), &csr.name_any(), requester, refusal);
         self.shared.metrics.refused(&self.name(), refusal.reason());
@@ -337,10 +342,24 @@ impl Signer {
         self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).take(&tenant, request.now)
     }
 
+    /// Writes an answer that was counted, and gives it back if it was not written.
+    async fn counted(
+        &self,
+        request: LedRequest<'_>,
+        write: impl Future<Output = Result<(), NotWritten>>,
+    ) -> Result<(), SignerError> {
+        let written = write.await;
+        if written.is_err() {
+            let tenant = plan::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
+            self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).give_back(&tenant);
+        }
+        Ok(written?)
+    }
+
     async fn delete(&self, request: LedRequest<'_>) -> Result<Outcome, SignerError> {
         self.answers(request.leads).delete(request.csr).await?;
         info!(csr = request.csr.name_any(), "The hub deleted a refused request after the retention");
-        Ok(Outcome::AwaitChange)
+        Ok(Outcome::Done)
     }
 
     fn answers<'l>(&self, leads: &'l Leads) -> Answers<'l> {
