@@ -80,7 +80,7 @@ async fn a_ledger_is_checked_while_its_hub_writes() {
     let writing = {
         let ledger = hub.ledger.clone();
         tokio::spawn(async move {
-            for n in 0..1500 {
+            for n in 0..300 {
                 ledger.intend(mk_intent(n)).await.unwrap();
                 ledger.append(mk_signed(n), "").await.unwrap();
             }
