@@ -24,6 +24,7 @@ use std::time::Duration;
 use addon_signer::app::{HubOptions, HubProcess};
 use addon_signer::gateway::Limits;
 use addon_signer::hub::lease::DEFAULT_DURATION;
+use addon_signer::registry_age::AgeBounds;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
 use clap::Parser;
@@ -115,6 +116,7 @@ impl World {
             replica: "bench".to_owned(),
             ledger: format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap(),
             lease_duration: DEFAULT_DURATION,
+            registry_age: AgeBounds::default(),
             inventory: None,
         };
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;

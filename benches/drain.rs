@@ -38,6 +38,11 @@ mod it {
     pub(crate) mod support;
 }
 use it::{deploy, support};
+#[path = "withstand/measure.rs"]
+#[expect(dead_code, reason = "other load programs use the rest")]
+mod measure;
+
+use measure::{cpu_ms, resident_mb};
 
 use support::accounts::{HUB_GROUPS, HUB_USER};
 use support::hub::{certificate, create_signer, deploy, telemetry, wait_ready};
@@ -378,20 +383,4 @@ fn encode_pem(der: &[u8]) -> Vec<u8> {
 
 fn json(object: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(object).unwrap()
-}
-
-/// `VmRSS` of Linux' /proc, in MB of 10^6 bytes.
-fn resident_mb(id: u32) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib * 1024.0 / 1e6
-}
-
-/// User and system time of Linux' /proc in ms. The file counts hundredths of a second.
-fn cpu_ms(id: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
-    let after_name = stat.rsplit(')').next().unwrap();
-    let ticks = after_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().unwrap());
-    ticks.sum::<f64>() * 10.0
 }

@@ -25,11 +25,14 @@ use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
 use crate::ledger::{Location, Reader};
 use crate::probe::{Probe, serve_metrics};
+use crate::pulse::Pulses;
+use crate::registry_age::{AgeBounds, RegistryAge};
 use crate::telemetry::Metrics;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 
 /// The life of the gateway's own certificate. It is short, because the gateway renews it itself.
 const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
@@ -63,8 +66,25 @@ pub struct HubOptions {
     pub ledger: Location,
     /// How long the Lease is valid without a renewal, in whole seconds.
     pub lease_duration: Duration,
+    /// How old may be what the hub knows of clusters and addons.
+    pub registry_age: AgeBounds,
     /// Where the inventory is served; `None` for nowhere.
     pub inventory: Option<InventoryOptions>,
+}
+
+/// The way to the API server.
+pub struct HubConnection {
+    /// The client with the hub's account.
+    pub client: Client,
+    /// When that client heard the API server.
+    pub contacts: Contacts,
+}
+
+/// A client that notes no contacts: what the hub knows never becomes old.
+impl From<Client> for HubConnection {
+    fn from(client: Client) -> Self {
+        Self { client, contacts: Contacts::default() }
+    }
 }
 
 /// How Kubernetes' API server reaches the inventory.
@@ -78,7 +98,7 @@ pub struct InventoryOptions {
 
 /// The hub's process with its sockets bound, so that an address in use is found before anything runs.
 pub struct HubProcess {
-    client: Client,
+    connection: HubConnection,
     options: HubOptions,
     clock: Clock,
     account: String,
@@ -93,7 +113,12 @@ impl HubProcess {
     ///
     /// # Errors
     /// An address in use, an API server that does not answer, missing rights or a missing CRD: one sentence each.
-    pub async fn prepare(client: Client, options: HubOptions, clock: Clock) -> anyhow::Result<Self> {
+    pub async fn prepare(
+        connection: impl Into<HubConnection>,
+        options: HubOptions,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
+        let connection = connection.into();
         let allow_loopback = options.allow_loopback_upstreams;
         let limits = options.gateway_limits.clone();
         let config = GatewayConfig { listen: options.gateway_listen, limits, allow_loopback };
@@ -104,9 +129,9 @@ impl HubProcess {
             || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
-        let account = account(&client).await?;
-        check_rights(&client, &account, &options.namespace).await?;
-        Ok(Self { client, options, clock, account, gateway, inventory, metrics_listener, metrics_address })
+        let account = account(&connection.client).await?;
+        check_rights(&connection.client, &account, &options.namespace).await?;
+        Ok(Self { connection, options, clock, account, gateway, inventory, metrics_listener, metrics_address })
     }
 
     /// Where the inventory listens, if it is served.
@@ -130,6 +155,8 @@ impl HubProcess {
     /// # Errors
     /// Which task ended, and why.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let gateway = self.gateway_address();
+        info!(account = self.account, %gateway, metrics = %self.metrics_address, "The hub starts");
         let identity = lease::identity(&self.options.replica)?;
         let lease = LeaseSettings {
             namespace: self.options.namespace.clone(),
@@ -138,7 +165,7 @@ impl HubProcess {
             // The epoch of a deleted Lease begins again at 1, but the ledger knows a later one.
             ledger: self.options.ledger.clone(),
         };
-        let (holder, leading) = Holder::new(self.client.clone(), self.clock.clone(), lease);
+        let (holder, leading) = Holder::new(self.connection.client.clone(), self.clock.clone(), lease);
         let give_back = stop.child_token();
         let mut holding = JoinSet::new();
         holding.spawn(holder.run(give_back.clone()));
@@ -150,27 +177,32 @@ impl HubProcess {
     }
 
     async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
-        let gateway = self.gateway_address();
-        info!(account = self.account, %gateway, metrics = %self.metrics_address, "The hub starts");
+        let HubConnection { client, contacts } = self.connection;
         let metrics = Metrics::new(|registry| self.gateway.stats().register(registry));
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options);
+        let pulses = Pulses::default();
         let parts = HubParts {
-            client: self.client.clone(),
+            client: client.clone(),
             clock: self.clock.clone(),
             leading: leading.clone(),
             metrics: metrics.clone(),
             ledger: self.options.ledger.clone(),
             replica,
+            pulses: pulses.clone(),
         };
         let (hub, ends) = Hub::wire(parts, settings(&self.options, self.account, &names));
         let mut hub_task = Tasks::new();
         let mut tasks = Tasks::new();
 
+        let age = RegistryAge { contacts, registry: ends.registry.clone(), bounds: self.options.registry_age };
+        tasks.spawn(age.clone().keep(stop.clone()).map(Ok));
         let probe = Probe {
             ledger: ends.ledger.health(),
+            location: self.options.ledger.clone(),
             metrics,
-            registry: ends.registry.clone(),
+            age,
+            pulses,
             serving: serving.clone(),
             clock: self.clock.clone(),
             leading,
@@ -191,7 +223,7 @@ impl HubProcess {
 
         if let Some(inventory) = self.inventory {
             let inputs = inventory::InventoryInputs {
-                client: self.client.clone(),
+                client: client.clone(),
                 trust: ends.trust.clone(),
                 serving,
                 clock: self.clock.clone(),
@@ -201,7 +233,7 @@ impl HubProcess {
             tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
         }
 
-        let keeper = keep_serving_certificate(self.client, names, self.clock, ends.trust, serving_sender, stop.clone());
+        let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, serving_sender, stop.clone());
         tasks.spawn(until_stopped(keeper, stop.clone()));
 
         let ended = first_end(hub_task, tasks, stop).await;

@@ -23,6 +23,7 @@
 //! | [`telemetry`], [`audit`], `listener`, `output` | metrics, the audit log, the accept loop, what commands print |
 //! | `open_files` | raises the limit of open files |
 //! | [`app`], `probe` | the process of hub and gateway; what monitoring asks it |
+//! | [`pulse`], [`registry_age`] | which tasks live; how old is what the hub knows |
 //! | [`cli`], `demo` | the command line; a demonstration on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
@@ -42,4 +43,6 @@ pub(crate) mod listener;
 pub(crate) mod open_files;
 pub(crate) mod output;
 pub(crate) mod probe;
+pub mod pulse;
+pub mod registry_age;
 pub mod telemetry;

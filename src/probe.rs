@@ -14,22 +14,44 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gateway::serving::is_current;
 use crate::hub::lease::{Leadership, Leading};
-use crate::ledger::Health;
+use crate::ledger::{Health, Location};
 use crate::listener::serve_plain;
+use crate::pulse::{HANGS_AFTER, Pulses};
+use crate::registry_age::RegistryAge;
 use crate::telemetry::Metrics;
 use addon_signer_core::lease::LEASE_NAME;
-use addon_signer_core::registry::{Registry, SharedRegistry};
+use addon_signer_core::registry::Registry;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 
 /// What the metrics address serves.
 #[derive(Clone)]
 pub(crate) struct Probe {
     pub(crate) metrics: Metrics,
-    pub(crate) registry: SharedRegistry,
+    pub(crate) age: RegistryAge,
+    pub(crate) pulses: Pulses,
     pub(crate) serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
     pub(crate) clock: Clock,
     pub(crate) leading: Leading,
     pub(crate) ledger: watch::Receiver<Health>,
+    pub(crate) location: Location,
+}
+
+/// The watches that the hub must read for as long as it runs.
+const WATCHES: [&str; 4] = ["addonsigners", "certificatesigningrequests", "managedclusteraddons", "managedclusters"];
+
+/// Fails if a task hangs, so that Kubernetes starts the process again. An API server that is silent makes nothing
+/// hang: calls end, and watches are asked for again.
+fn lives(pulses: &Pulses, contacts: &Contacts) -> (StatusCode, Cow<'static, str>) {
+    let idle = contacts.idle(&WATCHES, HANGS_AFTER);
+    let watches = idle.into_iter().map(|resource| format!("watch of {resource}"));
+    let hanging: Vec<String> = pulses.silent(HANGS_AFTER).into_iter().chain(watches).collect();
+    if hanging.is_empty() {
+        return (StatusCode::OK, "ok\n".into());
+    }
+    let minutes = HANGS_AFTER.as_secs() / 60;
+    let sentence = format!("without a sign of life for {minutes} minutes: {}\n", hanging.join(", "));
+    (StatusCode::SERVICE_UNAVAILABLE, sentence.into())
 }
 
 impl Probe {
@@ -45,11 +67,22 @@ impl Probe {
                 return (StatusCode::SERVICE_UNAVAILABLE, "this process ends\n".into());
             }
         }
-        if !self.registry.read(Registry::is_ready) {
+        if !self.age.registry.read(Registry::is_ready) {
             return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n".into());
+        }
+        let age = self.age.age();
+        if self.age.bounds.outdated.is_some_and(|bound| age > bound) {
+            let sentence = format!("the API server is silent for {} s: the gateway refuses everybody\n", age.as_secs());
+            return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
         }
         if !is_current(self.serving.borrow().as_deref(), self.clock.now()) {
             return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate that is valid\n".into());
+        }
+        if age > self.age.bounds.stale {
+            // Still ready: most of what the gateway knows is still true, and another hub would know no more.
+            let what = "revocations since then are not known here";
+            let sentence = format!("ok; the API server is silent for {} s: {what}\n", age.as_secs());
+            return (StatusCode::OK, sentence.into());
         }
         match &*self.ledger.borrow() {
             Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
@@ -65,6 +98,10 @@ impl Probe {
             Health::Up { tip, .. } => Some(tip.seq),
             Health::Starting | Health::Down(_) => None,
         });
+        if let Some(bytes) = self.location.available() {
+            self.metrics.ledger_available(bytes);
+        }
+        self.metrics.registry_age(self.age.age());
         match self.metrics.render() {
             Ok(text) => (StatusCode::OK, content_type, text),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
@@ -77,11 +114,30 @@ impl Probe {
 /// # Errors
 /// The error of the socket.
 pub(crate) async fn serve_metrics(listener: TcpListener, probe: Probe, stop: CancellationToken) -> anyhow::Result<()> {
+    let living = probe.clone();
     let ready = probe.clone();
     let text = probe;
     let router = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(move || async move { lives(&living.pulses, &living.age.contacts) }))
         .route("/readyz", get(move || async move { ready.ready() }))
         .route("/metrics", get(move || async move { text.text() }));
     serve_plain(listener, router, stop).await.context("the metrics cannot be served")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_hangs_fails_the_liveness_probe_and_is_named() {
+        let pulses = Pulses::default();
+        let contacts = Contacts::default();
+        let _hangs = pulses.start("authorities of telemetry");
+        assert_eq!(lives(&pulses, &contacts).0, StatusCode::OK);
+        tokio::time::advance(HANGS_AFTER + Duration::from_secs(1)).await;
+        let (status, text) = lives(&pulses, &contacts);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(text, "without a sign of life for 10 minutes: authorities of telemetry\n");
+    }
 }

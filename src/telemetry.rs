@@ -1,13 +1,14 @@
 //! Metrics. Metric names begin with `addon_signer_`; labels are bounded by the number of signers and of reasons.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 /// Label: which signer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -33,59 +34,60 @@ pub struct Metrics {
     authorities_forced: Family<SignerLabel, Counter>,
     ledger_up: Gauge,
     ledger_entries: Gauge,
+    ledger_available: Gauge,
+    registry_age: Gauge,
     registrations_written: Counter,
     registrations_left: Family<SignerLabel, Gauge>,
+}
+
+/// Registers a metric at zero.
+fn add<M: Metric + Default + Clone>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Metrics {
     /// Metrics with all counters at zero. `register` adds the metrics of other parts of the process.
     pub fn new(register: impl FnOnce(&mut Registry)) -> Self {
-        let mut registry = Registry::with_prefix("addon_signer");
-        let issued = Family::default();
-        let refused = Family::default();
-        let rate_limited = Family::default();
-        let held = Family::default();
-        registry.register("certificates_issued", "Certificates published on requests", issued.clone());
-        registry.register("requests_refused", "Requests denied or failed, by reason", refused.clone());
-        registry.register(
+        let mut all = Registry::with_prefix("addon_signer");
+        let registry = &mut all;
+        let issued = add(registry, "certificates_issued", "Certificates published on requests");
+        let refused = add(registry, "requests_refused", "Requests denied or failed, by reason");
+        let rate_limited = add(
+            registry,
             "requests_rate_limited",
             "Requests that had to wait because their addon or cluster had too many certificates",
-            rate_limited.clone(),
         );
-        registry.register(
+        let held = add(
+            registry,
             "requests_held",
             "Requests that wait because the ledger holds something else than their certificate",
-            held.clone(),
         );
-        let authorities_forced = Family::default();
-        registry.register(
+        let authorities_forced = add(
+            registry,
             "authorities_forced",
             "Authorities that sign without evidence that everybody trusts them, because the one before them ended",
-            authorities_forced.clone(),
         );
-        let ledger_up = Gauge::default();
-        let ledger_entries = Gauge::default();
-        registry.register(
-            "ledger_up",
-            "1 while decisions can be recorded; 0 while nothing is signed",
-            ledger_up.clone(),
+        let ledger_up = add(registry, "ledger_up", "1 while decisions can be recorded; 0 while nothing is signed");
+        let ledger_entries = add(registry, "ledger_entries", "Number of the ledger's last entry");
+        let ledger_available =
+            add(registry, "ledger_available_bytes", "Bytes that are left on the disk of a ledger in SQLite");
+        let registry_age = add(
+            registry,
+            "registry_age_seconds",
+            "How long ago the API server was last heard on the watches of clusters and addons; up to 60 at rest",
         );
-        registry.register("ledger_entries", "Number of the ledger's last entry", ledger_entries.clone());
-        let registrations_written = Counter::default();
-        let registrations_left = Family::default();
-        registry.register(
-            "registrations_written",
-            "Changes of status.registrations of ManagedClusterAddOns",
-            registrations_written.clone(),
-        );
-        registry.register(
+        let registrations_written =
+            add(registry, "registrations_written", "Changes of status.registrations of ManagedClusterAddOns");
+        let registrations_left = add(
+            registry,
             "registrations_left",
             "ManagedClusterAddOns whose registrations the hub leaves to another program",
-            registrations_left.clone(),
         );
-        register(&mut registry);
+        register(registry);
         Self {
-            registry: Arc::new(registry),
+            registry: Arc::new(all),
             issued,
             refused,
             rate_limited,
@@ -93,6 +95,8 @@ impl Metrics {
             authorities_forced,
             ledger_up,
             ledger_entries,
+            ledger_available,
+            registry_age,
             registrations_written,
             registrations_left,
         }
@@ -139,6 +143,16 @@ impl Metrics {
         if let Some(last) = last {
             self.ledger_entries.set(i64::try_from(last).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Sets how many bytes are left on the ledger's disk.
+    pub(crate) fn ledger_available(&self, bytes: u64) {
+        self.ledger_available.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Sets how old is what the hub knows of clusters and addons.
+    pub(crate) fn registry_age(&self, age: Duration) {
+        self.registry_age.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// All metrics in the OpenMetrics text format.

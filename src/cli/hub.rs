@@ -10,14 +10,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::app::{HubOptions, HubProcess, InventoryOptions};
+use crate::app::{HubConnection, HubOptions, HubProcess, InventoryOptions};
 use crate::gateway::{self, Limits};
 use crate::ledger::Location;
 use crate::open_files;
+use crate::registry_age::AgeBounds;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::kubernetes;
+
+/// Less would refuse everybody between two signs of life of an API server at rest.
+const LEAST_REFUSE_AFTER: Duration = Duration::from_secs(90);
 
 /// Run the signer and the gateway on the hub.
 #[derive(Debug, Clone, Args)]
@@ -69,6 +74,13 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
+    /// After which silence of the API server /readyz says that revocations may be missed; at rest it is silent for 60s.
+    #[arg(long, env = "ADDON_SIGNER_REGISTRY_STALE_AFTER", value_name = "DURATION",
+          default_value = "2m", value_parser = duration)]
+    registry_stale_after: Duration,
+    /// After which silence of the API server the gateway refuses everybody [default: never].
+    #[arg(long, env = "ADDON_SIGNER_REGISTRY_REFUSE_AFTER", value_name = "DURATION", value_parser = refuse_after)]
+    registry_refuse_after: Option<Duration>,
     /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
     #[arg(
         long,
@@ -96,6 +108,14 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     if number == 0 { Err("there must be at least 1".to_owned()) } else { Ok(number) }
 }
 
+fn refuse_after(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text).map_err(|error| error.to_string())?;
+    if duration < LEAST_REFUSE_AFTER {
+        return Err("it must be at least 90s: an API server at rest is silent for 60s".to_owned());
+    }
+    Ok(duration)
+}
+
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
     if duration.is_zero() { Err("a Lease must be valid for at least 1s".to_owned()) } else { Ok(duration) }
@@ -108,7 +128,8 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let gateway_limits = Limits::sized(args.gateway_connections, args.gateway_identity_connections);
     open_files::raise(gateway_limits.open_files());
-    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let contacts = Contacts::default();
+    let client = kubernetes::client_noting(args.kubeconfig.as_deref(), contacts.clone()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
     let options = HubOptions {
         namespace: args.namespace,
@@ -124,8 +145,9 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         replica: args.replica,
         ledger: args.ledger,
         lease_duration: args.lease_duration,
+        registry_age: AgeBounds { stale: args.registry_stale_after, outdated: args.registry_refuse_after },
     };
-    let process = HubProcess::prepare(client, options, Clock::default()).await?;
+    let process = HubProcess::prepare(HubConnection { client, contacts }, options, Clock::default()).await?;
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

@@ -31,6 +31,7 @@ use crate::gateway::Limits;
 use crate::hub::lease;
 use crate::ledger::Location;
 use crate::output::{print, render, table};
+use crate::registry_age::AgeBounds;
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
 use addon_signer_core::ca::authority::AuthorityId;
@@ -136,6 +137,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         replica: "demo".to_owned(),
         ledger: ledger.clone(),
         lease_duration: lease::DEFAULT_DURATION,
+        registry_age: AgeBounds::default(),
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
     let gateway = process.gateway_address();

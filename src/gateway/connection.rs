@@ -22,6 +22,7 @@ use super::routes;
 use super::session::Session;
 use super::tls::H2;
 use addon_signer_core::gateway::access::NoStanding;
+use addon_signer_core::registry::NotRegistered;
 
 /// How often a connection checks whether it may continue. Together with [`GRACE`] this is well under the 2 s of
 /// invariant I15.
@@ -92,12 +93,13 @@ enum SessionVerdict {
 fn verdict(session: &Session) -> SessionVerdict {
     match session.check() {
         Err(NoStanding::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
-        Err(error) if !error.is_not_ready() => {
+        // The first lists are not complete: nothing is known against the session.
+        Err(NoStanding::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
+        Err(_) => {
             session.shared.stats.sessions_ended.add();
             return SessionVerdict::Ends;
         }
         Ok(_) => session.still_used(),
-        Err(_) => {}
     }
     if session.is_idle() {
         session.shared.stats.idle_ended.add();

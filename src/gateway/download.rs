@@ -9,9 +9,8 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use super::body::{BodyError, Pace};
-use super::session::InFlight;
+use super::session::{GatewayShared, InFlight};
 use addon_signer_core::gateway::authz::Peer;
-use addon_signer_core::gateway::pace::MinRate;
 
 /// A response's body on its way to the client.
 pub(super) struct Download {
@@ -19,14 +18,21 @@ pub(super) struct Download {
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
     pace: Arc<Pace>,
+    shared: Arc<GatewayShared>,
     peer: Arc<Peer>,
     _in_flight: InFlight,
 }
 
 impl Download {
-    pub(super) fn new(inner: Incoming, timeout: Duration, rate: MinRate, peer: Arc<Peer>, in_flight: InFlight) -> Self {
-        let pace = Pace::new(rate);
-        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), pace, peer, _in_flight: in_flight }
+    pub(super) fn new(
+        inner: Incoming,
+        timeout: Duration,
+        shared: Arc<GatewayShared>,
+        peer: Arc<Peer>,
+        in_flight: InFlight,
+    ) -> Self {
+        let pace = Pace::new(shared.limits.min_rate);
+        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), pace, shared, peer, _in_flight: in_flight }
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {
@@ -34,14 +40,7 @@ impl Download {
     }
 
     fn fail(&self, error: BodyError) -> BodyError {
-        let identity = &self.peer.identity;
-        let cluster = &identity.cluster;
-        let addon = &identity.addon;
-        let agent = &identity.agent;
-        tracing::warn!(
-            %cluster, %addon, %agent, %error,
-            "The gateway could not pass on the backend's response completely"
-        );
+        self.shared.broken_answers.say(&self.peer, &error);
         error
     }
 }

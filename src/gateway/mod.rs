@@ -35,6 +35,7 @@ use addon_signer_platform::clock::Clock;
 
 mod accept;
 mod body;
+mod broken;
 mod connection;
 mod download;
 mod problem;
@@ -51,6 +52,7 @@ use upstream::UpstreamClient;
 
 pub use stats::{Counter, GatewayStats};
 
+use broken::BrokenAnswers;
 use seats::SharedSeats;
 
 /// Limits for clients. They bound how long a slow or silent client can occupy a connection.
@@ -233,6 +235,7 @@ impl Gateway {
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
             upstreams: UpstreamClient::new(&self.limits, self.allow_loopback),
+            broken_answers: BrokenAnswers::new(inputs.clock.clone()),
             in_effect,
             registry: inputs.registry,
             clock: inputs.clock.clone(),

@@ -84,8 +84,8 @@ impl Forward<'_> {
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
-        let rate = self.session.shared.limits.min_rate;
-        let body = Download::new(body, timeout, rate, self.peer, self.in_flight);
+        let shared = Arc::clone(&self.session.shared);
+        let body = Download::new(body, timeout, shared, self.peer, self.in_flight);
         self.session.watch_response(body.pace());
         Response::from_parts(parts, body.boxed_unsync())
     }

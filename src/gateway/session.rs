@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Pace;
+use super::broken::BrokenAnswers;
 use super::seats::{Seat, SharedSeats};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
@@ -35,6 +36,7 @@ pub(super) struct GatewayShared {
     pub(super) limits: Limits,
     pub(super) stats: Arc<GatewayStats>,
     pub(super) upstreams: UpstreamClient,
+    pub(super) broken_answers: BrokenAnswers,
 }
 
 /// A peer, with the trust snapshot by which it was identified.

@@ -17,8 +17,10 @@ use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::api::ocm::AddOnApi;
 use crate::audit::Audit;
 use crate::ledger::{Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
+use crate::pulse::Pulses;
 use crate::telemetry::Metrics;
 use addon_signer_core::lease::Loss;
 use addon_signer_core::policy::ServingRules;
@@ -32,8 +34,9 @@ use authorities::objects;
 use lease::Leading;
 use recording::Notes;
 use recording::checkpoints::Checkpoints;
+use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError};
-use requests::dispatcher::Dispatcher;
+use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::sweep::Sweep;
 use supervisor::{Supervisor, SupervisorLinks};
 
@@ -75,6 +78,8 @@ pub struct HubParts {
     pub ledger: Location,
     /// The name of this process in the ledger.
     pub replica: String,
+    /// The signs of life of the hub's tasks.
+    pub pulses: Pulses,
 }
 
 /// The hub's ends of the links between hub, gateway and the rest of the process.
@@ -91,6 +96,7 @@ pub(crate) struct HubLinks {
     pub(crate) audit: Audit,
     pub(crate) ledger: Ledger,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) pulses: Pulses,
 }
 
 /// The other ends of these links.
@@ -142,7 +148,7 @@ pub enum HubError {
 impl Hub {
     /// Makes a hub, and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
     pub fn wire(parts: HubParts, settings: HubSettings) -> (Self, HubEnds) {
-        let HubParts { client, clock, leading, metrics, ledger: location, replica } = parts;
+        let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses } = parts;
         let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
@@ -158,8 +164,8 @@ impl Hub {
         };
         let registry = ends.registry.clone();
         let seen = Arc::clone(&ends.seen);
-        let links =
-            HubLinks { client, clock, registry, trust, applied: in_effect, leading, metrics, audit, ledger, seen };
+        let applied = in_effect;
+        let links = HubLinks { client, clock, registry, trust, applied, leading, metrics, audit, ledger, seen, pulses };
         (Self { links, settings, writer }, ends)
     }
 
@@ -176,33 +182,17 @@ impl Hub {
 async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Result<(), HubError> {
     let mut leading = links.leading.clone();
     let addon_api = registry::discover(&links.client).await?;
-    let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
     let (signers, served) = watch::channel(None);
     let (report, reported) = watch::channel(None);
-    let (known, templates) = watch::channel(Templates::default());
     let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
     let notes = Notes::default();
-    let recorded = Recorded { registry: links.registry.clone(), audit: links.audit.clone(), notes: notes.clone() };
-    let client = links.client.clone();
-    let clusters = recorded.clone();
-    tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
-    let all_again = Arc::new(Notify::new());
-    let client = links.client.clone();
-    let missed = all_again.clone();
-    let passed_on = seen.clone();
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?) });
-    let client = links.client.clone();
-    tasks.spawn(async move {
-        registrations::keep_templates(client, known).await;
-        Err(HubError::TaskEnded("AddOnTemplates".to_owned()))
-    });
+    let Reading { addons, all_again, changed, templates } = read(&mut tasks, &links, addon_api, &notes);
     let epoch = tokio::select! {
         Some(ended) = tasks.join_next() => return ended?,
         leads = leading.acquired() => u64::from(leads?),
     };
     record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone() });
-    let inputs =
-        registrations::RegistrationInputs { seen: (seen, addons), all_again, signers: served, templates, report };
+    let inputs = registrations::RegistrationInputs { seen: addons, all_again, signers: served, templates, report };
     let writer = registrations::RegistrationWriter::new(
         registrations::Target { client: links.client.clone(), api: addon_api },
         links.clock.clone(),
@@ -210,14 +200,15 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
         links.metrics.clone(),
         inputs,
     );
+    let pulse = links.pulses.start("registrations");
     tasks.spawn(async move {
-        writer.keep().await?;
+        writer.keep(pulse).await?;
         Err(HubError::TaskEnded("registrations".to_owned()))
     });
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
-    let (dispatcher, signing) =
-        Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), refused);
-    tasks.spawn(dispatcher.run());
+    let news = DispatcherLinks { registry: changed, forbidden: refused };
+    let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
+    tasks.spawn(dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = objects::channel();
     let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn(async move {
@@ -231,6 +222,43 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
         Some(ended) = tasks.join_next() => ended?,
         loss = leading.lost() => Err(loss.into()),
     }
+}
+
+/// What the tasks tell that read clusters, addons and templates.
+struct Reading {
+    /// Addons that were seen, and where others are put for another look.
+    addons: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
+    /// Told when more addons were seen than may wait.
+    all_again: Arc<Notify>,
+    /// Changes when an addon's standing changes.
+    changed: watch::Receiver<()>,
+    templates: watch::Receiver<Templates>,
+}
+
+fn read(tasks: &mut JoinSet<Result<(), HubError>>, links: &HubLinks, addon_api: AddOnApi, notes: &Notes) -> Reading {
+    let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
+    let (known, templates) = watch::channel(Templates::default());
+    let (change, changed) = watch::channel(());
+    let recorded = Recorded {
+        registry: links.registry.clone(),
+        audit: links.audit.clone(),
+        notes: notes.clone(),
+        changed: Arc::new(change),
+    };
+    let client = links.client.clone();
+    let clusters = recorded.clone();
+    tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
+    let all_again = Arc::new(Notify::new());
+    let client = links.client.clone();
+    let missed = all_again.clone();
+    let passed_on = seen.clone();
+    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?) });
+    let client = links.client.clone();
+    tasks.spawn(async move {
+        registrations::keep_templates(client, known).await;
+        Err(HubError::TaskEnded("AddOnTemplates".to_owned()))
+    });
+    Reading { addons: (seen, addons), all_again, changed, templates }
 }
 
 /// The ledger's writer, the epoch in which it writes, and the notes that it records.

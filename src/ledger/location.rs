@@ -62,6 +62,16 @@ fn is_local(options: &PgConnectOptions) -> bool {
     options.get_socket().is_some() || host.starts_with('/') || host == "localhost" || loopback
 }
 
+impl Location {
+    /// How many bytes the file system of the file has left for this process; `None` for a database, and for a file
+    /// system that does not say.
+    pub(crate) fn available(&self) -> Option<u64> {
+        let Self::Sqlite(path) = self else { return None };
+        let disk = rustix::fs::statvfs(path.parent()?).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -21,6 +21,9 @@ use addon_signer_core::gateway::handshakes::{Handshakes, Place};
 /// Pause after a failed accept, for instance when file descriptors have run out. To retry at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often the log says that connections cannot be accepted.
+const ACCEPT_WARNING: Duration = Duration::from_secs(60);
+
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 1024;
 
@@ -77,6 +80,7 @@ pub(crate) struct Entered {
 pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door: Arc<D>, stop: &CancellationToken) {
     let pools = Pools::new(places);
     let mut connections = JoinSet::new();
+    let mut warned: Option<Instant> = None;
     loop {
         tokio::select! {
             biased;
@@ -96,7 +100,11 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
                 // The client left before its connection was accepted (see accept(2)); the listener still works.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "A connection could not be accepted");
+                    if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING) {
+                        warned = Some(Instant::now());
+                        let more = "more failures of this minute are not logged";
+                        tracing::warn!(%error, more, "Connections cannot be accepted");
+                    }
                     tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }
                 }
             },

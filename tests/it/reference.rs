@@ -191,8 +191,8 @@ fn every_metric_is_in_the_document_with_its_labels() {
     let gateway = between(&text("src/gateway/stats.rs"), "\"gateway_", "\"");
     let gateway = gateway.iter().map(|name| (format!("{prefix}_gateway_{name}_total"), Names::new()));
     let mut metrics: BTreeMap<_, _> = gateway.collect();
-    for call in between(&code, "registry.register(", ");") {
-        let field = call.split(".clone()").next().unwrap().split_whitespace().next_back().unwrap();
+    for call in between(&code, "\n        let ", ";").into_iter().filter(|call| call.contains("add(")) {
+        let field = call.split_whitespace().next().unwrap();
         let kind = &between(&code, &format!("\n    {field}: "), "\n")[0];
         let labels = between(&code, &format!("struct {} {{", between(kind, "Family<", ",").concat()), "}").concat();
         let suffix = if kind.contains("Counter") { "_total" } else { "" };

@@ -13,7 +13,7 @@ use ring::rand::SystemRandom;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::order::{Answer, MAX_REQUESTS, Order};
+use super::order::{Answer, MAX_PAGES, MAX_REQUESTS, Order, PAGE};
 use crate::api_error::{ApiError, Attempt};
 use addon_signer_core::credentials::Credentials;
 use addon_signer_core::credentials::plan::{Unusable, Usable, examine};
@@ -145,12 +145,17 @@ impl Enroller {
 
     /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
-        // Anybody can forge the labels, so the page limits the memory that the answer needs.
-        let page = u32::try_from(MAX_REQUESTS * 2).unwrap_or(u32::MAX);
-        let query = ListParams::default().labels(&self.order.label_selector()).limit(page);
-        let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
-        let found = answered(attempt, requests.list(&query)).await?;
-        let ours = found.items.iter().filter(|request| self.order.is_ours(request)).count();
+        let mut query = ListParams::default().labels(&self.order.label_selector()).limit(PAGE);
+        let mut ours = 0;
+        for _ in 0..MAX_PAGES {
+            let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
+            let found = answered(attempt, requests.list(&query)).await?;
+            ours += found.items.iter().filter(|request| self.order.is_ours(request)).count();
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => query = query.continue_token(&token),
+                None => break,
+            }
+        }
         if ours < MAX_REQUESTS { Ok(()) } else { Err(EnrolError::TooMany(ours)) }
     }
 

@@ -13,6 +13,11 @@ use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_
 
 /// OCM's own agent stops at this many requests of one cluster and addon.
 pub(crate) const MAX_REQUESTS: usize = 10;
+/// How many requests the agent reads at once. Anybody can forge the labels by which it lists them, and a request may
+/// have 1.5 MB.
+pub(crate) const PAGE: u32 = 2;
+/// How many pages the agent reads at most.
+pub(crate) const MAX_PAGES: usize = 10;
 
 /// What all requests of the agent have in common.
 #[derive(Debug, Clone)]

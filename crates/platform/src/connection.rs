@@ -23,6 +23,8 @@ use rustls_pki_types::ServerName;
 use tower::{BoxError, ServiceBuilder};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
+use crate::contacts::{Contacts, Noting};
+
 /// The longest time until TCP and TLS are set up.
 const CONNECT: Duration = Duration::from_secs(5);
 /// After this time without a byte from the server, while something is under way, the client sends a PING.
@@ -43,6 +45,14 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// # Errors
 /// Certificates or keys that cannot be read, a server name that is none, or a proxy: proxies are not supported.
 pub fn connect(config: Config) -> Result<Client, kube::Error> {
+    connect_noting(config, Contacts::default())
+}
+
+/// As [`connect`]; the client notes in `contacts` when it hears the API server.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() {
         return Client::try_from(config); // which says that proxies are not supported
     }
@@ -53,6 +63,7 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .layer_fn(move |inner| Noting { inner, contacts: contacts.clone() })
         .timeout(ANSWER)
         .layer(ResponseBodyTimeoutLayer::new(SILENCE))
         .service(connections);

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::connection::connect;
+use crate::connection::connect_noting;
+use crate::contacts::Contacts;
 use crate::errors::explain;
 
 /// Why no client could be made.
@@ -47,8 +48,16 @@ pub async fn config(file: Option<&Path>) -> Result<Config, KubeconfigError> {
 /// # Errors
 /// [`KubeconfigError`].
 pub async fn client(file: Option<&Path>) -> Result<Client, KubeconfigError> {
+    client_noting(file, Contacts::default()).await
+}
+
+/// As [`client`]; the client notes in `contacts` when it hears the API server.
+///
+/// # Errors
+/// [`KubeconfigError`].
+pub async fn client_noting(file: Option<&Path>, contacts: Contacts) -> Result<Client, KubeconfigError> {
     let config = config(file).await?;
-    connect(config).map_err(|error| match file {
+    connect_noting(config, contacts).map_err(|error| match file {
         Some(path) => KubeconfigError::Unusable { path: path.to_owned(), cause: explain(&error) },
         None => KubeconfigError::Found(explain(&error)),
     })

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod connection;
+pub mod contacts;
 pub mod crypto;
 pub mod errors;
 pub mod kubernetes;

@@ -11,8 +11,8 @@ use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Client, ResourceExt};
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use crate::api::manager::annotator;
@@ -22,7 +22,7 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::discovery::served_version;
 use crate::hub::registrations::wanted::trim;
-use crate::hub::registrations::work::SeenAddOn;
+use crate::hub::registrations::work::{PAGE, SeenAddOn};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
@@ -38,6 +38,8 @@ pub(in crate::hub) struct Recorded {
     pub audit: Audit,
     /// What waits for the ledger.
     pub notes: Notes,
+    /// Told when an addon's standing has changed, and when the registry is complete.
+    pub changed: Arc<watch::Sender<()>>,
 }
 
 impl Recorded {
@@ -48,7 +50,12 @@ impl Recorded {
     /// Changes the registry after a change of an addon whose [`ANNOTATION_SUSPENDED`] the program `annotator` wrote.
     fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
         // The lock is released before anything is recorded, because requests wait for the lock.
-        for change in self.registry.write(change) {
+        let was_ready = self.registry.read(Registry::is_ready);
+        let changes = self.registry.write(change);
+        if !changes.is_empty() || was_ready != self.registry.read(Registry::is_ready) {
+            self.changed.send_replace(());
+        }
+        for change in changes {
             self.audit.standing(&change);
             self.notes.standing(&change, annotator);
             if change.change == Change::Standing(Standing::Registered) {
@@ -141,8 +148,8 @@ pub(in crate::hub) async fn watch_addons(
     seen: mpsc::Sender<SeenAddOn>,
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
-    let mut events =
-        watch_objects(addons_api(&client, api), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
+    let config = watcher::Config::default().page_size(PAGE);
+    let mut events = watch_objects(addons_api(&client, api), config).backoff(WatchBackoff::default()).boxed();
     let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOn>> = HashMap::new();
     while let Some(event) = events.next().await {
         let news = match event {

@@ -16,8 +16,8 @@ use crate::hub::lease::Leads;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
-/// How many objects one page of a list of all addons has.
-const PAGE: u32 = 500;
+/// How many objects one page of a list of all addons has: a cluster may pad each of its addons to 1.5 MB.
+pub(super) const PAGE: u32 = 100;
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
 

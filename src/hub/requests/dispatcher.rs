@@ -12,7 +12,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -20,9 +20,10 @@ use tracing::{debug, error, info, warn};
 
 use crate::hub::HubError;
 use crate::hub::backoff::WatchBackoff;
-use crate::hub::requests::known::KnownRequests;
+use crate::hub::requests::known::{KnownRequest, KnownRequests};
 use crate::hub::requests::plan;
 use crate::hub::requests::signer::{Changes, Outcome, Signer, SignerError};
+use crate::pulse::Pulse;
 use addon_signer_core::backoff::doubled;
 use addon_signer_core::ca::issuer::IssueError;
 use addon_signer_core::identity::SignerName;
@@ -51,6 +52,17 @@ const HELD: Duration = Duration::from_secs(300);
 
 /// How many failures of one cluster's requests are logged; the others are counted.
 const LOGGED: Quota = Quota { first: 5, window: Duration::from_secs(60) };
+
+/// How often the dispatcher gives a sign of life when nothing happens.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// The dispatcher's ends of its links to other tasks of the hub.
+pub(in crate::hub) struct DispatcherLinks {
+    /// Changes when an addon's standing changes.
+    pub(in crate::hub) registry: watch::Receiver<()>,
+    /// Is told for which AddOnSigner the API server has refused an answer.
+    pub(in crate::hub) forbidden: mpsc::Sender<String>,
+}
 
 enum Order {
     Serve(String, Arc<Signer>),
@@ -100,7 +112,7 @@ pub(in crate::hub) struct Dispatcher {
     /// Waits, for each signer, for a change of what its requests may wait for.
     changes: JoinSet<Option<(String, Changes)>>,
     failures: Throttle<Arc<str>>,
-    forbidden: mpsc::Sender<String>,
+    links: DispatcherLinks,
     clock: Clock,
     /// While a list is incomplete: the names that it has shown.
     listed: Option<HashSet<String>>,
@@ -108,13 +120,11 @@ pub(in crate::hub) struct Dispatcher {
 
 impl Dispatcher {
     /// A dispatcher without signers. `grpc_proxy` is the account of OCM's gRPC server.
-    ///
-    /// `forbidden` is told for which AddOnSigner the API server has refused an answer.
     pub(in crate::hub) fn new(
         client: &Client,
         clock: Clock,
         grpc_proxy: Option<String>,
-        forbidden: mpsc::Sender<String>,
+        links: DispatcherLinks,
     ) -> (Self, Signing) {
         let (sender, orders) = mpsc::unbounded_channel();
         let dispatcher = Self {
@@ -127,7 +137,7 @@ impl Dispatcher {
             work: JoinSet::new(),
             changes: JoinSet::new(),
             failures: Throttle::new(LOGGED),
-            forbidden,
+            links,
             clock,
             listed: None,
         };
@@ -138,10 +148,12 @@ impl Dispatcher {
     ///
     /// # Errors
     /// The watch ended, or the work on a request panicked.
-    pub(in crate::hub) async fn run(mut self) -> Result<(), HubError> {
+    pub(in crate::hub) async fn run(mut self, pulse: Pulse) -> Result<(), HubError> {
         let config = watcher::Config::default().page_size(PAGE);
         let mut events = watcher(self.api.clone(), config).backoff(WatchBackoff::default()).boxed();
+        let mut rounds = tokio::time::interval(ROUND);
         loop {
+            pulse.beat();
             self.start_work();
             let full = self.work.len() >= CONCURRENCY; // then the end of some work comes first
             let due = self.queue.next_due().filter(|_| !full);
@@ -158,11 +170,13 @@ impl Dispatcher {
                 }
                 Some(changed) = self.changes.join_next() => {
                     if let Some((signer_name, changes)) = changed? {
-                        self.look(&signer_name);
+                        self.look(|request| *request.signer_name == *signer_name);
                         self.await_change(signer_name, changes);
                     }
                 }
+                Ok(()) = self.links.registry.changed() => self.look(|_| true),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                _ = rounds.tick() => {}
             }
         }
     }
@@ -249,9 +263,9 @@ impl Dispatcher {
         }));
     }
 
-    /// Looks at the requests of a signer that wait for something in the hub.
-    fn look(&mut self, signer_name: &str) {
-        for (name, request) in self.known.iter_mut().filter(|(_, request)| *request.signer_name == *signer_name) {
+    /// Looks at those of these requests that wait for something in the hub, which has changed.
+    fn look(&mut self, concerns: impl Fn(&KnownRequest) -> bool) {
+        for (name, request) in self.known.iter_mut().filter(|(_, request)| concerns(request)) {
             if request.in_work {
                 request.missed = true; // it may be decided on what was before
             } else if request.waits {
@@ -310,7 +324,7 @@ impl Dispatcher {
                 let tenant = Arc::clone(&request.tenant);
                 if let (true, Some(served)) = (error.is_forbidden(), self.served.get(&*request.signer_name)) {
                     // A full channel means that the supervisor will ask anyway.
-                    let _ = self.forbidden.try_send(served.signer.name());
+                    let _ = self.links.forbidden.try_send(served.signer.name());
                 }
                 self.report(name, tenant, &error);
                 Some(doubled(RETRY, attempts, LAST_RETRY))

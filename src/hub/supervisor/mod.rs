@@ -186,7 +186,9 @@ impl Supervisor {
         let mut registrations = self.registrations.clone();
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let pulse = self.links.pulses.start("supervisor");
         loop {
+            pulse.beat(); // at least once per round
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(event)) => self.observe(event, &mut listed).await,
@@ -365,6 +367,7 @@ impl Supervisor {
             Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),
             None => (self.read(object).map(|_| ()), LineState::Starting),
         };
+        let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
         let serving = self.serving.borrow().clone();
         let registered = self.registered(name);
         let status = status::wanted(object, &validity, &line, &serving, registered, self.links.clock.now());

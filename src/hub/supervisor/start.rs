@@ -40,11 +40,13 @@ impl Supervisor {
             board: self.board.clone(),
             objects: self.versions.clone(),
             published: None,
+            forced: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
             metrics: self.links.metrics.clone(),
             unrecorded: None,
             reservations,
+            pulse: self.links.pulses.start("authorities of the gateway"),
         };
         self.tasks.spawn(async move {
             keeper.run().await;
@@ -92,11 +94,13 @@ impl Supervisor {
             board: self.board.clone(),
             objects: self.versions.clone(),
             published: None,
+            forced: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), name),
             metrics: self.links.metrics.clone(),
             unrecorded: None,
             reservations,
+            pulse: self.links.pulses.start(format!("authorities of {name}")),
         };
         self.board.set_signer(name, config, served.line.subscribe());
         self.spawn_until(served.keeping.clone(), format!("authorities of {name}"), keeper.run());

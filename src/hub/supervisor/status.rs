@@ -14,6 +14,7 @@ use crate::hub::authorities::report::{authorities, forced, rotation, time};
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::lease::{Leads, NotWritten};
 use crate::hub::registrations::report::Told;
+use crate::ledger::Health;
 use addon_signer_core::timestamp::Timestamp;
 
 /// The reason of `Rotating` while an authority signs that was activated without evidence.
@@ -39,6 +40,16 @@ impl Registered {
         match self {
             Self::Told(told) => Some(told),
             Self::No | Self::AsBefore => None,
+        }
+    }
+}
+
+/// Whether decisions can be recorded: while they cannot, nothing is signed.
+pub fn recordable(ledger: &Health) -> Validity {
+    match ledger {
+        Health::Starting | Health::Up { .. } => Ok(()),
+        Health::Down(error) => {
+            Err(("LedgerAway", format!("Nothing is signed, because it cannot be recorded: {error}.")))
         }
     }
 }

@@ -6,6 +6,7 @@ mod held;
 mod lease;
 mod lines;
 mod outage;
+mod pulse;
 mod record;
 mod registrations;
 mod requests;

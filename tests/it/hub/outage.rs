@@ -81,10 +81,13 @@ async fn outage_is_two_lines(mut store: Store) {
     let down = tokio::time::timeout(PATIENCE, health.wait_for(|health| matches!(health, Health::Down(_)))).await;
     drop(down.expect("the ledger is away").unwrap());
     tokio::time::sleep(AWAY).await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert!(reason == "LedgerAway" && message.starts_with("Nothing is signed"), "{reason}: {message}");
     store.bring_back().await;
     for name in names {
         wait_csr(&admin, &name, "issued", certificate).await;
     }
+    wait_ready(&admin, "telemetry", "True").await;
 
     let text = log.text();
     let lines: Vec<_> = text[before..].lines().collect();

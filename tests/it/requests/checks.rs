@@ -117,7 +117,7 @@ variants! {
     Refusal::Usage(_),
     Refusal::UsageMissing(_),
     Refusal::ExpirationTooShort(_),
-    Refusal::Registration(NotRegistered::NotReady),
+    Refusal::Registration(NotRegistered::NotReady | NotRegistered::Outdated),
     Refusal::Registration(NotRegistered::ClusterUnknown),
     Refusal::Registration(NotRegistered::ClusterNotAccepted),
     Refusal::Registration(NotRegistered::ClusterDeleting),

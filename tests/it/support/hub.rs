@@ -8,6 +8,7 @@ use addon_signer::api::AddOnSigner;
 use addon_signer::hub::lease::{self, Leading};
 use addon_signer::hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
 use addon_signer::ledger::{Ledger, Location};
+use addon_signer::pulse::Pulses;
 use addon_signer::telemetry::Metrics;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -42,6 +43,7 @@ pub(crate) struct RunningHub {
     pub(crate) metrics: Metrics,
     pub(crate) leading: Leading,
     pub(crate) ledger: Ledger,
+    pub(crate) pulses: Pulses,
     holding: Holding,
     task: JoinHandle<Result<(), HubError>>,
     pipe: JoinHandle<()>,
@@ -140,6 +142,7 @@ impl RunningHub {
         };
         let (holding, leading) = Holding::start(hub, client.clone(), options.lease, location.clone()).await;
         let metrics = Metrics::new(|_| ());
+        let pulses = Pulses::default();
         let parts = HubParts {
             client,
             clock: options.clock.clone(),
@@ -147,6 +150,7 @@ impl RunningHub {
             metrics: metrics.clone(),
             ledger: location,
             replica: format!("test-{}", std::process::id()),
+            pulses: pulses.clone(),
         };
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
@@ -168,7 +172,7 @@ impl RunningHub {
                 target.send_replace(source.borrow_and_update().clone());
             }
         });
-        Self { trust, applied, registry, clock, metrics, leading, ledger, holding, task, pipe, _fresh: fresh }
+        Self { trust, applied, registry, clock, metrics, leading, ledger, pulses, holding, task, pipe, _fresh: fresh }
     }
 
     /// Puts into effect once what the hub wants the gateway to trust.

@@ -132,6 +132,11 @@ impl RealHub {
         *lock(&self.api_server) = None;
     }
 
+    /// The process id of the API server.
+    pub(crate) fn api_server_id(&self) -> u32 {
+        lock(&self.api_server).as_ref().unwrap().id()
+    }
+
     /// Starts the API server again on the same port and waits until it is ready.
     pub(crate) async fn start_api_server(&self) {
         let server = Process::start(&self.binary("kube-apiserver"), &self.api_server_flags(), self.dir.path());

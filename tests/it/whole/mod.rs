@@ -6,6 +6,7 @@ pub(crate) mod client;
 mod ocm;
 mod ours;
 mod revocation;
+mod silence;
 mod startup;
 
 use std::net::SocketAddr;
@@ -13,9 +14,10 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::api::status::AuthorityState;
-use addon_signer::app::{HubOptions, HubProcess};
+use addon_signer::app::{HubConnection, HubOptions, HubProcess};
 use addon_signer::gateway::Limits;
 use addon_signer::hub::lease::DEFAULT_DURATION;
+use addon_signer::registry_age::AgeBounds;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -58,6 +60,7 @@ pub(crate) fn options() -> HubOptions {
         replica: "hub".to_owned(),
         ledger: "sqlite:///named/by/whoever/starts.db".parse().unwrap(),
         lease_duration: DEFAULT_DURATION,
+        registry_age: AgeBounds::default(),
     }
 }
 
@@ -65,8 +68,13 @@ impl Whole {
     /// Starts the process with the rights of deploy/.
     pub(crate) async fn start(hub: &TestHub, clock: Clock) -> Self {
         let client = hub.client_at(HUB_USER, &HUB_GROUPS, &clock).await;
+        Self::start_with(client, options(), clock).await
+    }
+
+    /// Starts the process with these options and a ledger of its own.
+    pub(crate) async fn start_with(connection: impl Into<HubConnection>, options: HubOptions, clock: Clock) -> Self {
         let (dir, ledger) = fresh_ledger();
-        let process = HubProcess::prepare(client, HubOptions { ledger, ..options() }, clock).await.unwrap();
+        let process = HubProcess::prepare(connection, HubOptions { ledger, ..options }, clock).await.unwrap();
         let gateway = process.gateway_address();
         let metrics = process.metrics_address();
         let stop = CancellationToken::new();

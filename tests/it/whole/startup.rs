@@ -95,6 +95,8 @@ async fn readiness_and_metrics_are_served() {
     let (_, text) = get(whole.metrics, "/metrics").await;
     assert!(text.contains("addon_signer_certificates_issued_total{signer=\"gateway-serving\"} 1"), "{text}");
     assert!(text.contains("addon_signer_gateway_requests_total 0"), "{text}");
+    let left = text.lines().find_map(|line| line.strip_prefix("addon_signer_ledger_available_bytes ")).unwrap();
+    assert!(left.parse::<u64>().unwrap() > 0, "{left}");
     tokio::time::timeout(Duration::from_secs(15), whole.stop()).await.unwrap().unwrap();
 }
 

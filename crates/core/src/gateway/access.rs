@@ -46,10 +46,10 @@ pub enum NoStanding {
 }
 
 impl NoStanding {
-    /// Whether the registry is not complete yet. Nothing was refused then, and the caller may try again.
+    /// Whether the hub does not know who is registered. Nothing was refused then, and the caller may try again.
     #[must_use]
     pub fn is_not_ready(&self) -> bool {
-        matches!(self, Self::NotRegistered { cause: NotRegistered::NotReady, .. })
+        matches!(self, Self::NotRegistered { cause, .. } if cause.is_unknown())
     }
 
     /// The CamelCase name for the audit log.

@@ -165,7 +165,7 @@ impl Refusal {
 
     /// Whether the answer stays the same if the hub waits.
     pub fn is_final(&self) -> bool {
-        *self != Self::Registration(NotRegistered::NotReady)
+        !matches!(self, Self::Registration(cause) if cause.is_unknown())
     }
 
     /// The text as a sentence for people, with a capital letter and a period.

@@ -56,6 +56,10 @@ pub enum NotRegistered {
     /// The first list of clusters or addons is not complete. This is not a refusal; ask again later.
     #[error("the hub has not read its clusters and addons yet")]
     NotReady,
+    /// The API server was silent for longer than the hub may rely on what it knows. This is not a refusal; ask again
+    /// later.
+    #[error("the hub has not heard from the API server for too long to know who is registered")]
+    Outdated,
     /// There is no such ManagedCluster.
     #[error("there is no ManagedCluster of that name")]
     ClusterUnknown,
@@ -80,10 +84,16 @@ pub enum NotRegistered {
 }
 
 impl NotRegistered {
+    /// Whether the hub does not know who is registered, so that nothing is refused and the caller may ask again.
+    pub fn is_unknown(self) -> bool {
+        matches!(self, Self::NotReady | Self::Outdated)
+    }
+
     /// The CamelCase name for conditions and logs.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NotReady => "RegistryNotReady",
+            Self::Outdated => "RegistryOutdated",
             Self::ClusterUnknown => "ClusterUnknown",
             Self::ClusterNotAccepted => "ClusterNotAccepted",
             Self::ClusterDeleting => "ClusterDeleting",
@@ -100,6 +110,8 @@ impl NotRegistered {
 pub struct Registry {
     clusters_ready: bool,
     addons_ready: bool,
+    /// Whether nobody may rely on it.
+    outdated: bool,
     clusters: HashMap<ClusterName, ClusterFacts>,
     addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>,
 }
@@ -209,11 +221,16 @@ impl Registry {
 
     fn found(&self, cluster: &ClusterName, addon: &AddOnName) -> Found {
         let revocation = self.revocation(cluster, addon).map(Option::<&Revocation>::cloned);
-        Found { standing: self.check(cluster, addon), revocation }
+        Found { standing: self.listed(cluster, addon), revocation }
     }
 
     fn addon(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<&AddOn> {
         self.addons.get(cluster)?.get(addon)
+    }
+
+    /// Says whether what the registry has is too old to rely on. No standing changes by that.
+    pub fn set_outdated(&mut self, outdated: bool) {
+        self.outdated = outdated;
     }
 
     /// Whether both lists were complete at least once.
@@ -224,8 +241,13 @@ impl Registry {
     /// Whether `addon` on `cluster` has standing now.
     ///
     /// # Errors
-    /// [`NotRegistered`] says what is missing. [`NotRegistered::NotReady`] means that the hub does not know yet.
+    /// [`NotRegistered`] says what is missing. [`NotRegistered::is_unknown`] means that the hub does not know.
     pub fn check(&self, cluster: &ClusterName, addon: &AddOnName) -> Result<(), NotRegistered> {
+        if self.outdated { Err(NotRegistered::Outdated) } else { self.listed(cluster, addon) }
+    }
+
+    /// Whether `addon` on `cluster` has standing by what was read last, however old that is.
+    fn listed(&self, cluster: &ClusterName, addon: &AddOnName) -> Result<(), NotRegistered> {
         if !self.is_ready() {
             return Err(NotRegistered::NotReady);
         }

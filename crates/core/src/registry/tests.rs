@@ -45,6 +45,18 @@ fn nothing_has_standing_before_both_lists_are_complete() {
 }
 
 #[test]
+fn nobody_relies_on_an_outdated_registry_and_no_standing_changes_by_that() {
+    let mut registry = registry(ACCEPTED, Some(AddOnFacts::Installed));
+    registry.set_outdated(true);
+    assert_eq!(check(&registry), Err(NotRegistered::Outdated));
+    assert!(NotRegistered::Outdated.is_unknown());
+    let again = registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), Some(AddOnFacts::Installed));
+    assert_eq!(again, vec![]);
+    registry.set_outdated(false);
+    assert_eq!(check(&registry), Ok(()));
+}
+
+#[test]
 fn changes_of_standing_are_told_one_by_one() {
     use AddOnFacts::{Deleting, Installed, Suspended};
     let mut registry = registry(ACCEPTED, None);

@@ -20,6 +20,7 @@ use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
+use crate::pulse::Pulse;
 use crate::telemetry::Metrics;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
 use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step};
@@ -112,6 +113,8 @@ pub struct Keeper {
     pub objects: WatchedObjects,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
     pub published: Option<String>,
+    /// What the report there says about an authority that was activated without evidence.
+    pub forced: Option<String>,
     /// Whether the ledger has the anchors that this ConfigMap has.
     pub distributed: bool,
     /// Records its steps in the ledger.
@@ -120,12 +123,15 @@ pub struct Keeper {
     pub unrecorded: Option<String>,
     /// Reservations of signers.
     pub reservations: mpsc::Receiver<Reserve>,
+    /// Its signs of life.
+    pub pulse: Pulse,
 }
 
 impl Keeper {
     /// Keeps the line until the signers that use it are gone.
     pub async fn run(mut self) {
         loop {
+            self.pulse.beat(); // at least once per round
             let seen = self.objects.of(&self.names);
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
             tokio::select! {
@@ -153,8 +159,9 @@ impl Keeper {
         let line = ready.line();
         let is_held =
             matches!(self.gate, Gate::Gateway { .. }) || line.next().is_none_or(|next| next.activate_after.is_some());
+        let is_told = report::forced(line, self.clock.now()) == self.forced;
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
-        if !is_current || !is_held || !is_recorded {
+        if !is_current || !is_held || !is_told || !is_recorded {
             return false;
         }
         let plan = self.present_plan();

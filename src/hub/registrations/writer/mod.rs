@@ -21,6 +21,7 @@ use crate::api::addon_template::template_of_addon;
 use crate::api::ocm;
 use crate::api::registrations::{is_left, say_left};
 use crate::hub::lease::{Leading, Leads};
+use crate::pulse::Pulse;
 use crate::telemetry::Metrics;
 use addon_signer_core::backoff::doubled;
 use addon_signer_core::disputes::{DisputeStep, Disputes, Sight};
@@ -120,12 +121,13 @@ impl RegistrationWriter {
     ///
     /// # Errors
     /// One of its tasks panicked.
-    pub async fn keep(mut self) -> Result<(), JoinError> {
+    pub async fn keep(mut self, pulse: Pulse) -> Result<(), JoinError> {
         let mut round = interval(ROUND);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.inputs.signers.mark_changed();
         self.inputs.templates.mark_changed();
         loop {
+            pulse.beat();
             self.list();
             let has_room = self.at_work.len() < SIDE_BY_SIDE;
             let next_list = self.began + self.next_list;

@@ -13,6 +13,7 @@ use super::*;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::hub::lease;
+use crate::pulse::Pulses;
 
 /// What the server does with a write to the addon of a cluster.
 #[derive(Clone, Copy, PartialEq)]
@@ -140,7 +141,8 @@ impl World {
         };
         let target = Target { client, api: AddOnApi::V1Alpha1 };
         let writer = RegistrationWriter::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
-        let writer = tokio::spawn(async move { writer.keep().await.unwrap() });
+        let pulse = Pulses::default().start("registrations");
+        let writer = tokio::spawn(async move { writer.keep(pulse).await.unwrap() });
         Self { server, signers, templates, report, all_again, announcer, _writer: writer }
     }
 

@@ -1,16 +1,22 @@
 //! Connections to the API server that go silent: nothing hangs, and nothing is done twice.
 
+use std::time::Duration;
+
+use addon_signer::hub::lease::Leadership;
 use addon_signer_core::registry::NotRegistered;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::kit::{OnServer, rotate};
+use crate::hub::crash::books::{entries, rows};
 use crate::hub::{mk_csr, mk_served, submit};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use crate::support::frozen::Frozen;
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry};
+use crate::support::hub::{wait_csr, wait_ready};
 use crate::support::objects::managed_cluster_addons;
 use crate::support::silence::Silence;
-use crate::support::{TestHub, wait_until};
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// A hub behind a proxy.
 async fn mk_behind(hub: &TestHub) -> (RunningHub, Silence) {
@@ -49,4 +55,55 @@ async fn a_silent_connection_is_replaced_and_the_hub_learns_what_it_missed() {
     addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&resume)).await.unwrap();
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
+}
+
+/// The duration of the hub's Lease, which expires while the API server is frozen.
+const LEASE: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn a_frozen_api_server_hangs_nothing_and_nothing_is_signed_twice() {
+    let hub = TestHub::start().await;
+    let Some(server) = hub.real() else {
+        eprintln!("skipped: the stand-in is no process that can be frozen");
+        return;
+    };
+    let admin = mk_served(&hub, telemetry()).await;
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "telemetry").await;
+    let (_dir, location) = fresh_ledger();
+    let options =
+        RunningHubOptions { lease: Some(LEASE), ledger: Some(location.clone()), ..RunningHubOptions::default() };
+    let mut running = RunningHub::start_with(&hub, options).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let line = OnServer::client(&admin);
+    let first = line.wait(&["Active"]).await;
+    let epoch = running.leads().await;
+
+    // An enrolment, a rotation and a revocation are under way; the Lease is due in a second.
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    rotate(&admin, "r1").await;
+    let suspend = json!({"metadata": {"annotations": {"addon-signer.io/suspended": "true"}}});
+    let addons = managed_cluster_addons(&admin, "spoke2").await;
+    addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&suspend)).await.unwrap();
+    let frozen = Frozen::with_children(server.api_server_id());
+    wait_until(PATIENCE, "a leader that cannot see to lead no longer", async || {
+        (running.leading.leadership() == Leadership::Unsure { epoch }).then_some(())
+    })
+    .await;
+    assert_eq!(running.leading.epoch(), None);
+    drop(frozen);
+
+    assert_eq!(running.leads().await, epoch, "nobody else has taken over");
+    let standing = || running.registry.read(|it| it.check(&"spoke2".parse().unwrap(), &"telemetry".parse().unwrap()));
+    wait_until(PATIENCE, "the suspension to be known", async || {
+        (standing() == Err(NotRegistered::AddOnSuspended)).then_some(())
+    })
+    .await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    // The first authority may have signed the request, so it may stay; the next one signs.
+    wait_until(PATIENCE, "the rotation", async || (line.active().await.id().as_str() != first[0]).then_some(())).await;
+    let url = location.to_string();
+    let certificates: Vec<_> = rows(&url).await.into_iter().filter(|row| row.certificate.is_some()).collect();
+    let signed = entries(&url).await.iter().filter(|entry| entry.contains("\"kind\":\"signed\"")).count();
+    assert_eq!(certificates.len(), signed, "one signature for each request");
 }

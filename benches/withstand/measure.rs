@@ -1,0 +1,25 @@
+//! What Linux' /proc says about a process.
+
+/// `VmRSS` of Linux' /proc, in MB of 10^6 bytes.
+pub(crate) fn resident_mb(id: u32) -> f64 {
+    kib(id, "VmRSS:") * 1024.0 / 1e6
+}
+
+/// User and system time of Linux' /proc in ms. The file counts hundredths of a second.
+pub(crate) fn cpu_ms(id: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let after_name = stat.rsplit(')').next().unwrap();
+    let ticks = after_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().unwrap());
+    ticks.sum::<f64>() * 10.0
+}
+
+/// `VmHWM` of Linux' /proc, the most that was ever resident, in MB of 10^6 bytes.
+pub(crate) fn peak_mb(id: u32) -> f64 {
+    kib(id, "VmHWM:") * 1024.0 / 1e6
+}
+
+fn kib(id: u32, field: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

@@ -1,0 +1,72 @@
+//! A real API server, and a hub as a process of its own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::{Client, ResourceExt};
+
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
+use crate::support::crds::MANAGED_CLUSTERS;
+use crate::support::hub::deploy;
+use crate::support::process::{Process, free_port};
+use crate::support::{AddOnApi, RealHub, TestHub};
+
+/// An API server with deploy/ applied.
+pub(crate) struct World {
+    pub(crate) hub: TestHub,
+    pub(crate) admin: Client,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let hub = TestHub::with_ocm(RealHub::start(&[]).await, AddOnApi::V1beta1).await;
+        deploy(&hub).await;
+        let admin = hub.admin().await;
+        Self { hub, admin }
+    }
+
+    /// The hub with its defaults.
+    pub(crate) fn start_hub(&self) -> Process {
+        self.start_hub_at(SocketAddr::from(([127, 0, 0, 1], free_port())))
+    }
+
+    /// The hub with its defaults and its gateway at this address, for backends on this machine.
+    pub(crate) fn start_hub_at(&self, gateway: SocketAddr) -> Process {
+        let real = self.hub.real().unwrap();
+        let kubeconfig = real.kubeconfig_file("hub", HUB_USER, &HUB_GROUPS);
+        let flags = [
+            "hub".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--gateway-name=127.0.0.1".to_owned(),
+            format!("--gateway-listen={gateway}"),
+            "--allow-loopback-upstreams".to_owned(),
+            format!("--ledger=sqlite://{}/bench.db", real.dir().display()),
+            format!("--metrics-listen=127.0.0.1:{}", free_port()),
+        ];
+        Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &flags, real.dir())
+    }
+
+    /// A client of its own for the administrator: its calls wait for nobody else's.
+    pub(crate) async fn another_client(&self) -> Client {
+        self.hub.admin().await
+    }
+}
+
+/// Creates a request as the cluster's agent, by impersonation; returns its name. A request that the API server refuses
+/// is an error.
+pub(crate) async fn submit(
+    admin: &Client,
+    cluster: &str,
+    csr: &CertificateSigningRequest,
+) -> Result<String, kube::Error> {
+    let request = hyper::Request::post("/apis/certificates.k8s.io/v1/certificatesigningrequests")
+        .header("content-type", "application/json")
+        .header("impersonate-user", format!("system:open-cluster-management:{cluster}:a1"))
+        .header("impersonate-group", format!("system:open-cluster-management:{cluster}"))
+        .header("impersonate-group", MANAGED_CLUSTERS)
+        .header("impersonate-group", "system:authenticated")
+        .body(serde_json::to_vec(csr).unwrap())
+        .unwrap();
+    Ok(admin.request::<CertificateSigningRequest>(request).await?.name_any())
+}

@@ -1,0 +1,163 @@
+//! When the API server was last heard on each watch.
+//!
+//! What a watch has told is as old as the last sign of life on it: an API server sends a bookmark each minute
+//! (kube-apiserver, `defaultBookmarkFrequency`), and ends a watch after the time that its reader asked for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body as HttpBody, Bytes};
+use kube::client::Body;
+use tower::{BoxError, Service};
+
+/// What is known of the watches of one resource.
+#[derive(Debug, Clone, Copy)]
+struct Contact {
+    /// When the API server last sent something on a watch.
+    heard: Option<Instant>,
+    /// When a watch was last heard, or a call was made to get one.
+    active: Instant,
+}
+
+/// The contacts of a client, by the plural names of resources.
+#[derive(Debug, Clone, Default)]
+pub struct Contacts(Arc<Mutex<HashMap<String, Contact>>>);
+
+impl Contacts {
+    /// How long ago the API server was last heard on the watches of these resources: the longest of these times. `None`
+    /// if one of them was never heard.
+    pub fn age(&self, resources: &[&str]) -> Option<Duration> {
+        let known = self.lock();
+        let heard = resources.iter().map(|resource| known.get(*resource)?.heard);
+        heard.collect::<Option<Vec<_>>>()?.into_iter().map(|at| at.elapsed()).max()
+    }
+
+    /// Those of these resources whose watch was neither heard nor asked for within `bound`: whoever reads it hangs.
+    /// While the API server is silent, its readers ask again and again. A resource that was never watched is not idle.
+    pub fn idle<'r>(&self, resources: &[&'r str], bound: Duration) -> Vec<&'r str> {
+        let known = self.lock();
+        let is_idle = |resource: &str| known.get(resource).is_some_and(|contact| contact.active.elapsed() > bound);
+        resources.iter().copied().filter(|resource| is_idle(resource)).collect()
+    }
+
+    fn asked(&self, resource: &str, is_watch: bool) {
+        let now = Instant::now();
+        let mut known = self.lock();
+        match known.get_mut(resource) {
+            Some(contact) => contact.active = now,
+            None if is_watch => drop(known.insert(resource.to_owned(), Contact { heard: None, active: now })),
+            None => {}
+        }
+    }
+
+    fn heard(&self, resource: &str) {
+        let now = Instant::now();
+        if let Some(contact) = self.lock().get_mut(resource) {
+            *contact = Contact { heard: Some(now), active: now };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Contact>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A client's service that notes its contacts.
+#[derive(Debug, Clone)]
+pub(crate) struct Noting<S> {
+    pub(crate) inner: S,
+    pub(crate) contacts: Contacts,
+}
+
+impl<S, B> Service<Request<Body>> for Noting<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<UnsyncBoxBody<Bytes, BoxError>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
+        self.contacts.asked(&resource, is_watch);
+        let contacts = self.contacts.clone();
+        let answer = self.inner.call(request);
+        async move {
+            let response = answer.await?;
+            if !is_watch || !response.status().is_success() {
+                return Ok(response.map(boxed));
+            }
+            contacts.heard(&resource);
+            Ok(response.map(|body| {
+                boxed(body.map_frame(move |frame| {
+                    contacts.heard(&resource);
+                    frame
+                }))
+            }))
+        }
+        .boxed()
+    }
+}
+
+fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn knowledge_is_as_old_as_the_oldest_contact() {
+        let contacts = Contacts::default();
+        assert_eq!(contacts.age(&["a", "b"]), None);
+        for resource in ["a", "b"] {
+            contacts.asked(resource, true);
+        }
+        contacts.heard("a");
+        assert_eq!(contacts.age(&["a", "b"]), None, "b was never heard");
+        contacts.heard("b");
+        assert!(contacts.age(&["a", "b"]).is_some());
+        let long_ago = Instant::now().checked_sub(BOUND).unwrap();
+        contacts.lock().get_mut("a").unwrap().heard = Some(long_ago);
+        assert!(contacts.age(&["a", "b"]).unwrap() >= BOUND);
+        assert!(contacts.age(&["b"]).unwrap() < BOUND);
+    }
+
+    #[test]
+    fn a_watch_that_nobody_heard_or_asked_for_is_idle() {
+        let contacts = Contacts::default();
+        contacts.asked("lists", false);
+        contacts.asked("watches", true);
+        let long_ago = Instant::now().checked_sub(2 * BOUND).unwrap();
+        let age = |contacts: &Contacts| contacts.lock().values_mut().for_each(|contact| contact.active = long_ago);
+        age(&contacts);
+        assert_eq!(contacts.idle(&["lists", "watches", "others"], BOUND), ["watches"]);
+        contacts.asked("watches", false);
+        assert!(contacts.idle(&["watches"], BOUND).is_empty(), "a list that comes before the next watch");
+        age(&contacts);
+        contacts.heard("watches");
+        assert!(contacts.idle(&["watches"], BOUND).is_empty());
+    }
+}

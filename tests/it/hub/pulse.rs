@@ -1,0 +1,22 @@
+//! The hub's tasks give signs of life also when nothing happens; otherwise Kubernetes would end the hub.
+
+use std::time::{Duration, Instant};
+
+use super::mk_ready;
+use crate::support::hub::PATIENCE;
+use crate::support::wait_until;
+
+#[tokio::test]
+async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
+    let (_hub, _admin, running) = mk_ready().await;
+    let began = Instant::now();
+    let mut tasks = running.pulses.silent(Duration::ZERO);
+    tasks.sort();
+    let expected =
+        ["authorities of telemetry", "authorities of the gateway", "registrations", "requests", "supervisor"];
+    assert_eq!(tasks, expected);
+    wait_until(PATIENCE, "a sign of life of every task", async || {
+        running.pulses.silent(began.elapsed()).is_empty().then_some(())
+    })
+    .await;
+}
