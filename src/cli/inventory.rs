@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::inventory::{API_SERVICE, BASE, GROUP};
 
-/// The ClusterRole of `deploy/inventory.yaml` that allows to read.
+/// The ClusterRole of `deploy/inventory` that allows to read.
 const READER: &str = "addon-signer-ledger-reader";
 
 /// Why the inventory did not answer.
@@ -68,8 +68,8 @@ fn refused(question: &str, status: Status) -> QuestionError {
         // A list is never missing. Only an API server without this API answers so.
         404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
         404 => QuestionError::NotServed(format!(
-            "the API server knows no APIService {API_SERVICE}; apply deploy/inventory.yaml and start the \
-             hub with --inventory-listen, or name the ledger by --ledger"
+            "the API server knows no APIService {API_SERVICE}; add the component deploy/inventory to the hub's \
+             kustomization, or name the ledger by --ledger"
         )),
         503 if is_status => QuestionError::NotServed(status.message),
         503 => QuestionError::NotServed(format!(

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{dir, documents, manifests, of_kind};
+use super::{dir, manifests, of_kind};
+use crate::support::needed::{Needed, skip};
 
 /// The kustomization that the document shows.
 fn documented() -> String {
@@ -23,7 +24,7 @@ fn render(kustomization: &str) -> Option<Vec<Value>> {
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("kustomization.yaml"), kustomization).unwrap();
     let Ok(output) = Command::new("kubectl").arg("kustomize").arg(&folder).output() else {
-        eprintln!("kubectl is not on PATH: this test did nothing");
+        skip(Needed::Kubectl);
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -59,11 +60,23 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
 
 #[test]
 fn everything_moves_to_another_namespace_but_what_must_stay() {
-    let kustomization = documented() + "components: [../deploy/postgres]\n";
+    let kustomization = documented() + "components: [../deploy/inventory, ../deploy/postgres]\n";
     let Some(rendered) = render(&kustomization) else { return };
-    let policy = documents(&dir("postgres/network-policy.yaml"));
-    let expected: Vec<Value> = manifests(".").into_iter().chain(policy).map(moved).collect();
+    let mut expected: Vec<Value> = [".", "inventory", "postgres"].into_iter().flat_map(manifests).map(moved).collect();
+    for deployment in expected.iter_mut().filter(|object| object["kind"] == "Deployment") {
+        let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+        container["args"].as_array_mut().unwrap().push("--inventory-listen=0.0.0.0:8444".into());
+        container["ports"].as_array_mut().unwrap().push(json!({ "name": "inventory", "containerPort": 8444 }));
+    }
     assert_eq!(by_name(rendered), by_name(expected));
+}
+
+#[test]
+fn without_the_inventory_the_base_moves_alone() {
+    let kustomization = documented();
+    let (base, _) = kustomization.split_once("  # With the component deploy/inventory").unwrap();
+    let Some(rendered) = render(base) else { return };
+    assert_eq!(by_name(rendered), by_name(manifests(".").into_iter().map(moved).collect()));
 }
 
 /// What kustomize cannot find: the namespace inside of an argument.

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 /// The folders that an administrator applies with `kubectl apply -k`, in this order.
 pub(crate) const FOLDERS: [&str; 3] = [".", "agent", "example"];
+/// What an administrator may add to the first of them.
+const COMPONENTS: [&str; 2] = ["inventory", "postgres"];
 
 /// The objects of one folder of deploy/, in the order of its kustomization.
 pub(crate) fn manifests(folder: &str) -> Vec<Value> {
@@ -33,7 +35,11 @@ fn documents(file: &Path) -> Vec<Value> {
 }
 
 fn all_manifests() -> Vec<Value> {
-    FOLDERS.into_iter().flat_map(manifests).collect()
+    all_folders().flat_map(manifests).collect()
+}
+
+fn all_folders() -> impl Iterator<Item = &'static str> {
+    FOLDERS.into_iter().chain(COMPONENTS)
 }
 
 fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -59,7 +65,7 @@ fn rules<'a>(objects: &'a [Value], kind: &str) -> Vec<(&'a str, &'a Value)> {
 
 #[test]
 fn kustomizations_name_every_file() {
-    for folder in FOLDERS.into_iter().chain(["postgres"]) {
+    for folder in all_folders() {
         let files = std::fs::read_dir(dir(folder)).unwrap().map(|entry| entry.unwrap().path());
         let mut present: Vec<String> = files
             .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
@@ -118,7 +124,7 @@ fn every_right_to_sign_names_one_signer() {
 
 #[test]
 fn bindings_are_to_our_own_accounts_and_existing_roles() {
-    for folder in FOLDERS {
+    for folder in all_folders() {
         let objects = manifests(folder);
         for kind in ["ClusterRole", "Role"] {
             for binding in of_kind(&objects, &format!("{kind}Binding")) {
@@ -179,6 +185,16 @@ fn the_namespace_enforces_restricted() {
     let namespace = of_kind(&objects, "Namespace")[0];
     let labels = &namespace["metadata"]["labels"];
     assert_eq!(labels["pod-security.kubernetes.io/enforce"], "restricted");
+}
+
+/// While an aggregated API is down, Kubernetes finishes no deletion of a namespace, so nobody has one unasked.
+#[test]
+fn the_inventory_is_only_a_component() {
+    let base = manifests(".");
+    assert!(of_kind(&base, "APIService").is_empty());
+    let named: Vec<_> = base.iter().filter(|object| object.to_string().contains("inventory")).map(name).collect();
+    assert_eq!(named, [""; 0]);
+    assert!(!json!(of_kind(&base, "NetworkPolicy")).to_string().contains("8444"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::{FOLDERS, all_manifests, manifests, name, of_kind};
+use super::{all_folders, all_manifests, manifests, name, of_kind};
 use crate::support::accounts::{AGENT_USER, HUB_GROUPS, HUB_USER};
 use crate::support::real::assets;
 use crate::support::{TestHub, wait_until};
@@ -110,7 +110,7 @@ async fn hub_and_agent_may_do_what_they_need_and_no_more() {
     let Some(hub) = start().await else { return };
     let admin = hub.admin().await;
     prepare(&admin).await;
-    for folder in FOLDERS {
+    for folder in all_folders() {
         apply(&admin, &manifests(folder)).await;
     }
     for right in RIGHTS.lines().filter(|line| !line.is_empty()) {
@@ -150,6 +150,8 @@ hub   no  patch       addon.open-cluster-management.io managedclusteraddons     
 hub   yes watch       addon-signer.io addonsigners        everywhere
 hub   yes patch       addon-signer.io addonsigners/status x
 hub   no  patch       addon-signer.io addonsigners        x
+hub   no  get         addon-signer.io addonsigners        x
+hub   no  update      addon-signer.io addonsigners/status x
 hub   yes update      core secrets    in:addon-signer
 hub   no  get         core secrets    in:default
 hub   no  list        core secrets    everywhere

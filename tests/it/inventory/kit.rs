@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::deploy::manifests;
+use crate::deploy::on_api_server::apply;
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
 use crate::support::pki::TestCa;
@@ -37,14 +38,17 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Applies deploy/ and starts the process with its rights.
+    /// Applies deploy/ with the component of the inventory, and starts the process with its rights.
     pub(super) async fn start(hub: &TestHub) -> Self {
         deploy(hub).await;
         let admin = hub.admin().await;
         let ca = TestCa::new();
-        if !hub.is_real() {
+        let component = manifests("inventory");
+        if hub.is_real() {
+            apply(&admin, &component).await;
+        } else {
             objects::create_namespace(&admin, "kube-system").await;
-            let manifest = manifests(".").into_iter().find(|object| object["kind"] == "APIService").unwrap();
+            let manifest = component.into_iter().find(|object| object["kind"] == "APIService").unwrap();
             let services: Api<APIService> = Api::all(admin.clone());
             services.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
             tell_front_proxy(&admin, &ca).await;
