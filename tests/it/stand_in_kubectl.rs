@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::stand_in::{mk_admin, mk_csr, mk_hub};
 use crate::support::accept_cluster;
+use crate::support::needed::{Needed, skip};
 
 /// kubectl with the kubeconfig of a hub's administrator.
 struct Kubectl {
@@ -22,7 +23,7 @@ impl Kubectl {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let installed = |dir: std::path::PathBuf| dir.join("kubectl").is_file();
         if !std::env::split_paths(&path).any(installed) {
-            eprintln!("kubectl is not on PATH: this test did nothing");
+            skip(Needed::Kubectl);
             return None;
         }
         let home = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 
 mod elsewhere;
 pub(crate) mod on_api_server;
+mod rights;
 mod signers;
 
 use std::path::{Path, PathBuf};

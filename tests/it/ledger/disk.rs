@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::kit::RunningWriter;
 use super::{mk_intent, mk_signed};
 use crate::support::hub::PATIENCE;
+use crate::support::needed::{Needed, skip};
 
 /// A file system of 1 MiB in memory.
 struct Disk {
@@ -24,7 +25,7 @@ impl Disk {
         let dir = TempDir::new().unwrap();
         let mounted = mount(&["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"], dir.path());
         if !mounted {
-            eprintln!("skipped: this process may not mount a file system");
+            skip(Needed::Mount);
         }
         mounted.then_some(Self { dir })
     }

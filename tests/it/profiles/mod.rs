@@ -26,6 +26,7 @@ use x509_parser::prelude::FromDer;
 
 use crate::requests::Fixture;
 use crate::requests::tlv::{SEQUENCE, children, list};
+use crate::support::needed::{Needed, skip};
 use keys::PublishedKey;
 
 mod keys;
@@ -202,7 +203,7 @@ fn openssl_accepts_a_new_chain() {
             let arguments = ["verify", "-x509_strict", "-check_ss_sig", "-attime", &at, "-purpose", purpose];
             openssl(Command::new("openssl").args(arguments).args(["-CAfile", ca, leaf]).current_dir(scratch.path()))
         };
-        let Some(accepted) = verify(purpose, ca) else { return eprintln!("skipped: there is no openssl on the PATH") };
+        let Some(accepted) = verify(purpose, ca) else { return skip(Needed::Openssl) };
         assert!(accepted.status.success(), "{leaf}: {}", String::from_utf8_lossy(&accepted.stderr));
         assert!(!verify(wrong, ca).unwrap().status.success(), "{leaf} as {wrong}");
         let foreign = if ca == "client-ca" { "serving-ca" } else { "client-ca" };

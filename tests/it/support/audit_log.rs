@@ -1,4 +1,5 @@
-//! The writes to a real API server, from its audit log: who wrote which object, and when.
+//! The audit log of a real API server: who wrote which object, and when. If the run collects the rights that are used,
+//! it also has what our accounts read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,12 +9,14 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::accounts::HUB_USER;
+use crate::support::accounts::{AGENT_USER, HUB_USER};
+use crate::support::rights;
 
 /// The file of the audit policy, in the hub's directory.
 pub(crate) const POLICY: &str = "audit-policy.yaml";
 /// The file of the audit log, in the hub's directory.
 pub(crate) const LOG: &str = "audit.log";
+const WRITES: [&str; 4] = ["create", "update", "patch", "delete"];
 const MINUTE: Duration = Duration::from_secs(60);
 /// How often in a minute the hub may write one object without a cause.
 const LIMIT: usize = 10;
@@ -39,28 +42,37 @@ pub(crate) struct Write {
     duration: Option<u64>,
 }
 
-/// Writes an audit policy that logs every write and nothing else.
+/// Writes an audit policy that logs every write and, if the run collects the rights that are used, what our accounts
+/// read.
 pub(super) fn write_policy(dir: &Path) {
-    let writes = ["create", "update", "patch", "delete"];
     let leases = json!({ "group": "coordination.k8s.io", "resources": ["leases"] });
+    let reads = json!({ "level": "Metadata", "verbs": ["get", "list", "watch"], "users": [HUB_USER, AGENT_USER] });
+    let rules = [
+        Some(json!({ "level": "Request", "verbs": WRITES, "resources": [leases] })),
+        Some(json!({ "level": "Metadata", "verbs": WRITES })),
+        rights::collected().map(|_| reads),
+        Some(json!({ "level": "None" })),
+    ];
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
-        "rules": [
-            { "level": "Request", "verbs": writes, "resources": [leases] },
-            { "level": "Metadata", "verbs": writes },
-            { "level": "None" },
-        ],
+        "rules": rules.into_iter().flatten().collect::<Vec<_>>(),
     });
     fs::write(dir.join(POLICY), policy.to_string()).unwrap();
 }
 
-pub(super) fn read(dir: &Path) -> Vec<Write> {
+/// Every call in the log.
+pub(super) fn events(dir: &Path) -> Vec<Value> {
     let text = fs::read_to_string(dir.join(LOG)).expect("the API server writes an audit log");
     // The last line may be incomplete, because the API server is still writing it.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    complete.lines().map(|line| parse(&serde_json::from_str(line).unwrap())).collect()
+    complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub(super) fn writes(dir: &Path) -> Vec<Write> {
+    let is_write = |event: &&Value| event["verb"].as_str().is_some_and(|verb| WRITES.contains(&verb));
+    events(dir).iter().filter(is_write).map(parse).collect()
 }
 
 fn parse(event: &Value) -> Write {

@@ -116,7 +116,8 @@ fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     der
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+/// One PEM block.
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
     let text = base64(der);
     let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))

@@ -13,10 +13,11 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::needed::{Needed, lacks};
 use super::pki::{PemPair, TestCa, base64};
 use super::process::{Process, free_port};
 use super::wait::wait_until;
-use super::{audit_log, client};
+use super::{audit_log, client, rights};
 
 /// The variable that names the directory with the binaries, as for Kubernetes' envtest.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -26,7 +27,11 @@ const READY: Duration = Duration::from_secs(60);
 
 /// The directory that `tests/real/build.sh` printed, if the tests are to run on real parts.
 pub(crate) fn assets() -> Option<PathBuf> {
-    env::var_os(ASSETS).filter(|value| !value.is_empty()).map(PathBuf::from)
+    let assets = env::var_os(ASSETS).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if assets.is_none() {
+        lacks(Needed::ApiServer);
+    }
+    assets
 }
 
 /// etcd and kube-apiserver with RBAC and a CA of their own. Dropping it kills everything.
@@ -119,7 +124,7 @@ impl RealHub {
 
     /// Every write that the API server has answered so far.
     pub(crate) fn writes(&self) -> Vec<audit_log::Write> {
-        audit_log::read(self.dir.path())
+        audit_log::writes(self.dir.path())
     }
 
     /// One of the binaries beside kube-apiserver.
@@ -204,8 +209,11 @@ impl RealHub {
 }
 
 impl Drop for RealHub {
-    /// Checks in every test that the hub did not write one object again and again.
+    /// Checks in every test that the hub did not write one object again and again. Collects the rights that it used.
     fn drop(&mut self) {
+        if let Some(into) = rights::collected().filter(|_| !std::thread::panicking()) {
+            rights::collect(audit_log::events(self.dir.path()).into_iter(), &into);
+        }
         // A benchmark starts one hub after the other, and each writes the Lease.
         let is_checked = cfg!(test) && !self.two_leaders.load(Ordering::Relaxed);
         if is_checked && !std::thread::panicking() {

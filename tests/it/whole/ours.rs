@@ -12,10 +12,13 @@ use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use rustls::pki_types::pem::PemObject;
 use rustls_pki_types::CertificateDer;
+use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -149,6 +152,12 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
     let second = wait_until(PATIENCE, "the Secret to come back", read).await;
     assert_ne!(first.certificate, second.certificate);
     assert_eq!(second.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    let damage = Patch::Merge(json!({ "data": { "tls.key": ByteString(b"garbage".to_vec()) } }));
+    secrets.patch("telemetry-client-cert", &PatchParams::default(), &damage).await.unwrap();
+    wait_until(PATIENCE, "another certificate in the same Secret", async || {
+        read().await.filter(|pair| pair.certificate != second.certificate)
+    })
+    .await;
     whole.stop().await.unwrap();
 }
 

@@ -1,52 +1,65 @@
-//! Invariant I9: no byte of a key is in any log, condition or error.
+//! Invariant I9: no byte of a key is in any log, condition or error, nor in the ledger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use addon_signer::api::AddOnSigner;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
-use crate::hub::mk_ready;
-use crate::support::hub::wait_ready;
-use crate::support::issue::base64;
+use crate::hub::mk_ready_with;
+use crate::support::hub::{RunningHubOptions, fresh_ledger, wait_ready};
 use crate::support::log;
+use crate::support::secrets::{find, private_bytes};
 
-/// The base64 text of every private key that is stored, in pieces that cannot occur by chance.
-async fn key_pieces(admin: &Client, pieces: &mut Vec<String>) {
+/// Adds the private bytes of every key that is stored.
+async fn add_keys(admin: &Client, keys: &mut BTreeSet<Vec<u8>>) {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     for secret in secrets.list(&ListParams::default()).await.unwrap() {
-        for (name, bytes) in secret.data.unwrap_or_default() {
-            let body: String = match str::from_utf8(&bytes.0) {
-                Ok(text) => text.lines().filter(|line| !line.starts_with("-----")).collect(),
-                // The key of the ledger is PKCS#8 in DER; the public key, which is no secret, begins after 48 bytes.
-                Err(_) => base64(&bytes.0[..48]),
-            };
-            if name.ends_with(".key") {
-                // The first 48 characters are the same in every PKCS#8 key of this kind.
-                let secret = &body.as_bytes()[48..];
-                pieces.extend(secret.chunks_exact(16).map(|piece| String::from_utf8(piece.to_vec()).unwrap()));
-            }
-        }
+        let data = secret.data.unwrap_or_default().into_iter();
+        keys.extend(data.filter(|(name, _)| name.ends_with(".key")).map(|(_, bytes)| {
+            // The key of the ledger is DER, the others are PEM.
+            let pem = PrivatePkcs8KeyDer::from_pem_slice(&bytes.0);
+            private_bytes(pem.as_ref().map_or(bytes.0.as_slice(), |key| key.secret_pkcs8_der()))
+        }));
     }
+}
+
+/// The name of each ConfigMap of the hub's namespace, and what is in it.
+async fn config_maps(admin: &Client) -> Vec<(String, Vec<u8>)> {
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let maps = maps.list(&ListParams::default()).await.unwrap();
+    maps.into_iter().map(|map| (map.name_any(), serde_json::to_vec(&map).unwrap())).collect()
+}
+
+/// The name of each file of the ledger, and what is in it.
+fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|file| (file.display().to_string(), fs::read(file).unwrap())).collect()
 }
 
 #[tokio::test]
 async fn no_key_reaches_a_log_or_a_status() {
     let (log, _guard) = log::capture("addon_signer=trace,audit=trace");
-    let (hub, admin, running) = mk_ready().await;
+    let (dir, ledger) = fresh_ledger();
+    let (hub, admin, running) =
+        mk_ready_with(RunningHubOptions { ledger: Some(ledger), ..RunningHubOptions::default() }).await;
     let line = OnServer::client(&admin);
     let serving = OnServer::serving(&admin);
-    let mut pieces = Vec::new();
-    key_pieces(&admin, &mut pieces).await;
+    let mut keys = BTreeSet::new();
+    add_keys(&admin, &mut keys).await;
     issue(&hub, &admin).await;
     rotate(&admin, "r1").await;
     serving.rotate_by_map("s1").await;
     line.wait(&["Active", "Old"]).await;
     serving.wait(&["Next", "Active"]).await;
-    key_pieces(&admin, &mut pieces).await;
+    add_keys(&admin, &mut keys).await;
     // Put keys into wrong places, where an error could quote them.
     let good = line.data().await;
     let key = good.iter().find(|(name, _)| name.ends_with(".key")).unwrap().1.clone();
@@ -63,18 +76,21 @@ async fn no_key_reaches_a_log_or_a_status() {
     }
     wait_ready(&admin, "telemetry", "False").await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let status = serde_json::to_string(&signers.get("telemetry").await.unwrap()).unwrap();
+    let status = serde_json::to_vec(&signers.get("telemetry").await.unwrap()).unwrap();
     line.set_data(good).await;
     wait_ready(&admin, "telemetry", "True").await;
+    add_keys(&admin, &mut keys).await;
     drop(running);
     let text = log.text();
     assert!(text.contains("event=\"authority\""), "the log was captured: {text}");
     assert!(text.contains("AuthorityUnreadable") || text.contains("cannot be read"), "{text}");
-    assert!(pieces.len() > 10);
-    for haystack in [&text, &status] {
-        assert!(!haystack.contains("PRIVATE KEY-----"), "{haystack}");
-        for piece in &pieces {
-            assert!(!haystack.contains(piece.as_str()), "{piece} is in {haystack}");
+    assert!(keys.len() >= 4, "two of each line");
+    let mut places = vec![("the log".to_owned(), text.into_bytes()), ("the status".to_owned(), status)];
+    places.extend(config_maps(&admin).await);
+    places.extend(files(dir.path()));
+    for (place, bytes) in places {
+        for secret in keys.iter().map(Vec::as_slice).chain([b"BEGIN PRIVATE KEY".as_slice()]) {
+            assert_eq!(find(secret, &bytes), None, "a key is in {place}: {}", String::from_utf8_lossy(&bytes));
         }
     }
 }
