@@ -19,6 +19,7 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use addon_signer::hub::registrations::registry;
@@ -221,8 +222,8 @@ impl World {
         Api::all(self.admin.clone())
     }
 
-    /// Deletes all requests and creates `count` new ones, from all clusters in turn. Returns their names.
-    async fn backlog(&self, count: usize) -> Vec<String> {
+    /// Deletes all requests and creates `count` new ones, from all clusters in turn.
+    async fn backlog(&self, count: usize) -> Vec<CertificateSigningRequest> {
         self.requests().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
         let clusters = self.clusters.iter().cycle().take(count);
         let created = stream::iter(clusters).map(|cluster| self.submit(cluster)).buffer_unordered(CREATING);
@@ -230,7 +231,7 @@ impl World {
     }
 
     /// Creates a request as the cluster's agent by impersonation, so that one connection pool serves all clusters.
-    async fn submit(&self, cluster: &str) -> String {
+    async fn submit(&self, cluster: &str) -> CertificateSigningRequest {
         let csr = serde_json::to_vec(&mk_csr(cluster, "telemetry")).unwrap();
         let request = hyper::Request::post("/apis/certificates.k8s.io/v1/certificatesigningrequests")
             .header("content-type", "application/json")
@@ -240,24 +241,25 @@ impl World {
             .header("impersonate-group", "system:authenticated")
             .body(csr)
             .unwrap();
-        self.admin.request::<CertificateSigningRequest>(request).await.unwrap().name_any()
+        self.admin.request(request).await.unwrap()
     }
 
-    /// The most that the API server allows any signer: GET, PUT of the approval, PUT of a ready certificate.
+    /// The most that the API server allows any signer: PUT of the approval, PUT of a ready certificate. It knows the
+    /// requests already, as a hub does by its watch.
     async fn floor(&self) -> Figure {
-        let names = self.backlog(self.requests).await;
+        let requests = self.backlog(self.requests).await;
+        let count = requests.len();
         let ca = support::issue::Ca::new("floor", Clock::default().now());
         let leaf = ca.client("cluster0", "telemetry", Clock::default().now(), Duration::from_secs(86_400));
-        let pem = std::sync::Arc::new(encode_pem(&leaf.certificate));
+        let pem = Arc::new(encode_pem(&leaf.certificate));
         let api: Api<CertificateSigningRequest> = Api::all(self.hub.client_as(HUB_USER, &HUB_GROUPS).await);
-        let seen = self.observe(names.len());
-        let write =
-            stream::iter(names.clone()).map(|name| tokio::spawn(approve_and_sign(api.clone(), name, pem.clone())));
+        let seen = self.observe(count);
+        let write = stream::iter(requests).map(|csr| tokio::spawn(approve_and_sign(api.clone(), csr, pem.clone())));
         let write = write.buffer_unordered(IN_FLIGHT).map(Result::unwrap).collect::<()>();
         let ((), seconds) = tokio::join!(write, seen);
         Figure {
             who: "floor".to_owned(),
-            requests: names.len() - 1,
+            requests: count - 1,
             seconds: seconds.1,
             first: None,
             resident: None,
@@ -267,9 +269,9 @@ impl World {
 
     /// Our hub as a separate process, on a backlog that was there before it.
     async fn ours(&self, who: &str, ledger: &str) -> Figure {
-        let names = self.backlog(self.requests).await;
-        let figure = self.drain(who, names.len(), || self.start_hub(ledger)).await;
-        self.assert_issued(names.len()).await;
+        let count = self.backlog(self.requests).await.len();
+        let figure = self.drain(who, count, || self.start_hub(ledger)).await;
+        self.assert_issued(count).await;
         println!("{who}: {} actions were tried again", self.retries());
         figure
     }
@@ -355,8 +357,8 @@ impl World {
     }
 }
 
-async fn approve_and_sign(api: Api<CertificateSigningRequest>, name: String, pem: std::sync::Arc<Vec<u8>>) {
-    let mut csr = api.get(&name).await.unwrap();
+async fn approve_and_sign(api: Api<CertificateSigningRequest>, mut csr: CertificateSigningRequest, pem: Arc<Vec<u8>>) {
+    let name = csr.name_any();
     csr.status.get_or_insert_default().conditions = Some(vec![CertificateSigningRequestCondition {
         type_: "Approved".to_owned(),
         status: "True".to_owned(),

@@ -332,7 +332,7 @@ http {{
     location /addons/telemetry/ {{
       proxy_pass http://addon/; proxy_http_version 1.1; proxy_set_header Connection \"\";
       proxy_set_header X-Remote-User $ssl_client_s_dn; proxy_set_header Client-Cert $ssl_client_escaped_cert;
-      proxy_set_header X-Forwarded-For $remote_addr; proxy_request_buffering off;
+      proxy_set_header X-Forwarded-For $remote_addr; proxy_request_buffering off; proxy_buffering off;
     }}
   }}
 }}

@@ -1,6 +1,6 @@
 //! Fills a ledger with a million certificates in minutes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use addon_signer::ledger::Location;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
@@ -9,8 +9,8 @@ use addon_signer_core::timestamp::Timestamp;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
 
+use super::Store;
 use super::signer::{Signer, mk_text};
-use super::{Store, rate};
 
 /// The lifetime of a certificate.
 const LIFE: Duration = Duration::from_secs(86_400);
@@ -52,7 +52,6 @@ impl Filler {
         if is_there {
             return;
         }
-        let started = Instant::now();
         let mut filler = Self::open(location, signer.now).await;
         let certificate = signer.certificate();
         filler.command("BEGIN").await;
@@ -72,7 +71,6 @@ impl Filler {
         }
         filler.command("COMMIT").await;
         filler.close().await;
-        println!("filled with {count} certificates, {:.0}/s", rate(count, started));
     }
 
     async fn open(location: &Location, now: Timestamp) -> Self {
@@ -91,11 +89,15 @@ impl Filler {
         Self { raw, now, tip, entries: Vec::new(), rows: Vec::new() }
     }
 
-    /// Brings the store into the state after some days of a hub: the log is folded in, and the planner has statistics.
+    /// Brings the store into the state after some days of a hub: the log is folded in, the planner has statistics, and
+    /// nothing waits for the disk.
     async fn close(mut self) {
         match &self.raw {
-            Raw::Sqlite(_) => self.command("PRAGMA wal_checkpoint(TRUNCATE)").await,
-            Raw::Postgres(_) => self.command("VACUUM ANALYZE").await,
+            Raw::Sqlite(_) => self.command("PRAGMA synchronous = FULL; PRAGMA wal_checkpoint(TRUNCATE)").await,
+            Raw::Postgres(_) => {
+                self.command("VACUUM ANALYZE").await;
+                self.command("CHECKPOINT").await;
+            }
         }
         on!(self.raw, inner => inner.close().await.unwrap());
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use addon_signer::ledger::Ledger;
 
 use super::signer::{Recording, Signer, Until};
-use super::{median, rate};
+use super::{Small, median, rate};
 
 /// Requests in flight.
 const AT_ONCE: u64 = 64;
@@ -18,15 +18,11 @@ const CONTESTANTS: usize = 6;
 
 /// Measures issuing on the two ledgers, issuing without a ledger, and the floor. In every other round the large ledger
 /// comes before the small one, because the disk is still busy after the floor.
-pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger; 2], count: u64) {
+pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, small: &Small<'_>, large: &Ledger, count: u64) {
     let sizes = signer.sizes();
-    let [small, large] = ledgers;
     let mut rates: [Vec<f64>; CONTESTANTS] = Default::default();
     // This is not measured. It brings the store's pages into memory, as for a hub that has run for a while.
-    let on = |ledger: &Ledger, until: Until| Some(Recording { ledger: ledger.clone(), until });
-    for ledger in ledgers {
-        issue(signer, on(ledger, Until::Published), 8 * count).await;
-    }
+    issue(signer, Some(Recording { ledger: large.clone(), until: Until::Published }), 8 * count).await;
     for turn in 0..ROUNDS * CONTESTANTS {
         let round = turn / CONTESTANTS;
         let at = turn % CONTESTANTS;
@@ -34,10 +30,10 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
         let rate = match contestant {
             0 => issue(signer, None, count).await,
             1 => append(dir, sizes, count),
-            2 => issue(signer, on(small, Until::Signed), count).await,
-            3 => issue(signer, on(large, Until::Signed), count).await,
-            4 => issue(signer, on(small, Until::Published), count).await,
-            _ => issue(signer, on(large, Until::Published), count).await,
+            2 => issue_on_small(signer, small, Until::Signed, count).await,
+            3 => issue(signer, Some(Recording { ledger: large.clone(), until: Until::Signed }), count).await,
+            4 => issue_on_small(signer, small, Until::Published, count).await,
+            _ => issue(signer, Some(Recording { ledger: large.clone(), until: Until::Published }), count).await,
         };
         rates[contestant].push(rate);
     }
@@ -54,6 +50,16 @@ pub(crate) async fn issuing(dir: &Path, signer: &Arc<Signer>, ledgers: [&Ledger;
     line("durable, the large ledger", 3, format!("{:.3} of the small one; goal 0.95", rates[3] / rates[2]));
     line("and published, 10 thousand", 4, String::new());
     line("and published, the large ledger", 5, format!("{:.3} of the small one", rates[5] / rates[4]));
+}
+
+/// Certificates per second on a new small ledger, which has issued as many before that are not measured.
+async fn issue_on_small(signer: &Arc<Signer>, small: &Small<'_>, until: Until, count: u64) -> f64 {
+    let store = small.open(signer).await;
+    let recording = || Some(Recording { ledger: store.ledger.clone(), until });
+    issue(signer, recording(), count).await;
+    let rate = issue(signer, recording(), count).await;
+    store.close().await;
+    rate
 }
 
 /// Certificates per second.

@@ -30,6 +30,7 @@ use std::time::Instant;
 use addon_signer::ledger::{Health, Ledger, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use clap::{Parser, ValueEnum};
+use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
 #[path = "../../tests/it"]
@@ -118,25 +119,52 @@ fn file(dir: &Path, name: &str) -> Location {
     format!("sqlite://{}", dir.join(name).display()).parse().unwrap()
 }
 
-/// Runs all requested parts on one kind of store.
-async fn measure(args: &Args, dir: &Path, signer: &Arc<Signer>, locations: [Location; 2]) {
-    let asked = |part| args.part.is_empty() || args.part.contains(&part);
-    for (location, count) in locations.iter().zip([SMALL, args.certificates]) {
-        Filler::fill(location, signer, count).await;
+/// Where the small ledger is. It is made anew for each measurement, so that it does not grow.
+enum Small<'a> {
+    File(&'a Path),
+    Server(&'a Postgres),
+}
+
+impl Small<'_> {
+    async fn open(&self, signer: &Signer) -> Store {
+        let location: Location = match self {
+            Self::File(dir) => {
+                let dir = dir.join("small");
+                if dir.exists() {
+                    std::fs::remove_dir_all(&dir).unwrap();
+                }
+                std::fs::create_dir(&dir).unwrap();
+                file(&dir, "ledger.db")
+            }
+            Self::Server(server) => {
+                let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+                sqlx::raw_sql("DROP DATABASE IF EXISTS small").execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+                server.create_database("small").await;
+                server.url("small").parse().unwrap()
+            }
+        };
+        Filler::fill(&location, signer, SMALL).await;
+        Store::open(location).await
     }
+}
+
+/// Runs all requested parts on one kind of store.
+async fn measure(args: &Args, dir: &Path, signer: &Arc<Signer>, small: Small<'_>, large: Location) {
+    let asked = |part| args.part.is_empty() || args.part.contains(&part);
+    let started = Instant::now();
+    Filler::fill(&large, signer, args.certificates).await;
+    println!("filled with {} certificates in {:.0} s", args.certificates, started.elapsed().as_secs_f64());
     if asked(Part::Lists) {
-        questions::lists(&locations[1], signer.now, args.certificates).await;
+        questions::lists(&large, signer.now, args.certificates).await;
     }
     if asked(Part::Verify) {
-        questions::verifying(&locations[1]).await;
+        questions::verifying(&large).await;
     }
     if asked(Part::Issue) {
-        let [small, large] = locations;
-        let stores = [Store::open(small).await, Store::open(large).await];
-        issue::issuing(dir, signer, [&stores[0].ledger, &stores[1].ledger], args.issue).await;
-        for store in stores {
-            store.close().await;
-        }
+        let store = Store::open(large).await;
+        issue::issuing(dir, signer, &small, &store.ledger, args.issue).await;
+        store.close().await;
     }
 }
 
@@ -151,16 +179,14 @@ fn main() {
         let asked = |kind| args.store.is_none_or(|only| only == kind);
         if asked(Kind::Sqlite) {
             println!("SQLite");
-            measure(&args, dir, &signer, [file(dir, "small.db"), file(dir, "large.db")]).await;
+            measure(&args, dir, &signer, Small::File(dir), file(dir, "large.db")).await;
         }
         if postgres::programs().is_some() && asked(Kind::Postgres) {
             println!("\nPostgreSQL");
             let server = Postgres::start().await;
-            for name in ["small", "large"] {
-                server.create_database(name).await;
-            }
-            let locations = ["small", "large"].map(|name| server.url(name).parse().unwrap());
-            measure(&args, dir, &signer, locations).await;
+            server.create_database("large").await;
+            let large = server.url("large").parse().unwrap();
+            measure(&args, dir, &signer, Small::Server(&server), large).await;
         }
     });
 }
