@@ -196,7 +196,7 @@ impl HubProcess {
         let mut tasks = Tasks::new();
 
         let age = RegistryAge { contacts, registry: ends.registry.clone(), bounds: self.options.registry_age };
-        tasks.spawn(age.clone().keep(stop.clone()).map(Ok));
+        tasks.spawn(until_stopped("age of the registry", age.clone().keep(stop.clone()).map(Ok), stop.clone()));
         let probe = Probe {
             ledger: ends.ledger.health(),
             location: self.options.ledger.clone(),
@@ -207,9 +207,10 @@ impl HubProcess {
             clock: self.clock.clone(),
             leading,
         };
-        tasks.spawn(serve_metrics(self.metrics_listener, probe, stop.clone()));
-        tasks.spawn(ends.audit.clone().keep(stop.clone()).map(Ok));
-        hub_task.spawn(hub.run().map_err(anyhow::Error::from));
+        let metrics = serve_metrics(self.metrics_listener, probe, stop.clone());
+        tasks.spawn(until_stopped("metrics", metrics, stop.clone()));
+        tasks.spawn(until_stopped("audit log", ends.audit.clone().keep(stop.clone()).map(Ok), stop.clone()));
+        hub_task.spawn(until_stopped("hub", hub.run().map_err(anyhow::Error::from), stop.clone()));
 
         let inputs = GatewayInputs {
             trust: ends.trust.clone(),
@@ -219,7 +220,8 @@ impl HubProcess {
             audit: ends.audit.clone(),
             seen: ends.seen,
         };
-        tasks.spawn(self.gateway.run(inputs, ends.applied, stop.clone()).map_err(anyhow::Error::from));
+        let gateway = self.gateway.run(inputs, ends.applied, stop.clone()).map_err(anyhow::Error::from);
+        tasks.spawn(until_stopped("gateway", gateway, stop.clone()));
 
         if let Some(inventory) = self.inventory {
             let inputs = inventory::InventoryInputs {
@@ -230,11 +232,12 @@ impl HubProcess {
                 audit: ends.audit.clone(),
                 reader: Reader::new(self.options.ledger.clone()),
             };
-            tasks.spawn(inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from));
+            let inventory = inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from);
+            tasks.spawn(until_stopped("inventory", inventory, stop.clone()));
         }
 
         let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, serving_sender, stop.clone());
-        tasks.spawn(until_stopped(keeper, stop.clone()));
+        tasks.spawn(until_stopped("renewal of the gateway's certificate", keeper.map(Ok), stop.clone()));
 
         let ended = first_end(hub_task, tasks, stop).await;
         ends.audit.write_all();
@@ -242,10 +245,14 @@ impl HubProcess {
     }
 }
 
-/// Waits for the keeper of the gateway's certificate, whose end before `stop` is an error.
-async fn until_stopped(keeper: impl Future<Output = ()>, stop: CancellationToken) -> anyhow::Result<()> {
-    keeper.await;
-    anyhow::ensure!(stop.is_cancelled(), "the task that renews the gateway's certificate ended");
+/// Runs a task that ends after `stop`; its end before `stop` is an error.
+async fn until_stopped(
+    name: &str,
+    task: impl Future<Output = anyhow::Result<()>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    task.await?;
+    anyhow::ensure!(stop.is_cancelled(), "the task {name:?} ended, although it must run as long as the process");
     Ok(())
 }
 
@@ -348,7 +355,35 @@ fn lacks(account: &str, resource: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use futures::future::BoxFuture;
+
     use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_each_task_ends_the_process_and_is_said() {
+        const ENDED: &str = "the process stops, because one of its tasks ended: the task \"a\" ended, although it must \
+                             run as long as the process";
+        for is_hub in [false, true] {
+            let end = async |task: BoxFuture<'static, anyhow::Result<()>>| {
+                let stop = CancellationToken::new();
+                let mut ending = Tasks::new();
+                ending.spawn(until_stopped("a", task, stop.clone()));
+                let mut lasting = Tasks::new();
+                lasting.spawn(std::future::pending());
+                let ended = if is_hub {
+                    first_end(ending, lasting, stop).await
+                } else {
+                    first_end(lasting, ending, stop).await
+                };
+                format!("{:#}", ended.unwrap_err())
+            };
+            assert_eq!(end(Box::pin(async { Ok(()) })).await, ENDED);
+            let failed = end(Box::pin(async { anyhow::bail!("no more files") })).await;
+            assert_eq!(failed, "the process stops, because one of its tasks ended: no more files");
+            let panicked = end(Box::pin(async { std::panic::resume_unwind(Box::new(())) })).await;
+            assert!(panicked.starts_with("a task of the process failed: task "), "{panicked}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_gateway_drains_also_when_the_hub_ends_first() {

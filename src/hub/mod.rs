@@ -13,6 +13,7 @@ pub mod supervisor;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -46,6 +47,9 @@ const REGISTRATIONS_WAITING: usize = 64;
 
 /// How many refusals of the API server may wait for the supervisor; it asks about each signer's rights once.
 const REFUSED_WAITING: usize = 64;
+
+/// How long a task that feeds the ledger's writer lets the writer say first why it ended.
+const WRITER_FIRST: Duration = Duration::from_secs(5);
 
 /// The hub's settings from the command line.
 #[derive(Debug, Clone)]
@@ -184,11 +188,11 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
     let addon_api = registry::discover(&links.client).await?;
     let (signers, served) = watch::channel(None);
     let (report, reported) = watch::channel(None);
-    let mut tasks: JoinSet<Result<(), HubError>> = JoinSet::new();
+    let mut tasks = HubTasks::default();
     let notes = Notes::default();
     let Reading { addons, all_again, changed, templates } = read(&mut tasks, &links, addon_api, &notes);
     let epoch = tokio::select! {
-        Some(ended) = tasks.join_next() => return ended?,
+        error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
     };
     record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone() });
@@ -201,25 +205,19 @@ async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Re
         inputs,
     );
     let pulse = links.pulses.start("registrations");
-    tasks.spawn(async move {
-        writer.keep(pulse).await?;
-        Err(HubError::TaskEnded("registrations".to_owned()))
-    });
+    tasks.spawn("registrations", async move { Ok(writer.keep(pulse).await?) });
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
     let news = DispatcherLinks { registry: changed, forbidden: refused };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
-    tasks.spawn(dispatcher.run(links.pulses.start("requests")));
+    tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = objects::channel();
     let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
-    tasks.spawn(async move {
-        watching.await;
-        Err(HubError::TaskEnded("watch of the objects of authorities".to_owned()))
-    });
+    tasks.spawn("watch of the objects of authorities", watching.map(Ok));
     let ends = SupervisorLinks { signers, registrations: reported, signing, forbidden, objects, notes };
     let supervisor = Supervisor::new(links, settings, addon_api, ends);
-    tasks.spawn(supervisor.run());
+    tasks.spawn("AddOnSigners", supervisor.run());
     tokio::select! {
-        Some(ended) = tasks.join_next() => ended?,
+        error = tasks.ended() => Err(error),
         loss = leading.lost() => Err(loss.into()),
     }
 }
@@ -235,7 +233,7 @@ struct Reading {
     templates: watch::Receiver<Templates>,
 }
 
-fn read(tasks: &mut JoinSet<Result<(), HubError>>, links: &HubLinks, addon_api: AddOnApi, notes: &Notes) -> Reading {
+fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Notes) -> Reading {
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
     let (known, templates) = watch::channel(Templates::default());
     let (change, changed) = watch::channel(());
@@ -247,18 +245,35 @@ fn read(tasks: &mut JoinSet<Result<(), HubError>>, links: &HubLinks, addon_api: 
     };
     let client = links.client.clone();
     let clusters = recorded.clone();
-    tasks.spawn(async move { Ok(registry::watch_clusters(client, clusters).await?) });
+    tasks.spawn("ManagedClusters", async move { Ok(registry::watch_clusters(client, clusters).await?) });
     let all_again = Arc::new(Notify::new());
     let client = links.client.clone();
     let missed = all_again.clone();
     let passed_on = seen.clone();
-    tasks.spawn(async move { Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?) });
-    let client = links.client.clone();
-    tasks.spawn(async move {
-        registrations::keep_templates(client, known).await;
-        Err(HubError::TaskEnded("AddOnTemplates".to_owned()))
+    tasks.spawn("ManagedClusterAddOns", async move {
+        Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?)
     });
+    let client = links.client.clone();
+    tasks.spawn("AddOnTemplates", registrations::keep_templates(client, known).map(Ok));
     Reading { addons: (seen, addons), all_again, changed, templates }
+}
+
+/// The tasks that run as long as the hub. The end of each one ends the hub.
+#[derive(Default)]
+struct HubTasks(JoinSet<HubError>);
+
+impl HubTasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = Result<(), HubError>> + Send + 'static) {
+        self.0.spawn(async move { task.await.err().unwrap_or_else(|| HubError::TaskEnded(name.to_owned())) });
+    }
+
+    /// Waits for the first task that ends.
+    async fn ended(&mut self) -> HubError {
+        match self.0.join_next().await {
+            Some(ended) => ended.unwrap_or_else(HubError::from),
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// The ledger's writer, the epoch in which it writes, and the notes that it records.
@@ -268,39 +283,56 @@ struct Feeding {
     notes: Notes,
 }
 
-fn record(tasks: &mut JoinSet<Result<(), HubError>>, links: &HubLinks, namespace: &str, feeding: Feeding) {
+fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feeding) {
     let Feeding { writer, epoch, notes } = feeding;
     let location = writer.location();
-    tasks.spawn(async move {
-        writer.run(epoch).await?;
-        Err(HubError::TaskEnded("writer of the ledger".to_owned()))
-    });
+    tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
     let HubLinks { client, clock, leading, ledger, registry, seen, .. } = links;
-    tasks.spawn(until_the_writer_ends(notes.keep(ledger.clone(), registry.clone())));
+    tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
     let checkpoints = Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone());
-    tasks.spawn(until_the_writer_ends(checkpoints.keep()));
+    tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
     let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
-    tasks.spawn(until_the_writer_ends(sweep.keep()));
-    tasks.spawn(until_the_writer_ends(recording::keep_seen(ledger.clone(), seen.clone(), clock.clone())));
+    tasks.spawn("sweep", after_the_writer(sweep.keep()));
+    let seen = recording::keep_seen(ledger.clone(), seen.clone(), clock.clone());
+    tasks.spawn("uses of certificates", after_the_writer(seen));
 }
 
-/// Runs a task that feeds the ledger's writer; never returns. The task ends when the writer has ended, and the hub may
-/// see the task's end first. Only the writer knows why it ended, so the task reports nothing.
-async fn until_the_writer_ends(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
+/// Runs a task that feeds the ledger's writer. The task ends when the writer has ended, and the hub may see the task's
+/// end first. Only the writer knows why it ended, so the end of the task counts a little later.
+async fn after_the_writer(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
     feeder.await;
-    std::future::pending().await
+    tokio::time::sleep(WRITER_FIRST).await;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_each_of_the_hubs_tasks_ends_the_hub() {
+        let end = async |task: Result<(), HubError>| {
+            let mut tasks = HubTasks::default();
+            tasks.spawn("another", std::future::pending());
+            tasks.spawn("requests", std::future::ready(task));
+            tasks.ended().await
+        };
+        assert!(matches!(end(Ok(())).await, HubError::TaskEnded(name) if name == "requests"));
+        assert!(matches!(end(Err(LedgerError::Stopped.into())).await, HubError::Ledger(LedgerError::Stopped)));
+        let mut tasks = HubTasks::default();
+        tasks.spawn("panic", async { std::panic::resume_unwind(Box::new(())) });
+        assert!(matches!(tasks.ended().await, HubError::TaskFailed(error) if error.is_panic()));
+        let mut tasks = HubTasks::default();
+        tasks.spawn("sweep", after_the_writer(async {}));
+        assert!(matches!(tasks.ended().await, HubError::TaskEnded(name) if name == "sweep"));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_hub_ends_for_the_writers_reason_and_not_because_of_what_feeds_it() {
-        let mut tasks = JoinSet::new();
-        tasks.spawn(until_the_writer_ends(async {}));
+        let mut tasks = HubTasks::default();
+        tasks.spawn("sweep", after_the_writer(async {}));
         tokio::task::yield_now().await;
-        tasks.spawn(async { Err(HubError::Ledger(LedgerError::Stopped)) });
-        assert!(matches!(tasks.join_next().await, Some(Ok(Err(HubError::Ledger(_))))));
+        tasks.spawn("writer of the ledger", async { Err(HubError::Ledger(LedgerError::Stopped)) });
+        assert!(matches!(tasks.ended().await, HubError::Ledger(LedgerError::Stopped)));
     }
 }
