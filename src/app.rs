@@ -207,10 +207,9 @@ impl HubProcess {
             clock: self.clock.clone(),
             leading,
         };
-        let metrics = serve_metrics(self.metrics_listener, probe, stop.clone());
-        tasks.spawn(until_stopped("metrics", metrics, stop.clone()));
+        tasks.spawn(until_stopped("metrics", serve_metrics(self.metrics_listener, probe, stop.clone()), stop.clone()));
         tasks.spawn(until_stopped("audit log", ends.audit.clone().keep(stop.clone()).map(Ok), stop.clone()));
-        hub_task.spawn(until_stopped("hub", hub.run().map_err(anyhow::Error::from), stop.clone()));
+        hub_task.spawn(until_stopped("hub", hub.run().err_into(), stop.clone()));
 
         let inputs = GatewayInputs {
             trust: ends.trust.clone(),
@@ -220,7 +219,7 @@ impl HubProcess {
             audit: ends.audit.clone(),
             seen: ends.seen,
         };
-        let gateway = self.gateway.run(inputs, ends.applied, stop.clone()).map_err(anyhow::Error::from);
+        let gateway = self.gateway.run(inputs, ends.applied, stop.clone()).err_into();
         tasks.spawn(until_stopped("gateway", gateway, stop.clone()));
 
         if let Some(inventory) = self.inventory {
@@ -232,8 +231,7 @@ impl HubProcess {
                 audit: ends.audit.clone(),
                 reader: Reader::new(self.options.ledger.clone()),
             };
-            let inventory = inventory.run(inputs, stop.clone()).map_err(anyhow::Error::from);
-            tasks.spawn(until_stopped("inventory", inventory, stop.clone()));
+            tasks.spawn(until_stopped("inventory", inventory.run(inputs, stop.clone()).err_into(), stop.clone()));
         }
 
         let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, serving_sender, stop.clone());
