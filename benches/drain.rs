@@ -26,9 +26,8 @@ use addon_signer::hub::registrations::registry;
 use addon_signer_platform::clock::Clock;
 use clap::Parser;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{DeleteParams, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 
@@ -39,10 +38,13 @@ mod it {
     pub(crate) mod support;
 }
 use it::{deploy, support};
+#[path = "withstand/floor.rs"]
+mod floor;
 #[path = "withstand/measure.rs"]
 #[expect(dead_code, reason = "other load programs use the rest")]
 mod measure;
 
+use floor::approve_and_sign;
 use measure::{cpu_ms, resident_mb};
 
 use support::accounts::{HUB_GROUPS, HUB_USER};
@@ -355,19 +357,6 @@ impl World {
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         Process::start(&real.binary("peer-signer"), &all, real.dir())
     }
-}
-
-async fn approve_and_sign(api: Api<CertificateSigningRequest>, mut csr: CertificateSigningRequest, pem: Arc<Vec<u8>>) {
-    let name = csr.name_any();
-    csr.status.get_or_insert_default().conditions = Some(vec![CertificateSigningRequestCondition {
-        type_: "Approved".to_owned(),
-        status: "True".to_owned(),
-        reason: Some("Floor".to_owned()),
-        ..CertificateSigningRequestCondition::default()
-    }]);
-    let mut csr = api.replace_subresource("approval", &name, &PostParams::default(), &csr).await.unwrap();
-    csr.status.get_or_insert_default().certificate = Some(ByteString(pem.to_vec()));
-    api.replace_subresource("status", &name, &PostParams::default(), &csr).await.unwrap();
 }
 
 /// Makes a CA with an RSA key in PKCS#1, the only kind of key that addon-framework reads.

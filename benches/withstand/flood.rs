@@ -6,17 +6,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use addon_signer_core::csr::build::Wish;
+use addon_signer_platform::clock::Clock;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
 
+use crate::deploy::on_api_server::apply;
+use crate::floor::approve_and_sign;
 use crate::measure::{cpu_ms, peak_mb, resident_mb};
 use crate::quantiles::Quantiles;
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{certificate, create_signer, telemetry, wait_ready};
+use crate::support::issue::{Ca, base64};
 use crate::support::objects::managed_cluster_addons;
 use crate::support::process::Process;
 use crate::support::request::{mk_csr, mk_csr_of};
@@ -48,41 +53,48 @@ pub(crate) async fn run() {
     let hub = world.start_hub();
     wait_ready(&world.admin, "telemetry", "True").await;
     let honest = world.another_client().await;
-    let create = "a bare create, p50 / p99, ms";
-    println!("\n| when | p50, ms | p99, ms | longest, ms | {create} | hub resident / peak, MB | CPU of the hub, s |");
-    println!("|---|---|---|---|---|---|---|");
-    enrol("quiet", &honest, &names[..HONEST], &hub).await;
+    let create = "floor p50, ms | p99, ms | of the floor: p50 / p99";
+    let floor = Floor::start(&world).await;
+    println!("\n| when | p50, ms | p99, ms | {create} | hub resident / peak, MB | CPU of the hub, s |");
+    println!("|---|---|---|---|---|---|---|---|");
+    enrol("quiet", &honest, &names[..HONEST], &floor, &hub).await;
     let flood = Flood::start(world.another_client().await);
-    enrol("flood", &honest, &names[HONEST..2 * HONEST], &hub).await;
+    enrol("flood", &honest, &names[HONEST..2 * HONEST], &floor, &hub).await;
     let sent = flood.sent.load(Ordering::Relaxed);
     flood.finish().await;
     println!("\nthe hostile cluster had sent {sent} requests when the last honest one was issued");
     enrol_again("after", &hub, &world.admin).await;
 }
 
-/// Enrols these clusters one after the other, and prints how long each took from its create to its certificate.
-async fn enrol(when: &str, client: &Client, clusters: &[String], hub: &Process) {
+/// Enrols these clusters one after the other, and prints how long each took from its create to its certificate: by the
+/// hub, and by the floor in between.
+async fn enrol(when: &str, client: &Client, clusters: &[String], floor: &Floor, hub: &Process) {
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let mut issued = Vec::new();
-    let mut created = Vec::new();
+    let mut by_floor = Vec::new();
     for cluster in clusters {
         let csr = mk_csr(cluster, "telemetry");
         let began = Instant::now();
-        let name = submit(client, cluster, &csr).await.unwrap();
-        created.push(began.elapsed());
+        let name = submit(client, cluster, &csr).await.unwrap().name_any();
         let is_issued = |csr: Option<&CertificateSigningRequest>| csr.is_some_and(|csr| certificate(csr).is_some());
         await_condition(requests.clone(), &name, is_issued).await.unwrap();
         issued.push(began.elapsed());
+        by_floor.push(floor.enrol(client, cluster).await);
         tokio::time::sleep(PAUSE).await;
     }
     let issued = Quantiles::of(issued);
-    let created = Quantiles::of(created);
+    let by_floor = Quantiles::of(by_floor);
     let resident = resident_mb(hub.id());
     let peak = peak_mb(hub.id());
     let cpu = cpu_ms(hub.id()) / 1e3;
     println!(
-        "| {when} | {:.0} | {:.0} | {:.0} | {:.0} / {:.0} | {resident:.1} / {peak:.1} | {cpu:.1} |",
-        issued.half, issued.most, issued.longest, created.half, created.most
+        "| {when} | {:.0} | {:.0} | {:.0} | {:.0} | {:.2} / {:.2} | {resident:.1} / {peak:.1} | {cpu:.1} |",
+        issued.half,
+        issued.most,
+        by_floor.half,
+        by_floor.most,
+        issued.half / by_floor.half,
+        issued.most / by_floor.most
     );
 }
 
@@ -110,6 +122,48 @@ async fn enrol_again(when: &str, hub: &Process, admin: &Client) {
     let resident = resident_mb(hub.id());
     println!("{when}: of {all} requests of the hostile cluster {issued} are issued, {answered} have a condition; ");
     println!("the hub has {resident:.1} MB, and had {:.1} at most", peak_mb(hub.id()));
+}
+
+/// A signer that decides nothing and records nothing: what the API server allows in the same seconds.
+struct Floor {
+    requests: Api<CertificateSigningRequest>,
+    pem: Arc<Vec<u8>>,
+}
+
+impl Floor {
+    /// Gives the hub's account the rights for one more signer name.
+    async fn start(world: &World) -> Self {
+        let rights = [
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "floor" },
+                "rules": [{
+                    "apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
+                    "resourceNames": ["example.com/floor"], "verbs": ["approve", "sign"],
+                }],
+            }),
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": { "name": "floor" },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "floor" },
+                "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": HUB_USER }],
+            }),
+        ];
+        apply(&world.admin, &rights).await;
+        let ca = Ca::new("floor", Clock::default().now());
+        let leaf = ca.client("cluster0", "telemetry", Clock::default().now(), Duration::from_secs(86_400));
+        let text = base64(&leaf.certificate);
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n").into_bytes();
+        Self { requests: Api::all(world.hub.client_as(HUB_USER, &HUB_GROUPS).await), pem: Arc::new(pem) }
+    }
+
+    async fn enrol(&self, client: &Client, cluster: &str) -> Duration {
+        let mut csr = mk_csr(cluster, "telemetry");
+        csr.spec.signer_name = "example.com/floor".to_owned();
+        let began = Instant::now();
+        let created = submit(client, cluster, &csr).await.unwrap();
+        approve_and_sign(self.requests.clone(), created, Arc::clone(&self.pem)).await;
+        began.elapsed()
+    }
 }
 
 /// The hostile cluster at work.

@@ -19,6 +19,7 @@
 
 mod fleet;
 mod flood;
+mod floor;
 mod measure;
 mod quantiles;
 mod signers;

@@ -18,8 +18,8 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
 use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
 use ring::rand::SystemRandom;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::pem::PemObject;
@@ -134,7 +134,7 @@ async fn enrol(world: &World, cluster: &str, dir: &Path) -> TlsConnector {
     };
     let mut csr = mk_csr_of(cluster, "telemetry", &wish);
     csr.spec.request.0 = wish.sign(&key, &rng).unwrap().into_bytes();
-    let name = submit(&world.admin, cluster, &csr).await.unwrap();
+    let name = submit(&world.admin, cluster, &csr).await.unwrap().name_any();
     let requests: Api<CertificateSigningRequest> = Api::all(world.admin.clone());
     let is_issued = |csr: Option<&CertificateSigningRequest>| csr.is_some_and(|csr| certificate(csr).is_some());
     let issued = await_condition(requests, &name, is_issued).await.unwrap().unwrap();

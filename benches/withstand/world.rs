@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::{Client, ResourceExt};
+use kube::Client;
 
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::crds::MANAGED_CLUSTERS;
@@ -53,13 +53,12 @@ impl World {
     }
 }
 
-/// Creates a request as the cluster's agent, by impersonation; returns its name. A request that the API server refuses
-/// is an error.
+/// Creates a request as the cluster's agent, by impersonation. A request that the API server refuses is an error.
 pub(crate) async fn submit(
     admin: &Client,
     cluster: &str,
     csr: &CertificateSigningRequest,
-) -> Result<String, kube::Error> {
+) -> Result<CertificateSigningRequest, kube::Error> {
     let request = hyper::Request::post("/apis/certificates.k8s.io/v1/certificatesigningrequests")
         .header("content-type", "application/json")
         .header("impersonate-user", format!("system:open-cluster-management:{cluster}:a1"))
@@ -68,5 +67,5 @@ pub(crate) async fn submit(
         .header("impersonate-group", "system:authenticated")
         .body(serde_json::to_vec(csr).unwrap())
         .unwrap();
-    Ok(admin.request::<CertificateSigningRequest>(request).await?.name_any())
+    admin.request(request).await
 }
