@@ -15,7 +15,6 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::deploy::on_api_server::apply;
 use crate::floor::approve_and_sign;
 use crate::measure::{cpu_ms, peak_mb, resident_mb};
 use crate::quantiles::Quantiles;
@@ -131,24 +130,7 @@ struct Floor {
 }
 
 impl Floor {
-    /// Gives the hub's account the rights for one more signer name.
     async fn start(world: &World) -> Self {
-        let rights = [
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "floor" },
-                "rules": [{
-                    "apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
-                    "resourceNames": ["example.com/floor"], "verbs": ["approve", "sign"],
-                }],
-            }),
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-                "metadata": { "name": "floor" },
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "floor" },
-                "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": HUB_USER }],
-            }),
-        ];
-        apply(&world.admin, &rights).await;
         let ca = Ca::new("floor", Clock::default().now());
         let leaf = ca.client("cluster0", "telemetry", Clock::default().now(), Duration::from_secs(86_400));
         let text = base64(&leaf.certificate);

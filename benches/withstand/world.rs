@@ -5,7 +5,9 @@ use std::path::Path;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Client;
+use serde_json::json;
 
+use crate::deploy::on_api_server::apply;
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::crds::MANAGED_CLUSTERS;
 use crate::support::hub::deploy;
@@ -23,6 +25,23 @@ impl World {
         let hub = TestHub::with_ocm(RealHub::start(&[]).await, AddOnApi::V1beta1).await;
         deploy(&hub).await;
         let admin = hub.admin().await;
+        // The hub's account may sign for every signer name of the domain.
+        let rights = [
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "all-of-example" },
+                "rules": [{
+                    "apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
+                    "resourceNames": ["example.com/*"], "verbs": ["approve", "sign"],
+                }],
+            }),
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": { "name": "all-of-example" },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all-of-example" },
+                "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": HUB_USER }],
+            }),
+        ];
+        apply(&admin, &rights).await;
         Self { hub, admin }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{all_manifests, items, name, of_kind};
-use crate::support::rights::{Right, collected, read};
+use crate::support::rights::{Right, read};
 
 /// What a hub does that the audit log does not show: when it approves and signs, an admission plugin asks for the right
 /// to do that for the signer.
@@ -69,11 +69,14 @@ fn is_used(right: &Right, used: &BTreeSet<Right>) -> bool {
     })
 }
 
+/// Looks at what all other tests have done, so `.ci/run real` runs it after them, with this variable.
 #[test]
-#[ignore = "looks at what other tests have done: .ci/run real runs it after them"]
 fn every_right_of_deploy_is_used() {
-    let Some(from) = collected() else { panic!("ADDON_SIGNER_USED_RIGHTS names no directory: see .ci/run") };
-    let used = read(&from);
+    let Some(from) = std::env::var_os("ADDON_SIGNER_ALL_USED_RIGHTS") else {
+        eprintln!("skipped: ADDON_SIGNER_ALL_USED_RIGHTS names no directory: see .ci/run");
+        return;
+    };
+    let used = read(from.as_ref());
     let is_reached = |right: &Right| !NOT_REACHED.contains(&(&*right.role, &*right.verb, &*right.resource));
     let granted = granted(&all_manifests()).into_iter();
     let unused: Vec<_> = granted.filter(|right| is_reached(right) && !is_used(right, &used)).collect();

@@ -26,7 +26,7 @@ pub(crate) struct Right {
 }
 
 /// The directory for the rights that are used, if this run collects them.
-pub(crate) fn collected() -> Option<PathBuf> {
+pub(super) fn collected() -> Option<PathBuf> {
     env::var_os("ADDON_SIGNER_USED_RIGHTS").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
