@@ -6,29 +6,24 @@ use std::time::Duration;
 use anyhow::Context;
 use futures::future::OptionFuture;
 use futures::{FutureExt, TryFutureExt};
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ListParams, PostParams};
-use kube::{Api, Client};
+use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::api::AddOnSigner;
 use crate::gateway::serving::{ServingNames, keep_serving_certificate};
 use crate::gateway::{Gateway, GatewayConfig, GatewayInputs, Limits};
 use crate::hub::lease::{self, Holder, Leading, LeaseSettings};
 use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
 use crate::ledger::{Location, Reader};
+use crate::preflight::{account, check_rights};
 use crate::probe::{Probe, serve_metrics};
 use crate::pulse::Pulses;
 use crate::registry_age::{AgeBounds, RegistryAge};
 use crate::telemetry::Metrics;
-use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
@@ -312,43 +307,6 @@ fn serving_names(options: &HubOptions) -> ServingNames {
         };
     }
     serving
-}
-
-async fn account(client: &Client) -> anyhow::Result<String> {
-    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-    let review = review
-        .context("the API server does not answer; check the kubeconfig, and whether the API server is reachable")?;
-    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.context("the API server does not say which account this process has")
-}
-
-/// Checks the rights before the watches start, because a watch without the right would retry for ever.
-async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow::Result<()> {
-    let one = ListParams::default().limit(1);
-    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    requests.list(&one).await.with_context(|| lacks(account, "certificatesigningrequests"))?;
-    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    leases.get_opt(LEASE_NAME).await.with_context(|| {
-        format!(
-            "{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of \
-                 deploy/rbac.yaml"
-        )
-    })?;
-    // Only the metadata: an AddOnSigner that cannot be decoded is reported later, on that object.
-    let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
-    match signers.list_metadata(&one).await {
-        Ok(_) => Ok(()),
-        // Without the CRD the answer is plain text, whose reason kube cannot read.
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            anyhow::bail!("the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)")
-        }
-        Err(error) => Err(error).with_context(|| lacks(account, "addonsigners")),
-    }
-}
-
-fn lacks(account: &str, resource: &str) -> String {
-    format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml")
 }
 
 #[cfg(test)]

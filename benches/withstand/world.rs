@@ -28,7 +28,8 @@ impl World {
         // The hub's account may sign for every signer name of the domain.
         let rights = [
             json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "all-of-example" },
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": { "name": "all-of-example" },
                 "rules": [{
                     "apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
                     "resourceNames": ["example.com/*"], "verbs": ["approve", "sign"],
