@@ -113,8 +113,6 @@ pub struct Keeper {
     pub objects: WatchedObjects,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
     pub published: Option<String>,
-    /// What the report there says about an authority that was activated without evidence.
-    pub forced: Option<String>,
     /// Whether the ledger has the anchors that this ConfigMap has.
     pub distributed: bool,
     /// Records its steps in the ledger.
@@ -159,9 +157,8 @@ impl Keeper {
         let line = ready.line();
         let is_held =
             matches!(self.gate, Gate::Gateway { .. }) || line.next().is_none_or(|next| next.activate_after.is_some());
-        let is_told = report::forced(line, self.clock.now()) == self.forced;
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
-        if !is_current || !is_held || !is_told || !is_recorded {
+        if !is_current || !is_held || !is_recorded {
             return false;
         }
         let plan = self.present_plan();

@@ -103,7 +103,6 @@ impl Keeper {
         };
         let leads = self.leading.leads()?;
         self.record_steps(&stored.line).await?;
-        self.forced = report::forced(&stored.line, self.clock.now());
         self.published = self.store.publish(&leads, &self.names, &bundle, report).await?;
         self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
