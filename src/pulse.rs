@@ -41,7 +41,7 @@ impl Pulses {
     }
 }
 
-/// The pulse of one task, which must beat more often than [`HANGS_AFTER`].
+/// The pulse of one task, which must beat at least every ten minutes.
 #[derive(Debug)]
 pub struct Pulse {
     pulses: Pulses,
