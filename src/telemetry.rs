@@ -23,6 +23,12 @@ struct RefusalLabels {
     reason: String,
 }
 
+/// Label: what the ledger differs from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DifferenceLabel {
+    from: &'static str,
+}
+
 /// The hub's counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -34,6 +40,7 @@ pub struct Metrics {
     authorities_forced: Family<SignerLabel, Counter>,
     ledger_up: Gauge,
     ledger_entries: Gauge,
+    ledger_differs: Family<DifferenceLabel, Counter>,
     ledger_available: Gauge,
     registry_age: Gauge,
     registrations_written: Counter,
@@ -78,6 +85,7 @@ impl Metrics {
             "registry_age_seconds",
             "How long ago the API server was last heard on the watches of clusters and addons; up to 60 at rest",
         );
+        let ledger_differs = add(registry, "ledger_differs", "What did not fit the ledger at a hub's start");
         let registrations_written =
             add(registry, "registrations_written", "Changes of status.registrations of ManagedClusterAddOns");
         let registrations_left = add(
@@ -95,6 +103,7 @@ impl Metrics {
             authorities_forced,
             ledger_up,
             ledger_entries,
+            ledger_differs,
             ledger_available,
             registry_age,
             registrations_written,
@@ -121,6 +130,12 @@ impl Metrics {
 
     pub(crate) fn authority_forced(&self, signer: &str) {
         self.authorities_forced.get_or_create(&SignerLabel { signer: signer.to_owned() }).inc();
+    }
+
+    /// Counts what a restored backup has left different: `checkpoint`, `requests` or `authorities`.
+    pub(crate) fn differs(&self, from: &'static str, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.ledger_differs.get_or_create(&DifferenceLabel { from }).inc_by(count);
     }
 
     pub(crate) fn registrations_written(&self) {

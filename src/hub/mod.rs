@@ -287,9 +287,10 @@ fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feed
     let Feeding { writer, epoch, notes } = feeding;
     let location = writer.location();
     tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
-    let HubLinks { client, clock, leading, ledger, registry, seen, .. } = links;
+    let HubLinks { client, clock, leading, ledger, registry, seen, metrics, .. } = links;
     tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
-    let checkpoints = Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone());
+    let checkpoints =
+        Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics.clone());
     tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
     let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
     tasks.spawn("sweep", after_the_writer(sweep.keep()));

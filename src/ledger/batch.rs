@@ -52,7 +52,12 @@ pub(crate) async fn apply(
     let mut draft = Draft::new(author, tip);
     let mut outcomes = Vec::with_capacity(commands.len());
     for command in commands {
-        outcomes.push(draft.add(command, &known, &latest, &open));
+        outcomes.push(match command {
+            LedgerCommand::Ask { sql, values } => {
+                LedgerOutcome::Rows(connection.rows(sql.clone(), values.clone()).await?)
+            }
+            command => draft.add(command, &known, &latest, &open),
+        });
     }
     let tip = draft.tip;
     draft.write(connection).await?;
@@ -118,8 +123,8 @@ impl<'a> Draft<'a> {
                 );
             }
             LedgerCommand::Open { .. } => return LedgerOutcome::Open(open.page.clone()),
-            LedgerCommand::Settle(record) if open.ends(record) => self.append(record, ""),
-            LedgerCommand::Settle(_) => {}
+            LedgerCommand::Settle(record) if open.follows(record) => self.append(record, ""),
+            LedgerCommand::Settle(_) | LedgerCommand::Ask { .. } => {}
         }
         LedgerOutcome::Done
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::connection::{Cells, Value};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Existing, Intent, Record};
 use addon_signer_core::journal::uid::RequestUid;
@@ -35,8 +36,10 @@ pub(crate) enum LedgerCommand {
     Latest { topic: &'static str },
     /// Writes nothing; asks for a page of open rows.
     Open { after: u64, before: Timestamp },
-    /// Ends an open row, unless its state has changed meanwhile.
+    /// Ends an open row, or records the certificate of an intent, unless the row's state has changed meanwhile.
     Settle(Record),
+    /// Writes nothing; asks for the rows of a query, without those that the same transaction writes.
+    Ask { sql: String, values: Vec<Value> },
 }
 
 /// The answer to a command.
@@ -46,6 +49,7 @@ pub(crate) enum LedgerOutcome {
     Existing(Existing),
     Latest(BTreeMap<String, String>),
     Open(Vec<OpenRow>),
+    Rows(Vec<Cells>),
 }
 
 /// The state of an open row.
@@ -68,6 +72,8 @@ pub struct OpenRow {
     pub request: String,
     /// The serial number of the intent; `None` if it cannot be read, because the ledger was altered.
     pub serial: Option<Serial>,
+    /// SHA-256 over the bytes to be signed, in hexadecimal; empty if the entry of the intent cannot be read.
+    pub tbs: String,
     /// Its state.
     pub state: OpenState,
 }

@@ -1,12 +1,14 @@
 //! The ledger as the rest of the process sees it: a handle that sends commands to the writer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 
 use super::LedgerError;
 use super::command::{CertificateUse, LedgerCommand, LedgerOutcome, OpenRow};
 use super::open::{RequestLock, RequestLocks};
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::{Intended, Intent, Record};
@@ -43,11 +45,13 @@ pub struct Ledger {
     jobs: mpsc::Sender<Job>,
     health: watch::Receiver<Health>,
     claims: RequestLocks,
+    /// The answer of [`Self::last_ends`].
+    pub(super) ends: Arc<OnceCell<BTreeMap<AuthorityId, Timestamp>>>,
 }
 
 impl Ledger {
     pub(super) fn new(jobs: mpsc::Sender<Job>, health: watch::Receiver<Health>) -> Self {
-        Self { jobs, health, claims: RequestLocks::default() }
+        Self { jobs, health, claims: RequestLocks::default(), ends: Arc::default() }
     }
 
     /// Whether the ledger can be written to.
@@ -62,7 +66,9 @@ impl Ledger {
     pub async fn intend(&self, intent: Intent) -> Result<Intended, LedgerError> {
         match self.ask(LedgerCommand::Intend(Box::new(intent))).await? {
             LedgerOutcome::Existing(existing) => Ok(Intended::Existing(existing)),
-            LedgerOutcome::Done | LedgerOutcome::Latest(_) | LedgerOutcome::Open(_) => Ok(Intended::Recorded),
+            LedgerOutcome::Done | LedgerOutcome::Latest(_) | LedgerOutcome::Open(_) | LedgerOutcome::Rows(_) => {
+                Ok(Intended::Recorded)
+            }
         }
     }
 
@@ -89,7 +95,7 @@ impl Ledger {
     pub async fn latest(&self, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
         match self.ask(LedgerCommand::Latest { topic }).await? {
             LedgerOutcome::Latest(latest) => Ok(latest),
-            LedgerOutcome::Done | LedgerOutcome::Existing(_) | LedgerOutcome::Open(_) => Ok(BTreeMap::new()),
+            _ => Ok(BTreeMap::new()),
         }
     }
 
@@ -106,12 +112,12 @@ impl Ledger {
     pub async fn open_rows(&self, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, LedgerError> {
         match self.ask(LedgerCommand::Open { after, before }).await? {
             LedgerOutcome::Open(rows) => Ok(rows),
-            LedgerOutcome::Done | LedgerOutcome::Existing(_) | LedgerOutcome::Latest(_) => Ok(Vec::new()),
+            _ => Ok(Vec::new()),
         }
     }
 
-    /// Records that an intent was abandoned or a certificate could not be published, unless the state of its row has
-    /// changed meanwhile.
+    /// Records that an intent was abandoned, that a certificate could not be published, or the certificate of an
+    /// intent, unless the state of its row has changed meanwhile.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -132,7 +138,7 @@ impl Ledger {
         }
     }
 
-    async fn ask(&self, command: LedgerCommand) -> Result<LedgerOutcome, LedgerError> {
+    pub(super) async fn ask(&self, command: LedgerCommand) -> Result<LedgerOutcome, LedgerError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job { command, reply: Some(reply) }).await.map_err(|_| LedgerError::Stopped)?;
         answer.await.map_err(|_| LedgerError::Stopped)?

@@ -17,6 +17,7 @@ mod handle;
 mod location;
 mod lock;
 mod open;
+mod questions;
 mod reader;
 mod schema;
 mod search;

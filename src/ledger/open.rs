@@ -32,7 +32,11 @@ impl Open {
                 LedgerCommand::Open { after, before } if open.page.is_empty() => {
                     open.page = page(connection, *after, *before).await?;
                 }
-                LedgerCommand::Settle(Record::Abandoned { serial, .. } | Record::Unpublished { serial, .. }) => {
+                LedgerCommand::Settle(
+                    Record::Abandoned { serial, .. }
+                    | Record::Unpublished { serial, .. }
+                    | Record::Signed { serial, .. },
+                ) => {
                     let sql = "SELECT state FROM certificates WHERE serial = $1".to_owned();
                     let rows = connection.rows(sql, vec![serial.to_string().into()]).await?;
                     let state = rows.first().and_then(|row| state(&row.text(0)));
@@ -44,10 +48,12 @@ impl Open {
         Ok(open)
     }
 
-    /// Whether the record ends its row in the state that the row has now.
-    pub(crate) fn ends(&self, record: &Record) -> bool {
+    /// Whether the record follows on the state that its row has now.
+    pub(crate) fn follows(&self, record: &Record) -> bool {
         match record {
-            Record::Abandoned { serial, .. } => self.states.get(serial) == Some(&OpenState::Intent),
+            Record::Abandoned { serial, .. } | Record::Signed { serial, .. } => {
+                self.states.get(serial) == Some(&OpenState::Intent)
+            }
             Record::Unpublished { serial, .. } => self.states.get(serial) == Some(&OpenState::Signed),
             _ => false,
         }
@@ -76,7 +82,8 @@ fn is_before(row: &Cells, before: Timestamp) -> bool {
 fn read(row: &Cells) -> Option<OpenRow> {
     let state = state(&row.text(4))?;
     let serial = Serial::from_hex(&row.text(3));
-    Some(OpenRow { seq: row.count(0), uid: row.text(1).as_str().into(), request: row.text(2), serial, state })
+    let tbs = Entry::parse(row.str(5)).map(|entry| entry.detail("tbs").to_owned()).unwrap_or_default();
+    Some(OpenRow { seq: row.count(0), uid: row.text(1).as_str().into(), request: row.text(2), serial, tbs, state })
 }
 
 fn state(name: &str) -> Option<OpenState> {

@@ -43,7 +43,7 @@ async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
     }
     assert_eq!(status(&addons).await["registrations"], json!([other.render(version), ours.render(version)]));
 
-    let patch = remove_registration(&status(&addons).await, version, &ours.signer_name);
+    let patch = remove_registration(&status(&addons).await, version, |found| *found == ours);
     write(&addons, &patch.expect("the entry is there")).await;
     assert_eq!(status(&addons).await["registrations"], json!([other.render(version)]));
 

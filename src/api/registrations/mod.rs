@@ -98,11 +98,13 @@ pub fn apply_registration(
     Some(json!({ "registrations": after, "conditions": with_condition(conditions, applied) }))
 }
 
-/// `status` of a merge patch that removes our signer's entry; `None` when there is none. See [`apply_registration`].
+/// `status` of a merge patch that removes the entries of custom signers that `goes` names; `None` when there is none.
+/// See [`apply_registration`].
 #[must_use]
-pub fn remove_registration(status: &Value, api: AddOnApi, signer: &str) -> Option<Value> {
+pub fn remove_registration(status: &Value, api: AddOnApi, goes: impl Fn(&Registration) -> bool) -> Option<Value> {
     let before = list(status, "registrations");
-    let after: Vec<Value> = before.iter().filter(|entry| signer_name(entry, api) != Some(signer)).cloned().collect();
+    let stays = |entry: &&Value| !Registration::read(entry, api).is_some_and(|found| goes(&found));
+    let after: Vec<Value> = before.iter().filter(stays).cloned().collect();
     (after.len() != before.len()).then(|| json!({ "registrations": after }))
 }
 

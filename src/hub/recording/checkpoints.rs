@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::hub::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::ledger::{Health, Ledger, LedgerError, Location};
+use crate::telemetry::Metrics;
 use addon_signer_core::journal::checkpoint::{Checkpoint, CheckpointError};
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Record;
@@ -76,6 +77,7 @@ pub(crate) struct Checkpoints {
     ledger: Ledger,
     location: Location,
     leading: Leading,
+    metrics: Metrics,
 }
 
 impl Checkpoints {
@@ -87,9 +89,11 @@ impl Checkpoints {
         ledger: Ledger,
         location: Location,
         leading: Leading,
+        metrics: Metrics,
     ) -> Self {
         let secrets = Api::namespaced(client.clone(), namespace);
-        Self { secrets, config_maps: Api::namespaced(client.clone(), namespace), clock, ledger, location, leading }
+        let config_maps = Api::namespaced(client.clone(), namespace);
+        Self { secrets, config_maps, clock, ledger, location, leading, metrics }
     }
 
     /// Publishes checkpoints until the ledger's writer ends.
@@ -155,8 +159,11 @@ impl Checkpoints {
         if let Some(why) = contradiction {
             error!(
                 why,
-                "The ledger contradicts the checkpoint that was published last: it was replaced, restored or cut"
+                kept = CONTRADICTED,
+                "The ledger contradicts the checkpoint that was published last: it was replaced, restored or cut. \
+                 See \"Restoring a backup\" in docs/operations.md"
             );
+            self.metrics.differs("checkpoint", 1);
             data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());
         }
         Ok(())

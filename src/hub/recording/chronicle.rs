@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::ledger::{Ledger, LedgerError};
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Line, State};
+use addon_signer_core::ca::line::{Line, Older, RecordedAuthority, State};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
+use addon_signer_core::timestamp::Timestamp;
 
 /// What the ledger knows of one line of authorities.
 pub(crate) struct LineRecord {
@@ -36,7 +37,7 @@ impl LineRecord {
     pub(crate) async fn write(&mut self, line: &Line, actor: &str) -> Result<(), LedgerError> {
         let known = match self.known.take() {
             Some(known) => known,
-            None => self.ask().await?,
+            None => present(self.ask().await?),
         };
         let now = steps(line);
         for member in
@@ -70,12 +71,34 @@ impl LineRecord {
         self.ledger.change(Record::Anchors { line: self.line.clone(), authorities, config_map }, "").await
     }
 
+    /// What of the line is older than what the ledger knows of it.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub(crate) async fn compare(&mut self, line: &Line, now: Timestamp) -> Result<Option<Older>, LedgerError> {
+        let recorded = self.ask().await?;
+        let ends = self.ledger.last_ends(now).await?;
+        let known = |(id, name): (&AuthorityId, &String)| {
+            let state = [State::Next, State::Active, State::Old].into_iter().find(|state| step(*state).name() == name);
+            (id.clone(), RecordedAuthority { state, leaves_expire: ends.get(id).copied() })
+        };
+        let older = line.older_than(&recorded.iter().map(known).collect());
+        self.known = Some(present(recorded));
+        Ok(older)
+    }
+
+    /// Each authority that the ledger knows of the line, and its last step.
     async fn ask(&self) -> Result<BTreeMap<AuthorityId, String>, LedgerError> {
         let all = self.ledger.latest("authority").await?;
         let prefix = format!("{}/", self.line);
-        let own = all.into_iter().filter_map(|(name, step)| Some((name.strip_prefix(&prefix)?.into(), step)));
-        Ok(own.filter(|(_, step)| step != AuthorityStep::Removed.name()).collect())
+        Ok(all.into_iter().filter_map(|(name, step)| Some((name.strip_prefix(&prefix)?.into(), step))).collect())
     }
+}
+
+/// Without the authorities that were removed.
+fn present(mut recorded: BTreeMap<AuthorityId, String>) -> BTreeMap<AuthorityId, String> {
+    recorded.retain(|_, step| step != AuthorityStep::Removed.name());
+    recorded
 }
 
 fn steps(line: &Line) -> BTreeMap<AuthorityId, String> {

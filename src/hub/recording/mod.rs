@@ -5,4 +5,4 @@ pub(super) mod checkpoints;
 pub(super) mod chronicle;
 mod notes;
 
-pub(super) use notes::{Notes, keep_seen};
+pub(super) use notes::{Notes, answered, keep_seen};

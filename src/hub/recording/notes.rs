@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::debug;
 
-use crate::api::AddOnSigner;
 use crate::api::manager::last_manager;
+use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::ledger::{CertificateUse as Use, Ledger, LedgerError};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
@@ -37,6 +37,8 @@ struct NotesState {
     addons: Mutex<BTreeSet<AddOnName>>,
     /// The AddOnSigners of the last complete list, until they are compared with the ledger.
     signers: Mutex<Option<BTreeSet<String>>>,
+    /// The specifications that the ledger has of AddOnSigners that were there when a hub looked last.
+    specs: watch::Sender<Vec<AddOnSignerSpec>>,
     more: Notify,
 }
 
@@ -100,6 +102,11 @@ impl Notes {
         self.0.more.notify_one();
     }
 
+    /// The specifications of AddOnSigners that the ledger knows; some may have been deleted while no hub watched.
+    pub(crate) fn specs(&self) -> watch::Receiver<Vec<AddOnSignerSpec>> {
+        self.0.specs.subscribe()
+    }
+
     /// Sets the addons whose standing is recorded from now on.
     pub(crate) fn serve(&self, addons: BTreeSet<AddOnName>) {
         *lock(&self.0.addons) = addons;
@@ -107,8 +114,8 @@ impl Notes {
 
     /// Records what is noted until the ledger's writer ends.
     pub(crate) async fn keep(self, ledger: Ledger, registry: SharedRegistry) {
-        if let Err(LedgerError::Stopped) = self.find_missed(&ledger, &registry).await {
-            return;
+        if self.find_specs(&ledger).await.is_err() || self.find_missed(&ledger, &registry).await.is_err() {
+            return; // the ledger's writer has ended
         }
         loop {
             let listed = lock(&self.0.signers).take();
@@ -137,12 +144,19 @@ impl Notes {
         }
     }
 
+    async fn find_specs(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+        let specs = answered(|| ledger.signer_specs()).await?;
+        // A specification that cannot be read is another version's. Its signer is left alone.
+        self.0.specs.send_replace(specs.iter().filter_map(|spec| serde_json::from_str(spec).ok()).collect());
+        Ok(())
+    }
+
     /// Notes standings that were lost or suspended, and revocations that changed, while no hub ran.
     async fn find_missed(&self, ledger: &Ledger, registry: &SharedRegistry) -> Result<(), LedgerError> {
         while !registry.read(Registry::is_ready) {
             tokio::time::sleep(LOOK).await;
         }
-        for (name, word) in known(ledger, "standing").await? {
+        for (name, word) in answered(|| ledger.latest("standing")).await? {
             let Some((of, which)) = pair(&name) else { continue };
             let had = [Standing::Registered, Standing::Resumed].iter().any(|standing| standing.name() == word);
             let now = registry.read(|registry| registry.check(&of, &which));
@@ -151,7 +165,7 @@ impl Notes {
                 self.note(Record::Standing { cluster: of, addon: which, change }, "");
             }
         }
-        let recorded = known(ledger, "revocation").await?;
+        let recorded = answered(|| ledger.latest("revocation")).await?;
         let mut pairs: BTreeSet<_> = recorded.keys().filter_map(|name| pair(name)).collect();
         registry
             .read(|registry| pairs.extend(registry.revocations().map(|(of, which, _)| (of.clone(), which.clone()))));
@@ -170,11 +184,14 @@ impl Notes {
     }
 }
 
-/// The last state of everything of this topic. Waits until the ledger answers.
-async fn known(ledger: &Ledger, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
+/// Asks until the ledger answers; the only error is that its writer has ended.
+pub(in crate::hub) async fn answered<T, F>(ask: impl Fn() -> F) -> Result<T, LedgerError>
+where
+    F: Future<Output = Result<T, LedgerError>>,
+{
     loop {
-        match ledger.latest(topic).await {
-            Ok(known) => return Ok(known),
+        match ask().await {
+            Ok(answer) => return Ok(answer),
             Err(LedgerError::Stopped) => return Err(LedgerError::Stopped),
             Err(_) => tokio::time::sleep(RETRY).await, // the ledger's writer has logged why
         }

@@ -1,7 +1,7 @@
 //! Computes what `status.registrations` of an addon should be: it has our signers' entries, and all others stay as they
 //! are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
@@ -21,10 +21,10 @@ use addon_signer_core::timestamp::Timestamp;
 pub struct Signers {
     /// The signers that are served, by the name of their AddOnSigner.
     pub served: Arc<BTreeMap<String, Arc<SignerConfig>>>,
-    /// The signer names of AddOnSigners that were deleted: OCM's agents must no longer request their certificates. An
-    /// AddOnSigner that is only invalid is not here: its agents keep their certificates, because OCM's agent deletes
-    /// the Secret together with the registration.
-    pub deleted: Arc<BTreeSet<SignerName>>,
+    /// The signer names of AddOnSigners that were deleted, with their last configuration: OCM's agents must no longer
+    /// request their certificates. An AddOnSigner that is only invalid is not here: its agents keep their certificates,
+    /// because OCM's agent deletes the Secret together with the registration.
+    pub deleted: Arc<BTreeMap<SignerName, Arc<SignerConfig>>>,
 }
 
 impl Signers {
@@ -84,12 +84,14 @@ pub(super) fn wanted_status(
             let good = |found: &Registration| (anothers || is_never_ours(found, &key)) && is_good(found, config, &key);
             apply_registration(&status, api, &registration(config, &key), good, &now)
         } else {
-            remove_registration(&status, api, config.rules.signer_name.as_str())
+            remove_registration(&status, api, |found| found.signer_name == config.rules.signer_name.as_str())
         };
         lay(change, &mut status);
     }
-    for signer_name in signers.deleted.iter() {
-        lay(remove_registration(&status, api, signer_name.as_str()), &mut status);
+    // Another program may serve the signer name by now. Only what the hub itself has written goes.
+    for config in signers.deleted.values().filter(|_| !anothers) {
+        let ours = registration(config, &key);
+        lay(remove_registration(&status, api, |found| *found == ours), &mut status);
     }
     patch
 }
@@ -139,6 +141,8 @@ fn merge(target: &mut Value, change: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn mk_config(name: &str, identity: &Value) -> Arc<SignerConfig> {
@@ -149,6 +153,11 @@ mod tests {
     fn mk_signers(names: &[&str]) -> Signers {
         let served = names.iter().map(|name| ((*name).to_owned(), mk_config(name, &json!({})))).collect();
         Signers { served: Arc::new(served), deleted: Arc::default() }
+    }
+
+    fn mk_deleted(name: &str) -> Arc<BTreeMap<SignerName, Arc<SignerConfig>>> {
+        let config = mk_config(name, &json!({}));
+        Arc::new(BTreeMap::from([(config.rules.signer_name.clone(), config)]))
     }
 
     #[test]
@@ -174,7 +183,7 @@ mod tests {
             change(|config| config.registers = false),
             change(|config| config.rules.addons.clear()),
             change(|config| config.rules.organizational_units = BTreeSet::from(["u".to_owned()])),
-            Signers { deleted: Arc::new(BTreeSet::from(["example.com/gone".parse().unwrap()])), ..before.clone() },
+            Signers { deleted: mk_deleted("gone"), ..before.clone() },
         ] {
             assert!(!before.register_like(&other), "{other:?}");
         }
@@ -230,12 +239,15 @@ mod tests {
     #[test]
     fn the_entry_of_a_deleted_signer_is_taken_away_and_no_other() {
         let both = wanted(&mk_addon("telemetry", Value::Null), &mk_signers(&["a", "b"])).unwrap();
-        let deleted = BTreeSet::from(["example.com/b".parse().unwrap()]);
-        let signers = Signers { deleted: Arc::new(deleted), ..mk_signers(&["a"]) };
-        let patch = wanted(&mk_addon("telemetry", both), &signers).unwrap();
+        let signers = Signers { deleted: mk_deleted("b"), ..mk_signers(&["a"]) };
+        let patch = wanted(&mk_addon("telemetry", both.clone()), &signers).unwrap();
         let entries = patch["registrations"].as_array().unwrap();
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0]["signerName"], "example.com/a");
+        assert_eq!(wanted(&by_another(mk_addon("telemetry", both.clone())), &signers), None, "a list of another's");
+        let mut others = both;
+        others["registrations"][1]["subject"]["user"] = json!("u");
+        assert_eq!(wanted(&mk_addon("telemetry", others), &signers), None, "an entry that the hub never writes");
     }
 
     #[test]
@@ -246,9 +258,8 @@ mod tests {
         };
         let addon = mk_addon("telemetry", Value::Null);
         assert_eq!(wanted_status(&addon, AddOnApi::V1Alpha1, &mk_signers(&["a"]), &templated, NOW), None);
-        let deleted = BTreeSet::from(["example.com/b".parse().unwrap()]);
-        let signers = Signers { deleted: Arc::new(deleted), ..Signers::default() };
-        let named = mk_addon("telemetry", json!({"registrations": [{"signerName": "example.com/b"}]}));
+        let signers = Signers { deleted: mk_deleted("b"), ..Signers::default() };
+        let named = mk_addon("telemetry", wanted(&addon, &mk_signers(&["b"])).unwrap());
         assert_eq!(wanted_status(&named, AddOnApi::V1Alpha1, &signers, &templated, NOW), None);
         assert!(wanted(&named, &signers).is_some());
     }

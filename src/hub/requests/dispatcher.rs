@@ -23,6 +23,7 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::requests::known::{KnownRequest, KnownRequests};
 use crate::hub::requests::plan;
 use crate::hub::requests::signer::{Changes, Outcome, Signer, SignerError};
+use crate::hub::requests::unrecorded::{IssuedBefore, compare};
 use crate::pulse::Pulse;
 use addon_signer_core::backoff::doubled;
 use addon_signer_core::ca::issuer::IssueError;
@@ -116,6 +117,9 @@ pub(in crate::hub) struct Dispatcher {
     clock: Clock,
     /// While a list is incomplete: the names that it has shown.
     listed: Option<HashSet<String>>,
+    issued_before: IssuedBefore,
+    /// Compares them with the ledger.
+    comparing: JoinSet<()>,
 }
 
 impl Dispatcher {
@@ -140,6 +144,8 @@ impl Dispatcher {
             links,
             clock,
             listed: None,
+            issued_before: IssuedBefore::default(),
+            comparing: JoinSet::new(),
         };
         (dispatcher, Signing(sender))
     }
@@ -174,6 +180,7 @@ impl Dispatcher {
                         self.await_change(signer_name, changes);
                     }
                 }
+                Some(compared) = self.comparing.join_next() => compared?,
                 Ok(()) = self.links.registry.changed() => self.look(|_| true),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 _ = rounds.tick() => {}
@@ -183,16 +190,27 @@ impl Dispatcher {
 
     fn observe(&mut self, event: Event<CertificateSigningRequest>) {
         match event {
-            Event::Init => self.listed = Some(HashSet::new()),
+            Event::Init => {
+                self.listed = Some(HashSet::new());
+                self.issued_before.begin();
+            }
             Event::InitApply(csr) => {
                 if let Some(listed) = &mut self.listed {
                     listed.insert(csr.name_any());
+                }
+                if plan::is_issued(&csr) {
+                    self.issued_before.note(&csr);
                 }
                 self.seen(csr);
             }
             Event::InitDone => {
                 if let Some(listed) = self.listed.take() {
                     self.known.retain(&listed);
+                }
+                self.issued_before.complete();
+                for (signer_name, served) in &self.served {
+                    let issued = self.issued_before.take(signer_name);
+                    self.comparing.spawn(compare(Arc::clone(&served.signer), issued));
                 }
             }
             Event::Apply(csr) => self.seen(csr),
@@ -235,6 +253,8 @@ impl Dispatcher {
         match order {
             Order::Serve(signer_name, signer) => {
                 let changes = signer.changes();
+                let issued = self.issued_before.take(&signer_name);
+                self.comparing.spawn(compare(Arc::clone(&signer), issued));
                 let served = ServedSigner { signer, stop: CancellationToken::new() };
                 if let Some(before) = self.served.insert(signer_name.clone(), served) {
                     before.stop.cancel();

@@ -2,7 +2,8 @@
 //!
 //! `dispatcher` watches all requests and gives each its turn, `known` keeps what there is room for, `signer` works on
 //! the requests of one signer name, `plan` names the one action for a request, `answers` writes it, `unconfirmed` keeps
-//! certificates that the watch has not shown yet, `sweep` ends what was left open in the ledger.
+//! certificates that the watch has not shown yet, `sweep` ends what was left open in the ledger, `unrecorded` finds
+//! certificates that the ledger does not have.
 
 pub mod answers;
 pub(super) mod dispatcher;
@@ -11,3 +12,4 @@ pub mod plan;
 pub mod signer;
 pub(super) mod sweep;
 pub mod unconfirmed;
+mod unrecorded;

@@ -181,6 +181,11 @@ pub fn uid(csr: &CertificateSigningRequest) -> RequestUid {
     csr.metadata.uid.as_deref().unwrap_or_default().into()
 }
 
+/// When the request was made: `metadata.creationTimestamp`, or 0.
+pub fn requested(csr: &CertificateSigningRequest) -> Timestamp {
+    Timestamp::from_unix(csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()))
+}
+
 /// The part of a request that policy looks at.
 pub fn submission(csr: &CertificateSigningRequest) -> Submission {
     Submission {

@@ -14,6 +14,7 @@ use tracing::{debug, error, info, warn};
 use crate::hub::lease::{Leading, Leads};
 use crate::hub::requests::plan::{has_condition, is_issued};
 use crate::ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
+use addon_signer_core::ca::issuer::digest_of;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::journal::record::Record;
@@ -45,9 +46,9 @@ enum RowVerdict {
     End(&'static str),
     /// End it: the request has another certificate, with this serial number if it can be read.
     Other(Option<Serial>),
-    /// Report it: the request has the certificate and the ledger does not, so the ledger was altered, or restored from
-    /// a backup.
-    Unrecorded,
+    /// Record this certificate of its request, which was signed as intended: the ledger was restored from a backup, or
+    /// altered.
+    TakeBack(Vec<u8>),
 }
 
 /// Closes open rows.
@@ -130,13 +131,16 @@ impl Sweep {
                 );
                 self.ledger.settle(end(row, serial, "The request has another certificate.")).await?;
             }
-            RowVerdict::Unrecorded => {
-                error!(
+            RowVerdict::TakeBack(certificate) => {
+                warn!(
                     csr = row.request,
                     uid,
                     %serial,
-                    "A request has a certificate that the ledger does not have; the ledger was altered or restored"
+                    "The ledger got a certificate back from its request; the ledger was altered or restored"
                 );
+                let uid = row.uid.clone();
+                self.ledger.settle(Record::Signed { uid, serial, certificate }).await?;
+                self.ledger.published(serial, self.clock.now()).await;
             }
         }
         Ok(())
@@ -147,11 +151,12 @@ fn judge(row: &OpenRow, serial: Serial, request: Option<&CertificateSigningReque
     let request = request.filter(|request| request.metadata.uid.as_deref() == Some(row.uid.as_str()));
     let Some(request) = request else { return RowVerdict::End("The request was deleted.") };
     if is_issued(request) {
-        let found = serial_of(request);
-        return match row.state {
-            _ if found != Some(serial) => RowVerdict::Other(found),
-            OpenState::Signed => RowVerdict::Published,
-            OpenState::Intent => RowVerdict::Unrecorded,
+        let certificate = certificate_of(request);
+        let found = certificate.as_deref().and_then(Serial::of);
+        return match (row.state, certificate) {
+            (OpenState::Signed, _) if found == Some(serial) => RowVerdict::Published,
+            (OpenState::Intent, Some(der)) if digest_of(&der).as_ref() == Some(&row.tbs) => RowVerdict::TakeBack(der),
+            _ => RowVerdict::Other(found),
         };
     }
     if ["Denied", "Failed"].iter().any(|kind| has_condition(request, kind)) {
@@ -160,10 +165,10 @@ fn judge(row: &OpenRow, serial: Serial, request: Option<&CertificateSigningReque
     RowVerdict::Leave
 }
 
-/// The serial number of the request's certificate.
-fn serial_of(request: &CertificateSigningRequest) -> Option<Serial> {
+/// The request's certificate, DER.
+fn certificate_of(request: &CertificateSigningRequest) -> Option<Vec<u8>> {
     let pem = request.status.as_ref()?.certificate.as_ref()?;
-    Serial::of(pem::certificates(&pem.0)?.first()?)
+    Some(pem::certificates(&pem.0)?.first()?.to_vec())
 }
 
 fn end(row: &OpenRow, serial: Serial, reason: &str) -> Record {

@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+mod gone;
 mod objects;
 pub mod permission;
 mod registered;
@@ -25,10 +26,10 @@ mod task;
 use registered::REGISTERING;
 
 use super::{HubError, HubLinks, HubSettings};
-use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::api::status::CONDITION_REGISTERED;
+use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::keeper::LinePlan;
 use crate::hub::authorities::objects::WatchedObjects;
@@ -104,8 +105,10 @@ pub(super) struct Supervisor {
     registrations: watch::Receiver<Option<RegistrationReport>>,
     /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
-    /// Signer names whose AddOnSigner was deleted while this hub ran.
-    deleted: BTreeSet<SignerName>,
+    /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
+    deleted: BTreeMap<SignerName, Arc<SignerConfig>>,
+    /// The specifications of AddOnSigners that the ledger knows; some may have been deleted while no hub looked.
+    recorded: watch::Receiver<Vec<AddOnSignerSpec>>,
     signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
     forbidden: mpsc::Receiver<String>,
@@ -164,7 +167,8 @@ impl Supervisor {
             signers,
             registrations,
             left: Arc::default(),
-            deleted: BTreeSet::new(),
+            deleted: BTreeMap::new(),
+            recorded: notes.specs(),
             signing,
             forbidden,
             versions: objects,
@@ -184,6 +188,7 @@ impl Supervisor {
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();
         let mut registrations = self.registrations.clone();
+        let mut recorded = self.recorded.clone();
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let pulse = self.links.pulses.start("supervisor");
@@ -217,6 +222,8 @@ impl Supervisor {
                     self.tell_left().await;
                     self.report_all().await;
                 }
+                // Before the first list the hub would act as if all AddOnSigners were deleted.
+                Ok(()) = recorded.changed(), if self.signers.borrow().is_some() => self.tell_signers(),
                 () = leading.changed() => self.report_all().await,
                 Some(ended) = self.tasks.join_next() => {
                     let (name, stopped) = ended?;
@@ -242,8 +249,12 @@ impl Supervisor {
             if let Some(served) = self.served.remove(&name) {
                 info!(signer = name, "An AddOnSigner is gone; the gateway no longer accepts its certificates");
                 served.keeping.cancel();
-                self.signing.stop(&served.config.borrow().rules.signer_name, &name);
+                let config = served.config.borrow().clone();
+                self.signing.stop(&config.rules.signer_name, &name);
                 self.board.remove_signer(&name);
+                if config.registers && !self.undecodable.contains_key(&name) {
+                    self.deleted.insert(config.rules.signer_name.clone(), config);
+                }
             }
         }
         let objects: Vec<AddOnSigner> = self.objects.values().cloned().collect();
@@ -254,18 +265,7 @@ impl Supervisor {
         }
         self.check_permissions(|served| matches!(served.permission, Err((NOT_ASKED, _)))).await;
         self.report_all().await;
-        let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
-        let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
-        self.notes.serve(served.values().flat_map(|config| config.rules.addons.iter().cloned()).collect());
-        self.deleted.retain(|signer_name| served.values().all(|config| config.rules.signer_name != *signer_name));
-        let signers = Signers { served: Arc::new(served), deleted: Arc::new(self.deleted.clone()) };
-        self.signers.send_if_modified(|known| {
-            let differs = known.as_ref() != Some(&signers);
-            if differs {
-                *known = Some(signers);
-            }
-            differs
-        });
+        self.tell_signers();
     }
 
     /// The configuration of an object, or why the hub does not serve it. If two objects have the same signer name, the

@@ -52,8 +52,6 @@ impl Supervisor {
             }
             Event::Delete(object) => {
                 let name = object.name_any();
-                let registered = self.served.get(&name).map(|served| served.config.borrow().clone());
-                self.deleted.extend(registered.filter(|it| it.registers).map(|it| it.rules.signer_name.clone()));
                 self.objects.remove(&name);
                 self.undecodable.remove(&name);
                 self.notes.deleted(&name);

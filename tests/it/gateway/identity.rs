@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use addon_signer::gateway::Limits;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{ClusterFacts, Registry};
 use addon_signer_core::trust::Trust;
 use http_body_util::BodyExt;
@@ -215,6 +216,20 @@ async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
     swap(vec![&next]).await;
     assert!(!ask(&old_agent).await && ask(&new_agent).await);
     ends_within_two_seconds(old_connection).await;
+}
+
+/// Decision 12.
+#[tokio::test]
+async fn sessions_end_within_two_seconds_of_a_change_of_their_signers_convention() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let mut connection = world.connect(&world.agent()).await;
+    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
+    let mut trust = world.trust_with(Vec::new());
+    let mut changed = (*signer("telemetry", &world.telemetry, Vec::new())).clone();
+    changed.convention = Convention::new("x:{cluster}:{addon}:{agent}", &[""; 0], &[""; 0]).unwrap();
+    trust.signers[0] = Arc::new(changed);
+    world.trust.send_replace(Arc::new(trust));
+    ends_within_two_seconds(connection).await;
 }
 
 #[tokio::test]

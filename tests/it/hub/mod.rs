@@ -3,6 +3,7 @@
 mod corpus;
 mod crash;
 mod held;
+mod identity;
 mod lease;
 mod lines;
 mod outage;
@@ -10,6 +11,7 @@ mod pulse;
 mod record;
 mod registrations;
 mod requests;
+mod restored;
 pub(crate) mod revocation;
 mod signers;
 mod stage;

@@ -9,6 +9,7 @@ mod kit;
 mod listing;
 mod opening;
 mod outage;
+mod questions;
 mod reading;
 pub(crate) mod rows;
 mod tampering;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
+mod backup;
 mod steps;
 
 use crate::api::rules::AuthorityPlan;
@@ -117,6 +118,8 @@ pub struct Keeper {
     pub distributed: bool,
     /// Records its steps in the ledger.
     pub(crate) record: LineRecord,
+    /// Whether the line was compared with what the ledger knows of it.
+    pub compared: bool,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     pub unrecorded: Option<String>,
     /// Reservations of signers.
@@ -186,6 +189,7 @@ impl Keeper {
     /// Looks at the line once; returns the pause before the next look.
     async fn round(&mut self, seen: Option<&LineObjects>) -> Duration {
         match self.advance(seen).await {
+            Ok(()) if !self.compared => RETRY,
             Ok(()) => ROUND,
             Err(KeeperError::NotLeading(_) | KeeperError::Store(StoreError::NotLeading(_))) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
@@ -240,13 +244,14 @@ impl Keeper {
         let plan = self.present_plan();
         let now = self.clock.now();
         let remembered = plan.remembered || self.state.borrow().last().is_some();
-        let mut stored = match self.store.load(&self.names, remembered, now).await? {
+        let stored = match self.store.load(&self.names, remembered, now).await? {
             Some(stored) => stored,
             None => match self.store.doubt(now).await? {
                 Some(doubt) => return Err(KeeperError::Clock(doubt)),
                 None => self.begin(&plan, now).await?,
             },
         };
+        let mut stored = self.compare(stored, now).await?;
         let requested = match (plan.requested.clone(), seen) {
             (Some(requested), _) => Some(requested),
             (None, Some(seen)) => seen.config_map.as_ref().and_then(|map| map.rotate.clone()),
@@ -257,6 +262,10 @@ impl Keeper {
             let step = stored.line.next_step(&self.evidence(&stored.line, &plan, requested.as_deref(), now));
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
+            }
+            if !self.compared {
+                let what = "the ledger to say what it knows of this line".to_owned();
+                return self.settle(stored, Step::Wait(what)).await;
             }
             if let Some(doubt) = self.store.doubt(now).await? {
                 warn!(doubt, secret = self.names.secret, "A step of the authorities waits");

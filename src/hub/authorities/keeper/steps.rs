@@ -19,7 +19,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// The gateway's signer in metrics.
 const GATEWAY_SIGNER: &str = "gateway-serving";
 /// How long a line waits until the ledger has recorded what has had its effect already.
-const CATCH_UP: Duration = Duration::from_millis(500);
+pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
 
 impl Keeper {
     pub(super) async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
@@ -115,6 +115,9 @@ impl Keeper {
         if self.record.is_known(line) {
             self.unrecorded = None;
             return Ok(());
+        }
+        if !self.compared {
+            return Ok(()); // what the ledger knows of the line is still needed
         }
         let actor = self.unrecorded.clone();
         let recording = self.record.write(line, actor.as_deref().unwrap_or_default());

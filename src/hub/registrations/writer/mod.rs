@@ -141,11 +141,13 @@ impl RegistrationWriter {
                     }
                     let now = self.inputs.signers.borrow_and_update().clone();
                     let before = std::mem::replace(&mut self.signers, now);
-                    let is_same = before.as_ref().zip(self.signers.as_ref()).is_some_and(|(a, b)| a.register_like(b));
-                    if is_same {
+                    let both = before.as_ref().zip(self.signers.as_ref());
+                    // Which signers were deleted while no hub looked is learned later, and nobody did it now.
+                    let people_did_it = both.is_some_and(|(before, now)| before.served != now.served);
+                    if both.is_some_and(|(before, now)| before.register_like(now)) {
                         self.try_again_what_is_left();
                     } else {
-                        self.look_at_all_again(before.is_some());
+                        self.look_at_all_again(people_did_it);
                     }
                 }
                 changed = self.inputs.templates.changed() => {

@@ -168,10 +168,9 @@ impl Signer {
     fn facts(&self, request: &LedRequest<'_>) -> RequestFacts {
         let LedRequest { csr, config, .. } = request;
         let signer_name = config.map_or_else(SignerName::gateway_serving, |config| config.rules.signer_name.clone());
-        let requested = csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         RequestFacts {
             uid: plan::uid(csr),
-            requested: Timestamp::from_unix(requested),
+            requested: plan::requested(csr),
             name: csr.name_any(),
             requester: csr.spec.username.clone().unwrap_or_default(),
             csr: normalised(&csr.spec.request.0),

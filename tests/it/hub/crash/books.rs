@@ -125,7 +125,7 @@ pub(in crate::hub) fn compare(seen: &HashMap<String, Vec<String>>, rows: &[Certi
     tally
 }
 
-pub(super) fn der(pem: &str) -> Vec<u8> {
+pub(in crate::hub) fn der(pem: &str) -> Vec<u8> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()
 }
 

@@ -24,7 +24,7 @@ const ROTATE: &str = "addon-signer.io/rotate";
 static POKES: AtomicU32 = AtomicU32::new(0);
 
 /// The Secret and the ConfigMap of a line.
-pub(super) struct OnServer {
+pub(in crate::hub) struct OnServer {
     admin: Client,
     pub(super) secrets: Api<Secret>,
     pub(super) maps: Api<ConfigMap>,
@@ -34,7 +34,7 @@ pub(super) struct OnServer {
 
 impl OnServer {
     /// The line of the signer telemetry.
-    pub(super) fn client(admin: &Client) -> Self {
+    pub(in crate::hub) fn client(admin: &Client) -> Self {
         Self::named(admin, "telemetry-client-authorities", "telemetry-client-ca")
     }
 
@@ -50,12 +50,12 @@ impl OnServer {
     }
 
     /// The Secret's content.
-    pub(super) async fn data(&self) -> BTreeMap<String, ByteString> {
+    pub(in crate::hub) async fn data(&self) -> BTreeMap<String, ByteString> {
         self.secrets.get(self.secret).await.unwrap().data.unwrap()
     }
 
     /// Replaces the Secret's content.
-    pub(super) async fn set_data(&self, data: BTreeMap<String, ByteString>) {
+    pub(in crate::hub) async fn set_data(&self, data: BTreeMap<String, ByteString>) {
         wait_until(PATIENCE, "the Secret to be replaced", async || {
             let mut secret = self.secrets.get(self.secret).await.unwrap();
             secret.data = Some(data.clone());
@@ -65,12 +65,12 @@ impl OnServer {
     }
 
     /// The authorities in `line.json`.
-    pub(super) async fn members(&self) -> Option<Vec<Value>> {
+    pub(in crate::hub) async fn members(&self) -> Option<Vec<Value>> {
         Some(members(&self.secrets.get_opt(self.secret).await.ok()??.data?))
     }
 
     /// Waits until the line has authorities in these states; returns their ids.
-    pub(super) async fn wait(&self, states: &[&str]) -> Vec<String> {
+    pub(in crate::hub) async fn wait(&self, states: &[&str]) -> Vec<String> {
         wait_until(PATIENCE, &format!("the line {} to be {states:?}", self.secret), async || {
             let members = self.members().await?;
             let found: Vec<_> = members.iter().map(|member| member["state"].as_str().unwrap()).collect();
@@ -136,7 +136,7 @@ impl OnServer {
     }
 
     /// The status of the signer telemetry.
-    pub(super) async fn status(&self) -> AddOnSignerStatus {
+    pub(in crate::hub) async fn status(&self) -> AddOnSignerStatus {
         let signers: Api<AddOnSigner> = Api::all(self.admin.clone());
         signers.get("telemetry").await.unwrap().status.unwrap_or_default()
     }

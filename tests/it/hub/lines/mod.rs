@@ -11,4 +11,4 @@ mod silence;
 mod two_hubs;
 mod years;
 
-pub(super) use kit::rotate;
+pub(super) use kit::{OnServer, rotate};

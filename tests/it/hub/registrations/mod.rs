@@ -3,6 +3,7 @@
 
 mod beside_ocm;
 mod disputed;
+mod missed;
 mod templates;
 
 use addon_signer::api::AddOnSigner;

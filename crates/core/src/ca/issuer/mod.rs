@@ -120,7 +120,7 @@ impl Prepared {
     /// SHA-256 over the bytes that will be signed, in hexadecimal. Preparing the same certificate again gives the same
     /// digest.
     pub fn digest(&self) -> String {
-        data_encoding::HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, &self.tbs).as_ref())
+        sha256(&self.tbs)
     }
 }
 
@@ -303,6 +303,17 @@ fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {
         Profile::Client { .. } => client && !server && !others,
         Profile::Serving { .. } => server && !client && !others,
     }
+}
+
+/// [`Prepared::digest`] of a certificate that was signed; `None` if it cannot be read.
+#[must_use]
+pub fn digest_of(certificate: &[u8]) -> Option<String> {
+    let (_, leaf) = X509Certificate::from_der(certificate).ok()?;
+    Some(sha256(leaf.tbs_certificate.as_ref()))
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5), and it
 //! stays there until the last leaf that needs it has expired (I6).
 
+mod recorded;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use std::time::Duration;
 use crate::ca::authority::{Authority, AuthorityId, LAST_CALL};
 use crate::ca::bundle::{Bundle, BundleError};
 use crate::timestamp::Timestamp;
+
+pub use recorded::{Older, RecordedAuthority};
 
 /// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
 /// rotation waits until the oldest authority is dropped, but not longer than until the [`LAST_CALL`].

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use ring::rand::SystemRandom;
 
 use super::*;
@@ -163,4 +165,55 @@ fn contradictory_stores_are_refused() {
     assert!(matches!(restore(vec![twice, active]), Err(LineError::Duplicate(_))));
     let line = mk_line().prepare(mk_authority(), Some("r"), NOW);
     assert_eq!(Line::restore(line.members().to_vec(), Some("r".to_owned())), Ok(line));
+}
+
+/// What the ledger has of each authority of a line, if it has seen all steps of the line.
+fn mk_recorded(line: &Line) -> BTreeMap<AuthorityId, RecordedAuthority> {
+    let known = |member: &Member| RecordedAuthority { state: Some(member.state), leaves_expire: member.leaves_expire };
+    line.members().iter().map(|member| (member.authority.id().clone(), known(member))).collect()
+}
+
+#[test]
+fn a_line_that_is_ahead_of_the_ledger_is_not_older() {
+    let first = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let second = first.clone().prepare(mk_authority(), None, NOW);
+    let third = second.clone().activate(NOW);
+    let old = third.members()[1].authority.id().clone();
+    let spent = mk_recorded(&third);
+    let spent = spent.into_iter().map(|(id, known)| (id, RecordedAuthority { leaves_expire: None, ..known })).collect();
+    for (line, recorded) in [
+        (&first, BTreeMap::new()),
+        (&first, mk_recorded(&first)),
+        (&second, mk_recorded(&first)),
+        (&third, mk_recorded(&second)),
+        (&third.clone().finish(&old), spent),
+    ] {
+        assert_eq!(line.older_than(&recorded), None);
+    }
+}
+
+#[test]
+fn a_line_that_lacks_what_the_ledger_knows_is_older() {
+    let first = mk_line();
+    let id = |line: &Line, n: usize| line.members()[n].authority.id().clone();
+    let second = first.clone().prepare(mk_authority(), None, NOW);
+    let older = first.older_than(&mk_recorded(&second)).unwrap();
+    assert_eq!(older, Older { line: first.clone(), behind: vec![], missing: vec![id(&second, 0)] });
+    let third = second.clone().activate(NOW).reserve(NOW.plus(DAY)).unwrap();
+    let older = first.older_than(&mk_recorded(&third)).unwrap();
+    assert_eq!((older.behind, older.missing), (vec![id(&first, 0)], vec![id(&third, 0)]));
+    let older = second.older_than(&mk_recorded(&third)).unwrap();
+    assert_eq!((older.behind, older.missing), (vec![id(&second, 0), id(&second, 1)], vec![]));
+    let mut finished = mk_recorded(&third);
+    finished.insert(id(&first, 0), RecordedAuthority { state: None, leaves_expire: None });
+    assert_eq!(first.older_than(&finished).unwrap().behind, [id(&first, 0)]);
+}
+
+#[test]
+fn an_older_line_keeps_its_anchor_as_long_as_the_ledgers_certificates_live() {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let recorded = mk_recorded(&line.reserve(NOW.plus(2 * DAY)).unwrap());
+    let older = line.older_than(&recorded).unwrap();
+    assert_eq!(older.line, line.reserve(NOW.plus(2 * DAY)).unwrap());
+    assert_eq!(older.line.older_than(&recorded), None);
 }

@@ -1,0 +1,54 @@
+//! Compares a line with what the ledger knows of it. The line is older if its Secret was restored from a backup.
+
+use std::collections::BTreeMap;
+
+use super::{Line, State};
+use crate::ca::authority::AuthorityId;
+use crate::timestamp::Timestamp;
+
+/// What the ledger knows of one authority of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordedAuthority {
+    /// Its state; `None` after it was removed.
+    pub state: Option<State>,
+    /// When the last of its certificates expires that have not expired.
+    pub leaves_expire: Option<Timestamp>,
+}
+
+/// What the ledger knows of a line, and the line does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Older {
+    /// The line with what can be made good: it keeps each anchor until the last certificate has expired.
+    pub line: Line,
+    /// Authorities of the line that have gone further, or have signed for longer.
+    pub behind: Vec<AuthorityId>,
+    /// Authorities that the line lacks. Nobody has their keys, and their certificates are not accepted.
+    pub missing: Vec<AuthorityId>,
+}
+
+impl Line {
+    /// What of the line is older than what the ledger knows. `None` if nothing is. A line may be ahead of the ledger:
+    /// its steps are persisted before they are recorded.
+    #[must_use]
+    pub fn older_than(&self, recorded: &BTreeMap<AuthorityId, RecordedAuthority>) -> Option<Older> {
+        let mut line = self.clone();
+        let mut behind = Vec::new();
+        for member in &mut line.members {
+            let Some(known) = recorded.get(member.authority.id()) else { continue };
+            let has_gone_further = known.state.is_none_or(|state| state > member.state);
+            let has_signed_longer = known.leaves_expire > member.leaves_expire;
+            if has_signed_longer {
+                member.leaves_expire = known.leaves_expire;
+            }
+            if has_gone_further || has_signed_longer {
+                behind.push(member.authority.id().clone());
+            }
+        }
+        let is_there = |id: &AuthorityId| self.members.iter().any(|member| member.authority.id() == id);
+        // An authority that is Next, or that has certificates, is never dropped. Others may be, unrecorded so far.
+        let is_dear = |known: &RecordedAuthority| known.state == Some(State::Next) || known.leaves_expire.is_some();
+        let missing = recorded.iter().filter(|(id, known)| known.state.is_some() && is_dear(known) && !is_there(id));
+        let missing: Vec<_> = missing.map(|(id, _)| id.clone()).collect();
+        (!behind.is_empty() || !missing.is_empty()).then_some(Older { line, behind, missing })
+    }
+}

@@ -1,0 +1,42 @@
+//! Tells the writer of registrations which signers there are, and which were deleted: also while no hub looked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Supervisor;
+use crate::api::rules::SignerConfig;
+use crate::hub::registrations::wanted::Signers;
+use addon_signer_core::identity::SignerName;
+
+impl Supervisor {
+    /// Tells the writer of registrations about the signers as they are now.
+    pub(super) fn tell_signers(&mut self) {
+        let objects = &self.objects;
+        let is_gone = |name: &SignerName| objects.values().all(|object| object.spec.signer_name != name.as_str());
+        self.deleted.retain(|name, _| is_gone(name));
+        let mut deleted = self.deleted.clone();
+        // The signer name of an object that cannot be decoded is unknown, so any of them may be its.
+        if self.undecodable.is_empty() {
+            deleted.extend(self.recorded().filter(|(name, _)| is_gone(name)));
+        }
+        let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
+        let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
+        self.notes.serve(served.values().flat_map(|config| config.rules.addons.iter().cloned()).collect());
+        let signers = Signers { served: Arc::new(served), deleted: Arc::new(deleted) };
+        self.signers.send_if_modified(|known| {
+            let differs = known.as_ref() != Some(&signers);
+            if differs {
+                *known = Some(signers);
+            }
+            differs
+        });
+    }
+
+    /// The signers that the ledger knows and whose registrations the hub has written. A specification that is refused
+    /// now was refused then too, or is older than the rule; its entries stay.
+    fn recorded(&self) -> impl Iterator<Item = (SignerName, Arc<SignerConfig>)> {
+        let specs = self.recorded.borrow().clone();
+        let configs = specs.into_iter().filter_map(|spec| SignerConfig::read(&spec, None).ok());
+        configs.filter(|config| config.registers).map(|it| (it.rules.signer_name.clone(), Arc::new(it)))
+    }
+}

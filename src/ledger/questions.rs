@@ -1,0 +1,74 @@
+//! What a hub asks the ledger when it begins to lead, because the ledger, the Secrets and the objects on the API server
+//! may come from different times: somebody restored a backup, or changed something while no hub looked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::command::{LedgerCommand, LedgerOutcome};
+use super::connection::{Cells, Value, tuples};
+use super::{Ledger, LedgerError};
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::timestamp::Timestamp;
+
+/// Requests in one question.
+const PAGE: usize = 128;
+
+impl Ledger {
+    /// The specifications that the last entry about each AddOnSigner names, before and after it, as JSON. An entry that
+    /// is in an archive names none.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn signer_specs(&self) -> Result<BTreeSet<String>, LedgerError> {
+        let sql = "SELECT e.entry FROM latest l JOIN entries e ON e.seq = l.seq WHERE l.topic = 'signer'";
+        let rows = self.rows(sql.to_owned(), Vec::new()).await?;
+        // An entry that cannot be read names nothing; `certs verify` reports it.
+        let entries = rows.iter().filter_map(|row| Entry::parse(row.str(0)).ok());
+        let specs = entries.flat_map(|entry| ["before", "after"].map(|name| entry.detail(name).to_owned()));
+        Ok(specs.filter(|spec| !spec.is_empty()).collect())
+    }
+
+    /// Which of these requests, each with the time when it was made, have a certificate in the ledger.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn recorded(&self, requests: &[(Timestamp, RequestUid)]) -> Result<BTreeSet<RequestUid>, LedgerError> {
+        let mut recorded = BTreeSet::new();
+        for page in requests.chunks(PAGE) {
+            let sql = format!(
+                "SELECT c.uid FROM (VALUES {}) AS v CROSS JOIN certificates c \
+                 WHERE c.requested = v.column1 AND c.uid = v.column2 AND c.signed_seq IS NOT NULL",
+                tuples(2, page.len())
+            );
+            let values = page.iter().flat_map(|(made, uid)| [Value::from(made.unix()), uid.as_str().into()]);
+            recorded.extend(self.rows(sql, values.collect()).await?.iter().map(|row| row.str(0).into()));
+        }
+        Ok(recorded)
+    }
+
+    /// For each authority with certificates that have not expired at `now`: when the last of them expires. The answer
+    /// to the first question stays the answer, because from then on each end is reserved before a certificate is
+    /// signed.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn last_ends(&self, now: Timestamp) -> Result<&BTreeMap<AuthorityId, Timestamp>, LedgerError> {
+        self.ends.get_or_try_init(|| self.ask_last_ends(now)).await
+    }
+
+    async fn ask_last_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
+        let sql = "SELECT issuer, MAX(not_after) FROM certificates \
+                   WHERE not_after > $1 AND state <> 'abandoned' GROUP BY issuer";
+        let rows = self.rows(sql.to_owned(), vec![now.unix().into()]).await?;
+        let end = |row: &Cells| Some((row.str(0).into(), Timestamp::from_unix(row.int(1)?)));
+        Ok(rows.iter().filter_map(end).collect())
+    }
+
+    async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
+        match self.ask(LedgerCommand::Ask { sql, values }).await? {
+            LedgerOutcome::Rows(rows) => Ok(rows),
+            _ => Ok(Vec::new()),
+        }
+    }
+}

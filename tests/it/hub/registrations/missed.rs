@@ -1,0 +1,96 @@
+//! What happened to AddOnSigners while no hub looked is made good when one looks again.
+
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::registrations;
+use crate::hub::mk_served;
+use crate::support::hub::{
+    PATIENCE, RunningHub, RunningHubOptions, addon, create_signer, fresh_ledger, telemetry, wait_ready,
+};
+use crate::support::objects::managed_cluster_addons;
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use addon_signer::api::AddOnSigner;
+use addon_signer::ledger::Location;
+
+async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {
+    RunningHub::start_with(hub, RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() })
+        .await
+}
+
+/// Writes the registrations of the addon telemetry as another program does.
+async fn register(admin: &kube::Client, cluster: &str, manager: &str, entries: &Value) {
+    let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    let status = json!({ "status": { "registrations": entries } });
+    let addons = managed_cluster_addons(admin, cluster).await;
+    addons.patch_status("telemetry", &params, &Patch::Merge(&status)).await.unwrap();
+}
+
+async fn of(admin: &kube::Client, cluster: &str) -> Value {
+    addon(admin, cluster, "telemetry").await.data["status"]["registrations"].clone()
+}
+
+async fn delete(admin: &kube::Client, signer: &str) {
+    Api::<AddOnSigner>::all(admin.clone()).delete(signer, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_signer_that_was_deleted_while_no_hub_looked_loses_its_entries_and_nobody_else_does() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "telemetry").await;
+    let foreign = json!([{ "signerName": "other.example/x", "subject": { "user": "u" } }]);
+    register(&admin, "spoke1", "rival", &foreign).await;
+    let user = "system:open-cluster-management:cluster:spoke2:addon:telemetry:agent:theirs";
+    let theirs = json!([{ "signerName": "example.com/telemetry", "subject": { "user": user } }]);
+    register(&admin, "spoke2", "rival", &theirs).await;
+    let (_dir, ledger) = fresh_ledger();
+    let first = start(&hub, &ledger).await;
+    let both = wait_until(PATIENCE, "the entry", async || {
+        let found = of(&admin, "spoke1").await;
+        (found.as_array()?.len() == 2).then_some(found)
+    })
+    .await;
+    wait_ready(&admin, "telemetry", "True").await;
+    first.stop().await;
+    delete(&admin, "telemetry").await;
+    let second = start(&hub, &ledger).await;
+    let entry_goes = async || {
+        wait_until(PATIENCE, "the entry to go", async || (of(&admin, "spoke1").await == foreign).then_some(())).await;
+    };
+    entry_goes().await;
+    assert_eq!(of(&admin, "spoke2").await, theirs, "another program wrote it");
+    // The same if the hub that saw the deletion had ended before it took the entry away.
+    second.stop().await;
+    register(&admin, "spoke1", "addon-signer", &both).await;
+    let _third = start(&hub, &ledger).await;
+    entry_goes().await;
+    assert_eq!(of(&admin, "spoke2").await, theirs, "another program wrote it");
+}
+
+#[tokio::test]
+async fn a_signer_name_that_moved_while_no_hub_looked_keeps_its_entries() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let (_dir, ledger) = fresh_ledger();
+    let first = start(&hub, &ledger).await;
+    let before = wait_until(PATIENCE, "the entry", async || {
+        let found = registrations(&admin, "telemetry").await;
+        found.get(0).is_some().then_some(found)
+    })
+    .await;
+    wait_ready(&admin, "telemetry", "True").await;
+    first.stop().await;
+    delete(&admin, "telemetry").await;
+    create_signer(&admin, "moved", telemetry()).await;
+    let second = start(&hub, &ledger).await;
+    wait_ready(&admin, "moved", "True").await;
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "telemetry").await;
+    wait_until(PATIENCE, "the entry of a new addon", async || of(&admin, "spoke2").await.get(0).map(drop)).await;
+    assert_eq!(registrations(&admin, "telemetry").await, before);
+    let metrics = second.metrics.render().unwrap();
+    assert!(metrics.contains("addon_signer_registrations_written_total 1"), "{metrics}");
+}

@@ -1,0 +1,286 @@
+//! A ledger, the Secrets of authorities, or both are restored from an older backup: the hub says what differs, every
+//! request keeps its one certificate, and no serial number comes twice.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::journal::checkpoint::Checkpoint;
+use addon_signer_platform::clock::Clock;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, ResourceExt};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+use tempfile::TempDir;
+
+use super::crash::books::{assert_whole, der, entries, rows};
+use super::lines::{OnServer, rotate};
+use super::{mk_csr, mk_served, submit};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use crate::support::log::{Log, capture};
+use crate::support::{TestHub, wait_until};
+
+/// A hub with a ledger that can be backed up. Its log is captured.
+struct Restorable {
+    hub: TestHub,
+    admin: Client,
+    dir: TempDir,
+    /// Every certificate that a request was seen with.
+    given: Vec<(String, String)>,
+}
+
+impl Restorable {
+    async fn new() -> Self {
+        let hub = TestHub::start().await;
+        let admin = mk_served(&hub, telemetry()).await;
+        Self { hub, admin, dir: tempfile::tempdir().unwrap(), given: Vec::new() }
+    }
+
+    fn url(&self, ledger: &str) -> String {
+        format!("sqlite://{}", self.dir.path().join(ledger).display())
+    }
+
+    async fn start(&self, ledger: &str) -> RunningHub {
+        self.start_at(ledger, Clock::default()).await
+    }
+
+    async fn start_at(&self, ledger: &str, clock: Clock) -> RunningHub {
+        let ledger = Some(self.url(ledger).parse().unwrap());
+        let options = RunningHubOptions { ledger, clock, ..RunningHubOptions::default() };
+        let running = RunningHub::start_with(&self.hub, options).await;
+        wait_ready(&self.admin, "telemetry", "True").await;
+        running
+    }
+
+    /// Copies the ledger as `sqlite3 ledger.db ".backup copy.db"` does.
+    async fn back_up(&self, to: &str) {
+        let sql = format!("VACUUM INTO '{}'", self.dir.path().join(to).display());
+        run(&self.dir.path().join("ledger.db"), &[&sql]).await;
+    }
+
+    /// Gets a new certificate; returns the name of its request.
+    async fn issue(&mut self) -> String {
+        let name = submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+        let pem = wait_csr(&self.admin, &name, "issued", certificate).await;
+        self.given.push((name.clone(), pem));
+        name
+    }
+
+    async fn request(&self, name: &str) -> CertificateSigningRequest {
+        Api::<CertificateSigningRequest>::all(self.admin.clone()).get(name).await.unwrap()
+    }
+
+    /// Checks that every request still has its one certificate, and that no serial number came twice.
+    async fn assert_given_once(&self) {
+        for (name, pem) in &self.given {
+            assert_eq!(certificate(&self.request(name).await).as_ref(), Some(pem), "{name}");
+        }
+        let serials: BTreeSet<_> =
+            self.given.iter().map(|(_, pem)| Serial::of(&der(pem)).unwrap().to_string()).collect();
+        assert_eq!(serials.len(), self.given.len());
+    }
+
+    /// Waits until the published checkpoint covers the entry `seq`.
+    async fn wait_checkpoint(&self, seq: u64) {
+        let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
+        wait_until(PATIENCE, "a checkpoint", async || {
+            let head = maps.get_opt("addon-signer-ledger").await.ok()??.data?.remove("head.json")?;
+            (Checkpoint::read(&head).unwrap().seq >= seq).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn run(file: &Path, statements: &[&str]) {
+    let mut connection = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
+    for sql in statements {
+        sqlx::raw_sql(AssertSqlSafe((*sql).to_owned())).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
+}
+
+/// Waits until the hub has logged a line with all these texts, and checks that it did so once.
+async fn said(log: &Log, texts: &[&str]) {
+    let lines = || {
+        let text = log.text();
+        let found = text.lines().filter(|line| texts.iter().all(|text| line.contains(text)));
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    wait_until(PATIENCE, &format!("the log to say {texts:?}"), async || (!lines().is_empty()).then_some(())).await;
+    let lines = lines();
+    eprintln!("{}", lines.join("\n")); // what docs/operations.md shows
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+fn differs(running: &RunningHub, from: &str) -> Option<String> {
+    let metrics = running.metrics.render().unwrap();
+    let name = format!("addon_signer_ledger_differs_total{{from=\"{from}\"}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&name)).map(str::to_owned)
+}
+
+#[tokio::test]
+async fn a_ledger_from_an_older_backup_is_noticed_and_every_request_keeps_its_one_certificate() {
+    let (log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    world.issue().await;
+    world.back_up("backup.db").await;
+    let lost = world.issue().await;
+    first.stop().await;
+    // The first checkpoint of a process comes after a second.
+    let second = world.start("ledger.db").await;
+    let kept = u64::try_from(entries(&world.url("backup.db")).await.len()).unwrap();
+    world.wait_checkpoint(kept + 1).await;
+    second.stop().await;
+    assert!(!log.text().contains("ERROR"), "{}", log.text());
+
+    let third = world.start("backup.db").await;
+    said(&log, &["The ledger does not have the certificates of some requests", "count=1", &lost]).await;
+    said(&log, &["The ledger contradicts the checkpoint that was published last"]).await;
+    assert_eq!(differs(&third, "requests").as_deref(), Some("1"));
+    assert_eq!(differs(&third, "checkpoint").as_deref(), Some("1"));
+    assert_eq!(differs(&third, "authorities"), None);
+    world.issue().await;
+    world.assert_given_once().await;
+    third.stop().await;
+    assert_whole(&world.url("backup.db"), world.dir.path()).await;
+}
+
+/// The backup was made between the intent and the signature of a certificate that was published afterwards.
+#[tokio::test]
+async fn a_ledger_that_has_only_the_intent_takes_the_certificate_back_from_its_request() {
+    let (log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    let name = world.issue().await;
+    let uid = world.request(&name).await.uid().unwrap();
+    first.stop().await;
+    world.back_up("backup.db").await;
+    let signed = format!("(SELECT signed_seq FROM certificates WHERE uid = '{uid}')");
+    let later = format!("seq > (SELECT seq FROM certificates WHERE uid = '{uid}')");
+    run(
+        &world.dir.path().join("backup.db"),
+        &[
+            "DROP TRIGGER entries_are_not_deleted",
+            &format!("DELETE FROM entries WHERE seq >= {signed}"),
+            &format!("DELETE FROM latest WHERE seq >= {signed}"),
+            &format!("DELETE FROM certificates WHERE {later}"),
+            &format!("INSERT OR IGNORE INTO unfinished SELECT seq FROM certificates WHERE uid = '{uid}'"),
+            &format!(
+                "UPDATE certificates SET state = 'intent', signed_seq = NULL, published_at = NULL WHERE uid = '{uid}'"
+            ),
+        ],
+    )
+    .await;
+    let clock = Clock::default();
+    clock.advance(Duration::from_secs(120)); // the sweep leaves young rows to the signer
+    let second = world.start_at("backup.db", clock).await;
+    let row = wait_until(PATIENCE, "the row to have its certificate again", async || {
+        let rows = rows(&world.url("backup.db")).await;
+        rows.into_iter().find(|row| row.uid == uid && row.state == "published")
+    })
+    .await;
+    assert_eq!(row.certificate, Some(der(&world.given[0].1)));
+    said(&log, &["The ledger got a certificate back from its request", &name]).await;
+    world.assert_given_once().await;
+    second.stop().await;
+    assert_whole(&world.url("backup.db"), world.dir.path()).await;
+}
+
+#[tokio::test]
+async fn authorities_from_an_older_backup_are_noticed_and_missing_ones_are_named() {
+    let (log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    let line = OnServer::client(&world.admin);
+    world.issue().await;
+    let backup = line.data().await;
+    rotate(&world.admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    wait_until(PATIENCE, "the new authority to sign", async || {
+        let authorities = line.status().await.authorities;
+        (authorities.len() == 2 && authorities[0].id == ids[0]).then_some(())
+    })
+    .await;
+    world.issue().await;
+    first.stop().await;
+    line.set_data(backup).await;
+    assert!(!log.text().contains("ERROR"), "{}", log.text());
+
+    let second = world.start("ledger.db").await;
+    let missing = format!("missing=\"{}\"", ids[0]);
+    let behind = format!("behind=\"{}\"", ids[1]);
+    said(&log, &["The authorities are older than the ledger", "telemetry-client-authorities", &missing, &behind]).await;
+    assert_eq!(differs(&second, "authorities").as_deref(), Some("2"));
+    assert_eq!((differs(&second, "requests"), differs(&second, "checkpoint")), (None, None));
+    world.issue().await;
+    world.assert_given_once().await;
+    wait_until(PATIENCE, "the ledger to know what the line lacks", async || {
+        let entries = entries(&world.url("ledger.db")).await;
+        entries.iter().any(|entry| entry.contains(&ids[0]) && entry.contains("\"removed\"")).then_some(())
+    })
+    .await;
+    second.stop().await;
+    let third = world.start("ledger.db").await;
+    world.issue().await;
+    assert_eq!(differs(&third, "authorities"), None, "it is said once");
+    world.assert_given_once().await;
+}
+
+/// The authorities are the same, so only the time until which they have signed is older.
+#[tokio::test]
+async fn an_older_secret_drops_no_anchor_before_the_ledgers_last_certificate_has_expired() {
+    let (log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    let line = OnServer::client(&world.admin);
+    let ids = line.wait(&["Active"]).await;
+    let backup = line.data().await;
+    world.issue().await;
+    first.stop().await;
+    line.set_data(backup).await;
+    let _second = world.start("ledger.db").await;
+    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
+    rotate(&world.admin, "r1").await;
+    let ids_after = wait_until(PATIENCE, "the next authority to sign", async || {
+        let members = line.members().await?;
+        let active = members.iter().find(|member| member["state"] == "Active")?["id"].as_str()?.to_owned();
+        (active != ids[0]).then_some(members)
+    })
+    .await;
+    assert!(ids_after.iter().any(|member| member["id"] == *ids[0]), "{ids_after:?}");
+    world.assert_given_once().await;
+}
+
+#[tokio::test]
+async fn a_ledger_and_authorities_from_one_older_backup_go_on_and_the_lost_certificates_are_counted() {
+    let (log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    let line = OnServer::client(&world.admin);
+    world.issue().await;
+    let backup = line.data().await;
+    world.back_up("backup.db").await;
+    rotate(&world.admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    wait_until(PATIENCE, "the new authority to sign", async || {
+        let authorities = line.status().await.authorities;
+        (authorities.len() == 2 && authorities[0].id == ids[0]).then_some(())
+    })
+    .await;
+    world.issue().await;
+    world.issue().await;
+    first.stop().await;
+    line.set_data(backup).await;
+
+    let second = world.start("backup.db").await;
+    said(&log, &["The ledger does not have the certificates of some requests", "count=2"]).await;
+    assert_eq!(differs(&second, "requests").as_deref(), Some("2"));
+    assert_eq!(differs(&second, "authorities"), None, "both are of one time");
+    world.issue().await;
+    world.assert_given_once().await;
+    second.stop().await;
+    assert_whole(&world.url("backup.db"), world.dir.path()).await;
+}
