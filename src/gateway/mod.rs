@@ -65,7 +65,7 @@ pub struct Limits {
     /// Largest number of calls at a time of one addon on one cluster, on all its connections.
     pub max_identity_calls: usize,
     /// Largest number of handshakes at a time. A further one takes the place of the oldest one of the source that has
-    /// most.
+    /// most. Eight times as many connections may wait for the first words of their clients.
     pub max_handshakes: usize,
     /// Longest time from the TCP accept to the end of the TLS handshake.
     pub handshake_timeout: Duration,
@@ -136,7 +136,8 @@ impl Limits {
     /// to its backend; and some for the ledger, the API server and the other listeners.
     #[must_use]
     pub fn open_files(&self) -> u64 {
-        let files = self.max_connections.saturating_mul(2).saturating_add(self.max_handshakes).saturating_add(512);
+        let strangers = self.max_handshakes.saturating_mul(1 + listener::WAITING);
+        let files = self.max_connections.saturating_mul(2).saturating_add(strangers).saturating_add(512);
         u64::try_from(files).unwrap_or(u64::MAX)
     }
 }

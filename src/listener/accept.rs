@@ -1,5 +1,6 @@
-//! The accept loop. Strangers and clients have places of their own: a connection takes one of the few places for
-//! handshakes until its client has shown a certificate, and a place for a session afterwards.
+//! The accept loop. Strangers and clients have places of their own: a connection waits in one of many places until its
+//! client has sent the beginning of TLS, takes one of the few places for handshakes until the client has shown a
+//! certificate, and a place for a session afterwards.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use super::hello;
 use super::no_handshake::NoHandshake;
 use addon_signer_core::gateway::handshakes::{Handshakes, Place};
 
@@ -23,6 +25,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often the log says that connections cannot be accepted.
 const ACCEPT_WARNING: Duration = Duration::from_secs(60);
+
+/// How many connections may wait for their clients' first words, for each place of a handshake. They cost a socket
+/// and 2 KiB in it.
+pub(crate) const WAITING: usize = 8;
+
+/// How long a handshake has its place for certain. An honest one needs a few round trips.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -89,12 +98,12 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
             accepted = listener.accept() => match accepted {
                 Ok((tcp, remote)) => {
                     door.knocked();
-                    match pools.begin(remote) {
-                        Some(handshake) => {
-                            let entering = Entering { handshake, pools: pools.clone(), remote };
+                    match pools.begin(&pools.waiting, remote) {
+                        Some(waiting) => {
+                            let entering = Entering { waiting, pools: pools.clone(), remote };
                             connections.spawn(entering.run(tcp, Arc::clone(&door), stop.clone()));
                         }
-                        None => door.refused(remote, &NoHandshake::Displaced(pools.places.handshakes)),
+                        None => door.refused(remote, &pools.no_place()),
                     }
                 }
                 // The client left before its connection was accepted (see accept(2)); the listener still works.
@@ -127,35 +136,49 @@ fn report(ended: Result<(), JoinError>) {
     }
 }
 
+type Pool = Arc<Mutex<Handshakes<CancellationToken>>>;
+
 /// The places of one listener.
 #[derive(Clone)]
 struct Pools {
     places: Places,
     since: Instant,
-    handshakes: Arc<Mutex<Handshakes<CancellationToken>>>,
+    waiting: Pool,
+    handshakes: Pool,
     sessions: Arc<Semaphore>,
 }
 
 impl Pools {
     fn new(places: Places) -> Self {
-        let handshakes = Arc::new(Mutex::new(Handshakes::new(places.handshakes)));
-        Self { places, since: Instant::now(), handshakes, sessions: Arc::new(Semaphore::new(places.sessions)) }
+        let waiting = Handshakes::new(places.handshakes.saturating_mul(WAITING), Duration::ZERO);
+        let handshakes = Handshakes::new(places.handshakes, PATIENCE);
+        Self {
+            places,
+            since: Instant::now(),
+            waiting: Arc::new(Mutex::new(waiting)),
+            handshakes: Arc::new(Mutex::new(handshakes)),
+            sessions: Arc::new(Semaphore::new(places.sessions)),
+        }
     }
 
-    /// Takes a place for a handshake, maybe that of another connection, if there is one.
-    fn begin(&self, remote: SocketAddr) -> Option<HandshakePlace> {
+    /// Takes a place, maybe that of another connection, if there is one.
+    fn begin(&self, pool: &Pool, remote: SocketAddr) -> Option<HandshakePlace> {
         let displaced = CancellationToken::new();
-        let (place, other) = lock(&self.handshakes).begin(remote.ip(), self.since.elapsed(), displaced.clone())?;
+        let (place, other) = lock(pool).begin(remote.ip(), self.since.elapsed(), displaced.clone())?;
         if let Some(other) = other {
             other.cancel();
         }
-        Some(HandshakePlace { pool: Arc::clone(&self.handshakes), place, displaced })
+        Some(HandshakePlace { pool: Arc::clone(pool), place, displaced })
+    }
+
+    fn no_place(&self) -> NoHandshake {
+        NoHandshake::Displaced(self.places.handshakes)
     }
 }
 
 /// Gives the place back when it is dropped.
 struct HandshakePlace {
-    pool: Arc<Mutex<Handshakes<CancellationToken>>>,
+    pool: Pool,
     place: Place,
     displaced: CancellationToken,
 }
@@ -168,20 +191,31 @@ impl Drop for HandshakePlace {
 
 /// A connection without a session.
 struct Entering {
-    handshake: HandshakePlace,
+    waiting: HandshakePlace,
     pools: Pools,
     remote: SocketAddr,
 }
 
 impl Entering {
     async fn run<D: Door>(self, tcp: TcpStream, door: Arc<D>, stop: CancellationToken) {
-        let Self { handshake, pools, remote } = self;
+        let Self { waiting, pools, remote } = self;
+        let longest = pools.places.handshake_timeout;
+        let entering = async {
+            tokio::select! {
+                () = waiting.displaced.cancelled() => return Err(pools.no_place()),
+                spoken = hello::arrives(&tcp) => spoken.map_err(NoHandshake::Closed)?,
+            }
+            let handshake = pools.begin(&pools.handshakes, remote).ok_or_else(|| pools.no_place())?;
+            drop(waiting);
+            tokio::select! {
+                () = handshake.displaced.cancelled() => Err(pools.no_place()),
+                done = shake_hands(tcp, remote, door.tls()) => done,
+            }
+        };
         let done = tokio::select! {
             () = stop.cancelled() => return,
-            () = handshake.displaced.cancelled() => Err(NoHandshake::Displaced(pools.places.handshakes)),
-            done = shake_hands(tcp, remote, door.tls(), pools.places.handshake_timeout) => done,
+            done = timeout(longest, entering) => done.unwrap_or(Err(NoHandshake::Slow(longest))),
         };
-        drop(handshake);
         let over = |_| NoHandshake::OverCapacity(pools.places.sessions);
         match done.and_then(|entered| Ok((entered, pools.sessions.try_acquire_owned().map_err(over)?))) {
             Ok((entered, _session)) => door.serve(entered, stop).await,
@@ -194,15 +228,13 @@ async fn shake_hands(
     tcp: TcpStream,
     remote: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
-    longest: Duration,
 ) -> Result<Entered, NoHandshake> {
     // Fail closed (invariant I11): without a verifier there is no TLS at all.
     let config = tls.ok_or(NoHandshake::NotConfigured)?;
     tcp.set_nodelay(true).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
-    match timeout(longest, TlsAcceptor::from(Arc::clone(&config)).accept(tcp)).await {
-        Ok(Ok(tls)) => Ok(Entered { tls, remote, config }),
-        Ok(Err(error)) => Err(NoHandshake::of(error)),
-        Err(_) => Err(NoHandshake::Slow(longest)),
+    match TlsAcceptor::from(Arc::clone(&config)).accept(tcp).await {
+        Ok(tls) => Ok(Entered { tls, remote, config }),
+        Err(error) => Err(NoHandshake::of(error)),
     }
 }
 

@@ -15,10 +15,11 @@ use rustls::time_provider::TimeProvider;
 use addon_signer_platform::clock::Clock;
 
 mod accept;
+mod hello;
 mod no_handshake;
 mod plain;
 
-pub(crate) use accept::{Door, Entered, Places, accept, bind};
+pub(crate) use accept::{Door, Entered, Places, WAITING, accept, bind};
 pub(crate) use no_handshake::NoHandshake;
 pub(crate) use plain::serve_plain;
 

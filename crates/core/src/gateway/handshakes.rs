@@ -9,9 +9,6 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// How long a handshake has its place for certain. An honest one needs a few round trips.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Where connections come from: an IPv4 address, or the network of an IPv6 address, because a network has 2^64 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Source(IpAddr);
@@ -36,16 +33,17 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Handshakes<T> {
     max: usize,
+    patience: Duration,
     arrivals: u64,
     under_way: usize,
     by_source: BTreeMap<Source, BTreeMap<u64, (Duration, T)>>,
 }
 
 impl<T> Handshakes<T> {
-    /// No handshakes, of which there may be `max` at a time.
+    /// No handshakes, of which there may be `max` at a time. Each has its place for `patience` for certain.
     #[must_use]
-    pub fn new(max: usize) -> Self {
-        Self { max, arrivals: 0, under_way: 0, by_source: BTreeMap::new() }
+    pub fn new(max: usize, patience: Duration) -> Self {
+        Self { max, patience, arrivals: 0, under_way: 0, by_source: BTreeMap::new() }
     }
 
     /// Begins a handshake at `now`, a time since any fixed moment. If that is one too many, also returns the one that
@@ -59,7 +57,7 @@ impl<T> Handshakes<T> {
             return Some((place, None));
         }
         let (oldest, since) = self.oldest_of_the_largest()?;
-        if oldest.source == place.source && now.saturating_sub(since) < PATIENCE {
+        if oldest.source == place.source && now.saturating_sub(since) < self.patience {
             drop(self.end(place));
             return None;
         }
@@ -93,6 +91,8 @@ impl<T> Handshakes<T> {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(1);
+
     fn ip(address: &str) -> IpAddr {
         address.parse().unwrap()
     }
@@ -100,7 +100,7 @@ mod tests {
     /// Begins a handshake from each address, in this order and each long after the other; returns who was displaced by
     /// whom, by their order.
     fn displaced(max: usize, from: &[&str]) -> Vec<(usize, usize)> {
-        let mut handshakes = Handshakes::new(max);
+        let mut handshakes = Handshakes::new(max, PATIENCE);
         let begin = |(order, from): (usize, &&str)| {
             let now = PATIENCE * u32::try_from(order).unwrap();
             handshakes.begin(ip(from), now, order).unwrap().1.map(|other| (order, other))
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_burst_from_one_address_lets_those_end_that_have_begun() {
-        let mut handshakes = Handshakes::new(4);
+        let mut handshakes = Handshakes::new(4, PATIENCE);
         let balancer = ip("10.0.0.1");
         let tenth = |n: u32| PATIENCE / 10 * n;
         let begun = (0..8).map(|n| handshakes.begin(balancer, tenth(n), n).map(|(_, other)| other)).collect::<Vec<_>>();
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_handshake_that_ended_has_no_place() {
-        let mut handshakes = Handshakes::new(2);
+        let mut handshakes = Handshakes::new(2, PATIENCE);
         let begin = |handshakes: &mut Handshakes<char>, name, seconds| {
             handshakes.begin(ip("10.0.0.1"), PATIENCE * seconds, name).unwrap()
         };
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_flood_cannot_displace_a_few_others() {
-        let mut handshakes = Handshakes::new(64);
+        let mut handshakes = Handshakes::new(64, PATIENCE);
         let few: Vec<IpAddr> = (1..=8).map(|last| IpAddr::from([10, 0, 0, last])).collect();
         few.iter().for_each(|from| assert_eq!(handshakes.begin(*from, Duration::ZERO, *from).unwrap().1, None));
         let flood = ip("192.0.2.1");
@@ -177,5 +177,13 @@ mod tests {
             assert!(begun.and_then(|(_, displaced)| displaced).is_none_or(|displaced| displaced == flood));
         }
         assert_eq!(handshakes.under_way, 64);
+    }
+
+    #[test]
+    fn without_patience_the_newest_always_has_a_place() {
+        let mut handshakes = Handshakes::new(2, Duration::ZERO);
+        let displaced: Vec<_> =
+            (0..4).map(|n| handshakes.begin(ip("10.0.0.1"), Duration::ZERO, n).unwrap().1).collect();
+        assert_eq!(displaced, [None, None, Some(0), Some(1)]);
     }
 }

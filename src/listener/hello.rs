@@ -1,0 +1,96 @@
+//! Waits for a client's first words. Before these, a connection costs a socket and nothing of TLS, so many may wait.
+
+use std::io::{Error, ErrorKind};
+
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// The header of a TLS record (RFC 8446, section 5.1).
+const HEADER: usize = 5;
+/// The content type of a handshake's record.
+const HANDSHAKE: u8 = 22;
+/// So many bytes are a beginning, whatever the record says about its length. A client's first message with all that is
+/// usual has some 1,800.
+const ENOUGH: usize = 2048;
+
+/// Waits until the first record is there, and leaves it in the socket.
+///
+/// # Errors
+/// The client has left, or the error of the socket.
+pub(super) async fn arrives(tcp: &TcpStream) -> std::io::Result<()> {
+    let look = || {
+        let mut first = [0; ENOUGH];
+        let (found, _) = recv(tcp, &mut first[..], RecvFlags::PEEK)?;
+        match first.get(..found).unwrap_or_default() {
+            [] => Err(ErrorKind::UnexpectedEof.into()),
+            some if is_there(some) => Ok(()),
+            // Then tokio waits until more has come.
+            _ => Err(Error::from(ErrorKind::WouldBlock)),
+        }
+    };
+    tcp.async_io(Interest::READABLE, look).await
+}
+
+/// Whether these bytes have the first record, or can have none.
+fn is_there(first: &[u8]) -> bool {
+    match first {
+        [HANDSHAKE, _, _, high, low, ..] => {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            first.len() >= (HEADER + length).min(ENOUGH)
+        }
+        [HANDSHAKE, ..] => false,
+        _ => true, // TLS says what it is
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_there_when_it_is_whole() {
+        for (first, expected) in [
+            (&[22][..], false),
+            (&[22, 3, 1, 0], false),
+            (&[22, 3, 1, 0, 2], false),
+            (&[22, 3, 1, 0, 2, 1], false),
+            (&[22, 3, 1, 0, 2, 1, 0], true),
+            (&[22, 3, 1, 0, 2, 1, 0, 9], true),
+            (&[22, 3, 1, 0, 0], true),
+            (b"G", true),
+        ] {
+            assert_eq!(is_there(first), expected, "{first:?}");
+        }
+        let mut long = vec![22, 3, 1, 255, 255];
+        long.resize(ENOUGH - 1, 0);
+        assert!(!is_there(&long));
+        long.push(0);
+        assert!(is_there(&long));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_piece_by_piece_is_waited_for_and_one_that_leaves_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let mut arriving = std::pin::pin!(arrives(&server));
+        for piece in [&[22, 3][..], &[1, 0, 2], &[1]] {
+            client.write_all(piece).await.unwrap();
+            assert!(timeout(Duration::from_millis(20), &mut arriving).await.is_err());
+        }
+        client.write_all(&[0]).await.unwrap();
+        arriving.await.unwrap();
+        let (other, _) = {
+            drop(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+            listener.accept().await.unwrap()
+        };
+        assert_eq!(arrives(&other).await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+}
