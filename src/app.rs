@@ -20,7 +20,7 @@ use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
 use crate::ledger::{Location, Reader};
 use crate::preflight::{account, check_rights};
-use crate::probe::{Probe, serve_metrics};
+use crate::probe::Probe;
 use crate::pulse::Pulses;
 use crate::registry_age::{AgeBounds, RegistryAge};
 use crate::telemetry::Metrics;
@@ -202,7 +202,7 @@ impl HubProcess {
             clock: self.clock.clone(),
             leading,
         };
-        tasks.spawn(until_stopped("metrics", serve_metrics(self.metrics_listener, probe, stop.clone()), stop.clone()));
+        tasks.spawn(until_stopped("metrics", probe.serve(self.metrics_listener, stop.clone()).map(Ok), stop.clone()));
         tasks.spawn(until_stopped("audit log", ends.audit.clone().keep(stop.clone()).map(Ok), stop.clone()));
         hub_task.spawn(until_stopped("hub", hub.run().err_into(), stop.clone()));
 

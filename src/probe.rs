@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use anyhow::Context;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -55,6 +54,17 @@ fn lives(pulses: &Pulses, contacts: &Contacts) -> (StatusCode, Cow<'static, str>
 }
 
 impl Probe {
+    /// Serves until `stop` is cancelled.
+    pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let living = self.clone();
+        let ready = self.clone();
+        let router = Router::new()
+            .route("/healthz", get(move || async move { lives(&living.pulses, &living.age.contacts) }))
+            .route("/readyz", get(move || async move { ready.ready() }))
+            .route("/metrics", get(move || async move { self.text() }));
+        serve_plain(listener, router, stop).await;
+    }
+
     fn ready(&self) -> (StatusCode, Cow<'static, str>) {
         match self.leading.leadership() {
             // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
@@ -107,21 +117,6 @@ impl Probe {
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
         }
     }
-}
-
-/// Serves until `stop` is cancelled.
-///
-/// # Errors
-/// The error of the socket.
-pub(crate) async fn serve_metrics(listener: TcpListener, probe: Probe, stop: CancellationToken) -> anyhow::Result<()> {
-    let living = probe.clone();
-    let ready = probe.clone();
-    let text = probe;
-    let router = Router::new()
-        .route("/healthz", get(move || async move { lives(&living.pulses, &living.age.contacts) }))
-        .route("/readyz", get(move || async move { ready.ready() }))
-        .route("/metrics", get(move || async move { text.text() }));
-    serve_plain(listener, router, stop).await.context("the metrics cannot be served")
 }
 
 #[cfg(test)]

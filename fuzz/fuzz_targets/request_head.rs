@@ -30,7 +30,7 @@ fn follow(path: &str) {
     assert!(segments.len() >= own);
     for segment in &segments {
         for spelling in [decoded(segment), decoded(&decoded(segment))] {
-            let name = spelling.split(';').next().unwrap_or_default();
+            let name = spelling.split([';', '?', '#']).next().unwrap_or_default();
             assert!(!matches!(name, "." | ".."), "{path:?} leaves its route");
             assert!(!spelling.contains(['/', '\\', '\0', '\r', '\n']), "{path:?} has a separator");
         }
@@ -43,7 +43,7 @@ fn follow(path: &str) {
 }
 
 fn without_parameters(segments: &[String]) -> Vec<String> {
-    segments.iter().map(|segment| segment.split(';').next().unwrap_or_default().to_owned()).collect()
+    segments.iter().map(|segment| segment.split([';', '?', '#']).next().unwrap_or_default().to_owned()).collect()
 }
 
 /// The route whose path a backend sees when it has read these segments.
@@ -58,10 +58,10 @@ fn decoded(segment: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = segment.as_bytes();
     while let [first, tail @ ..] = rest {
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
+        let digit = |at: usize| tail.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        match digit(0).zip(digit(1)) {
+            Some((high, low)) if *first == b'%' => {
+                bytes.push((high * 16 + low) as u8);
                 rest = &tail[2..];
             }
             _ => {

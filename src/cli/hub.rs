@@ -12,6 +12,7 @@ use tracing::info;
 
 use crate::app::{HubConnection, HubOptions, HubProcess, InventoryOptions};
 use crate::gateway::{self, Limits};
+use crate::inventory;
 use crate::ledger::Location;
 use crate::open_files;
 use crate::registry_age::AgeBounds;
@@ -127,7 +128,8 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 /// Why the hub cannot start, or which task ended and why.
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let gateway_limits = Limits::sized(args.gateway_connections, args.gateway_identity_connections);
-    open_files::raise(gateway_limits.open_files());
+    let of_inventory = if args.inventory_listen.is_some() { inventory::OPEN_FILES } else { 0 };
+    open_files::raise(gateway_limits.open_files().saturating_add(of_inventory));
     let contacts = Contacts::default();
     let client = kubernetes::client_noting(args.kubeconfig.as_deref(), contacts.clone()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });

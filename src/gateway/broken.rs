@@ -1,12 +1,13 @@
 //! Says in the log which answers of backends were broken off. A backend and its agent can break as many as they like.
 
-use std::sync::{Mutex, PoisonError};
+use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::body::BodyError;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::identity::PeerIdentity;
-use addon_signer_core::throttle::{Quota, Throttle};
+use addon_signer_core::throttle::{Quota, Suppressed, Throttle};
 use addon_signer_platform::clock::Clock;
 
 /// How many broken answers of one addon on one cluster are logged; the others are counted.
@@ -26,11 +27,8 @@ impl BrokenAnswers {
     pub(super) fn say(&self, peer: &Peer, error: &BodyError) {
         let PeerIdentity { cluster, addon, agent } = &peer.identity;
         let now = self.clock.now();
-        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = throttle.take(&format!("{cluster}/{addon}"), now);
-        for sum in throttle.ended(now).into_iter().chain(taken.before) {
-            tracing::warn!(addon = sum.cause, count = sum.count, "More broken answers of backends were not logged");
-        }
+        let taken = self.lock().take(&format!("{cluster}/{addon}"), now);
+        taken.before.iter().for_each(more);
         if taken.write {
             tracing::warn!(
                 %cluster, %addon, %agent, %error,
@@ -38,4 +36,22 @@ impl BrokenAnswers {
             );
         }
     }
+
+    /// Says for ever how many answers were not logged, once their time is over.
+    pub(super) async fn keep(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(LOGGED.window).await;
+            let now = self.clock.now();
+            self.lock().ended(now).iter().for_each(more);
+        }
+    }
+
+    /// Ignores poisoning: the methods of the throttle do not panic.
+    fn lock(&self) -> MutexGuard<'_, Throttle<String>> {
+        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn more(sum: &Suppressed<String>) {
+    tracing::warn!(addon = sum.cause, count = sum.count, "More broken answers of backends were not logged");
 }

@@ -133,7 +133,7 @@ impl Limits {
     }
 
     /// How many files the process needs open: one for each handshake, one for each connection and one for a call on it
-    /// to its backend; and some for the ledger, the API server and the other listeners.
+    /// to its backend; and some for the ledger, the API server and probes.
     #[must_use]
     pub fn open_files(&self) -> u64 {
         let strangers = self.max_handshakes.saturating_mul(1 + listener::WAITING);
@@ -248,11 +248,12 @@ impl Gateway {
         });
         let configure =
             tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, tls::Outputs { publish, applied });
-        let accept = accept::run(self.listener, shared, stop.clone());
+        let accept = accept::run(self.listener, Arc::clone(&shared), stop.clone());
         tokio::pin!(accept);
         tokio::select! {
             biased;
             () = &mut accept => Ok(()),
+            never = shared.broken_answers.keep() => match never {},
             ended = configure => {
                 if stop.is_cancelled() {
                     accept.await; // the inputs stop together with the gateway; requests in flight still drain

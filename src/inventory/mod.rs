@@ -38,6 +38,7 @@ mod server;
 mod tls;
 
 pub use problem::InventoryProblem;
+pub(crate) use server::OPEN_FILES;
 
 /// The API group, which the rules of Kubernetes' RBAC name.
 pub const GROUP: &str = "ledger.addon-signer.io";

@@ -30,6 +30,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// How long an answer may still take when its connection must end.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How many files its connections need, those that wait for a handshake included.
+pub(crate) const OPEN_FILES: u64 = (HANDSHAKES * (1 + listener::WAITING) + SESSIONS) as u64;
+
 type Configured = watch::Receiver<Option<Arc<ServerConfig>>>;
 
 /// The connections of the front proxy, and those of strangers, which get no session.

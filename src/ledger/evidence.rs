@@ -1,8 +1,15 @@
 //! What a ledger says about a checkpoint, and about the epochs that wrote it.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use super::error::classify;
 use super::{LedgerError, Location, schema};
 use addon_signer_core::journal::checkpoint::Checkpoint;
+
+/// How long a store may take. A server that is silent after the login would be waited for without end.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Location {
     /// Why the ledger contradicts `checkpoint`; `None` if it does not, or if the checkpoint's row is in an archive.
@@ -10,6 +17,11 @@ impl Location {
     /// # Errors
     /// [`LedgerError`] when it cannot be read.
     pub async fn contradicts(&self, checkpoint: &Checkpoint) -> Result<Option<String>, LedgerError> {
+        let late = |_| classify(self, &sqlx::Error::PoolTimedOut);
+        timeout(PATIENCE, self.compare(checkpoint)).await.map_err(late)?
+    }
+
+    async fn compare(&self, checkpoint: &Checkpoint) -> Result<Option<String>, LedgerError> {
         let mut connection = schema::open_to_read(self).await?;
         let failed = |error: sqlx::Error| classify(self, &error);
         let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
@@ -26,8 +38,12 @@ impl Location {
 
     /// The last epoch that wrote. 0 if the ledger does not exist yet or does not answer; the writer finds that out.
     pub async fn last_epoch(&self) -> u64 {
-        let Ok(mut connection) = schema::open_to_read(self).await else { return 0 };
+        timeout(PATIENCE, self.read_epoch()).await.ok().and_then(Result::ok).unwrap_or(0)
+    }
+
+    async fn read_epoch(&self) -> Result<u64, LedgerError> {
+        let mut connection = schema::open_to_read(self).await?;
         let rows = connection.rows("SELECT epoch FROM fence WHERE id = 1".to_owned(), Vec::new()).await;
-        rows.ok().and_then(|rows| rows.first().map(|row| row.count(0))).unwrap_or(0)
+        Ok(rows.map_err(|error| classify(self, &error))?.first().map_or(0, |row| row.count(0)))
     }
 }

@@ -45,7 +45,7 @@ pub struct Ledger {
     jobs: mpsc::Sender<Job>,
     health: watch::Receiver<Health>,
     claims: RequestLocks,
-    /// The answer of [`Self::last_ends`].
+    /// The answer of [`Self::first_ends`].
     pub(super) ends: Arc<OnceCell<BTreeMap<AuthorityId, Timestamp>>>,
 }
 

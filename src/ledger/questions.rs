@@ -15,8 +15,8 @@ use addon_signer_core::timestamp::Timestamp;
 const PAGE: usize = 128;
 
 impl Ledger {
-    /// The specifications that the last entry about each AddOnSigner names, before and after it, as JSON. An entry that
-    /// is in an archive names none.
+    /// The specification of each AddOnSigner after its last entry, as JSON; if that entry is a deletion, before it. An
+    /// entry that is in an archive names none.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -25,8 +25,11 @@ impl Ledger {
         let rows = self.rows(sql.to_owned(), Vec::new()).await?;
         // An entry that cannot be read names nothing; `certs verify` reports it.
         let entries = rows.iter().filter_map(|row| Entry::parse(row.str(0)).ok());
-        let specs = entries.flat_map(|entry| ["before", "after"].map(|name| entry.detail(name).to_owned()));
-        Ok(specs.filter(|spec| !spec.is_empty()).collect())
+        let specs = entries.filter_map(|entry| {
+            let known = ["after", "before"].map(|name| entry.detail(name).to_owned());
+            known.into_iter().find(|spec| !spec.is_empty())
+        });
+        Ok(specs.collect())
     }
 
     /// Which of these requests, each with the time when it was made, have a certificate in the ledger.
@@ -47,19 +50,23 @@ impl Ledger {
         Ok(recorded)
     }
 
-    /// For each authority with certificates that have not expired at `now`: when the last of them expires. The answer
-    /// to the first question stays the answer, because from then on each end is reserved before a certificate is
-    /// signed.
+    /// As [`Self::last_ends`] was answered first, for all lines that begin: from then on each end is reserved before a
+    /// certificate is signed.
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub async fn last_ends(&self, now: Timestamp) -> Result<&BTreeMap<AuthorityId, Timestamp>, LedgerError> {
-        self.ends.get_or_try_init(|| self.ask_last_ends(now)).await
+    pub async fn first_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
+        self.ends.get_or_try_init(|| self.last_ends(now)).await.cloned()
     }
 
-    async fn ask_last_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
-        let sql = "SELECT issuer, MAX(not_after) FROM certificates \
-                   WHERE not_after > $1 AND state <> 'abandoned' GROUP BY issuer";
+    /// For each authority with certificates that have not expired at `now`: when the last of them expires.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn last_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
+        // The expression keeps SQLite from grouping by the index of issuers, which has the whole table.
+        let sql = "SELECT issuer || '', MAX(not_after) FROM certificates \
+                   WHERE not_after > $1 AND state <> 'abandoned' GROUP BY issuer || ''";
         let rows = self.rows(sql.to_owned(), vec![now.unix().into()]).await?;
         let end = |row: &Cells| Some((row.str(0).into(), Timestamp::from_unix(row.int(1)?)));
         Ok(rows.iter().filter_map(end).collect())

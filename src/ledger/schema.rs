@@ -32,14 +32,19 @@ const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
 ///
 /// The caller holds the lock of a SQLite file; on PostgreSQL the migrations take a lock of their own.
 pub(crate) async fn open(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
+    if let Location::Sqlite(path) = location {
+        lock::create_private(path)?;
+    }
+    open_again(location, patience).await
+}
+
+/// Opens a ledger to write that was there before.
+pub(crate) async fn open_again(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
     let late = |_| classify(location, &sqlx::Error::PoolTimedOut);
     timeout(patience, connect(location)).await.map_err(late)?
 }
 
 async fn connect(location: &Location) -> Result<Connection, LedgerError> {
-    if let Location::Sqlite(path) = location {
-        lock::create_private(path)?;
-    }
     refuse_other_file(location)?;
     let mut connection = Connection::open(location).await?;
     refuse_foreign(location, &mut connection).await?;

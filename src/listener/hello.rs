@@ -1,6 +1,6 @@
 //! Waits for a client's first words. Before these, a connection costs a socket and nothing of TLS, so many may wait.
 
-use std::io::{Error, ErrorKind};
+use std::io::ErrorKind;
 
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
@@ -19,17 +19,28 @@ const ENOUGH: usize = 2048;
 /// # Errors
 /// The client has left, or the error of the socket.
 pub(super) async fn arrives(tcp: &TcpStream) -> std::io::Result<()> {
-    let look = || {
-        let mut first = [0; ENOUGH];
-        let (found, _) = recv(tcp, &mut first[..], RecvFlags::PEEK)?;
-        match first.get(..found).unwrap_or_default() {
-            [] => Err(ErrorKind::UnexpectedEof.into()),
-            some if is_there(some) => Ok(()),
-            // Then tokio waits until more has come.
-            _ => Err(Error::from(ErrorKind::WouldBlock)),
+    loop {
+        let ready = tcp.ready(Interest::READABLE).await?;
+        match tcp.try_io(Interest::READABLE, || look(tcp)) {
+            // A socket whose client has ended its side stays readable: to wait for more would be a loop without pause.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            done => return done,
         }
-    };
-    tcp.async_io(Interest::READABLE, look).await
+    }
+}
+
+/// `WouldBlock` if there is less than the first record.
+fn look(tcp: &TcpStream) -> std::io::Result<()> {
+    let mut first = [0; ENOUGH];
+    let (found, _) = recv(tcp, &mut first[..], RecvFlags::PEEK)?;
+    match first.get(..found).unwrap_or_default() {
+        [] => Err(ErrorKind::UnexpectedEof.into()),
+        some if is_there(some) => Ok(()),
+        _ => Err(ErrorKind::WouldBlock.into()),
+    }
 }
 
 /// Whether these bytes have the first record, or can have none.
@@ -87,10 +98,12 @@ mod tests {
         }
         client.write_all(&[0]).await.unwrap();
         arriving.await.unwrap();
-        let (other, _) = {
-            drop(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
-            listener.accept().await.unwrap()
-        };
-        assert_eq!(arrives(&other).await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        for said in [&[][..], &[22, 3]] {
+            let mut leaving = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            leaving.write_all(said).await.unwrap();
+            leaving.shutdown().await.unwrap();
+            let (other, _) = listener.accept().await.unwrap();
+            assert_eq!(arrives(&other).await.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{said:?}");
+        }
     }
 }

@@ -18,6 +18,9 @@ pub enum Loss {
     /// The Lease was deleted, and nobody knows who may have held it since.
     #[error("the Lease {LEASE_NAME} was deleted")]
     Deleted,
+    /// etcd was restored from a backup: watches stay blind until it has caught up.
+    #[error("the Lease {LEASE_NAME} has an older version than before: etcd was restored from a backup")]
+    Restored,
     /// The task that renews the Lease ended.
     #[error("the task that renews the Lease {LEASE_NAME} ended")]
     Abandoned,
@@ -52,6 +55,29 @@ impl SeenLease {
             Some(before) if before.record.version == record.version => before,
             _ => Self { record, since: now },
         }
+    }
+}
+
+/// The newest `resourceVersion` that this hub has seen of the Lease.
+///
+/// The versions of one etcd are numbers that only grow (Kubernetes, KEP-5504). After a restore from a backup they go
+/// back. A watch that began before gets nothing until they have grown past its own, and never what has changed below
+/// it; only a start from the beginning lists everything again.
+#[derive(Debug, Default)]
+pub struct NewestVersion(u64);
+
+impl NewestVersion {
+    /// Notes a version that the API server has returned. One that is no number says nothing.
+    ///
+    /// # Errors
+    /// [`Loss::Restored`] if it is older than the newest.
+    pub fn note(&mut self, version: &str) -> Result<(), Loss> {
+        let Ok(version) = version.parse::<u64>() else { return Ok(()) };
+        if version < self.0 {
+            return Err(Loss::Restored);
+        }
+        self.0 = version;
+        Ok(())
     }
 }
 
@@ -150,6 +176,15 @@ mod tests {
 
     fn decide(holder: Option<&str>, transitions: u32, epoch: Option<u32>, at: u32) -> LeaseAction {
         step(Some(&mk_seen(holder, transitions)), mk_ours(epoch), at * SECOND)
+    }
+
+    #[test]
+    fn a_version_that_goes_back_is_that_of_a_backup() {
+        let mut newest = NewestVersion::default();
+        for version in ["8", "8", "10", "", "opaque"] {
+            assert_eq!(newest.note(version), Ok(()), "{version}");
+        }
+        assert_eq!(newest.note("9"), Err(Loss::Restored), "as a number, not as a text");
     }
 
     #[test]

@@ -86,6 +86,10 @@ pub enum StandInError {
     Internal(String),
 }
 
+/// What etcd had at one moment.
+#[derive(Debug, Clone)]
+pub struct Backup(store::Store);
+
 /// A running stand-in. Dropping it closes every connection, frees the port and loses the objects.
 #[derive(Debug)]
 pub struct StandIn {
@@ -154,6 +158,18 @@ impl StandIn {
             contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
             ..Kubeconfig::default()
         }
+    }
+
+    /// Copies what etcd has now.
+    #[must_use]
+    pub fn back_up(&self) -> Backup {
+        Backup(self.hub.read(Clone::clone))
+    }
+
+    /// Simulates that etcd is restored from a backup: objects and resource versions go back. As with a kube-apiserver,
+    /// watches get nothing until the versions have grown past what they have seen.
+    pub fn restore(&self, backup: Backup) {
+        self.hub.write(|store| *store = backup.0);
     }
 
     /// Simulates an API server that is down: closes open connections, and new ones at once. The port stays in use, and

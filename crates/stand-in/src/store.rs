@@ -43,7 +43,7 @@ pub(super) struct Compacted {
     pub(super) oldest: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Log {
     changes: VecDeque<Change>,
     /// The revision of the newest change that was dropped.
@@ -51,7 +51,7 @@ struct Log {
 }
 
 /// All objects with the log of their changes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Store {
     revision: u64,
     objects: BTreeMap<Key, Object>,

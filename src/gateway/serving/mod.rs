@@ -101,24 +101,35 @@ pub enum ServingError {
     Rustls(#[from] rustls::Error),
 }
 
-/// Whether there is a certificate that has not expired, so that agents may accept it.
+/// Whether there is a certificate that is valid at this time, so that agents may accept it.
 pub fn is_current(pair: Option<&CertifiedKey>, now: Timestamp) -> bool {
     let leaf = pair.and_then(|pair| pair.cert.first());
     let parsed = leaf.and_then(|leaf| X509Certificate::from_der(leaf).ok());
-    parsed.is_some_and(|(_, leaf)| leaf.validity().not_after.timestamp() >= now.unix())
+    parsed.is_some_and(|(_, leaf)| {
+        let validity = leaf.validity();
+        (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now.unix())
+    })
 }
 
 /// A complete pair of certificate and key.
 struct ServingCertificate {
     pair: Arc<CertifiedKey>,
+    terms: ServingTerms,
+}
+
+/// By whom a certificate was signed, and when it is used.
+#[derive(Debug, PartialEq, Eq)]
+struct ServingTerms {
     issuer: AuthorityId,
+    not_before: Timestamp,
     renew_at: Timestamp,
 }
 
 /// Keeps a serving certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
 ///
 /// The certificate is renewed at 2/3 of its life, and at once when another authority of the serving line has become
-/// active. A failure is logged with its reason, and tried again after a pause that doubles up to a minute.
+/// active, or when the clock was set back to a time before the certificate. A failure is logged with its reason, and
+/// tried again after a pause that doubles up to a minute.
 pub async fn keep_serving_certificate(
     client: Client,
     names: ServingNames,
@@ -137,10 +148,11 @@ pub async fn keep_serving_certificate(
             }
             match obtain(&requests, &names, &clock, &trust).await {
                 Ok(new) => {
-                    tracing::info!(issuer = %new.issuer, renew_at = %new.renew_at, "Got a new serving certificate");
+                    let ServingTerms { issuer, renew_at, .. } = &new.terms;
+                    tracing::info!(%issuer, %renew_at, "Got a new serving certificate");
                     out.send_replace(Some(Arc::clone(&new.pair)));
                     // If the hub signed by an authority that is not active, the pause stays long: no tight loop.
-                    if trust.borrow().serving_active.as_ref() == Some(&new.issuer) {
+                    if trust.borrow().serving_active.as_ref() == Some(issuer) {
                         pause = FIRST_PAUSE;
                     }
                     held = Some(new);
@@ -163,7 +175,9 @@ async fn until_due(held: Option<&ServingCertificate>, clock: &Clock, trust: &mut
         let due = match (held, active) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(held), Some(active)) => held.issuer != active || clock.now() >= held.renew_at,
+            (Some(ServingCertificate { terms, .. }), Some(active)) => {
+                terms.issuer != active || !(terms.not_before..terms.renew_at).contains(&clock.now())
+            }
         };
         if due {
             return true;
@@ -196,9 +210,9 @@ async fn obtain(
     let read = addon_signer_core::encoding::pem::certificates(&pem).unwrap_or_default();
     let [leaf] = read.as_slice() else { return Err(ServingError::Unreadable(name)) };
     let snapshot = Arc::clone(&trust.borrow());
-    let (issuer, renew_at) = check(leaf, &name, &key, names, &snapshot, clock.now())?;
+    let terms = check(leaf, &name, &key, names, &snapshot, clock.now())?;
     let signing = rustls::crypto::ring::sign::any_ecdsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()).into())?;
-    Ok(ServingCertificate { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), issuer, renew_at })
+    Ok(ServingCertificate { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), terms })
 }
 
 async fn create(requests: &Api<CertificateSigningRequest>, request: Vec<u8>) -> Result<String, ServingError> {
@@ -246,7 +260,7 @@ fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<
     status.certificate.as_ref().filter(|pem| !pem.0.is_empty()).map(|pem| Ok(pem.0.clone()))
 }
 
-/// Checks that agents will accept the certificate for all names. Returns the id of its authority and when to renew it.
+/// Checks that agents will accept the certificate for all names.
 fn check(
     leaf: &CertificateDer<'_>,
     name: &str,
@@ -254,7 +268,7 @@ fn check(
     names: &ServingNames,
     trust: &Trust,
     now: Timestamp,
-) -> Result<(AuthorityId, Timestamp), ServingError> {
+) -> Result<ServingTerms, ServingError> {
     let unreadable = || ServingError::Unreadable(name.to_owned());
     let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if parsed.public_key().raw != key.public_key_der() {
@@ -270,8 +284,9 @@ fn check(
             return Err(ServingError::NameMissing(wanted));
         }
     }
+    let not_before = Timestamp::from_unix(parsed.validity().not_before.timestamp());
     let life = now.until(Timestamp::from_unix(parsed.validity().not_after.timestamp()));
-    Ok((issuer, now.plus(life * 2 / 3)))
+    Ok(ServingTerms { issuer, not_before, renew_at: now.plus(life * 2 / 3) })
 }
 
 #[cfg(test)]

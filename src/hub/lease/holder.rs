@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use super::{Announcer, Leadership, Leading, channel};
 use crate::ledger::Location;
 use addon_signer_core::keys::private::KeyError;
-use addon_signer_core::lease::{LEASE_NAME, LeaseAction, LeaseRecord, Ours, SeenLease, step};
+use addon_signer_core::lease::{LEASE_NAME, LeaseAction, LeaseRecord, Loss, NewestVersion, Ours, SeenLease, step};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
@@ -55,6 +55,7 @@ pub struct Holder {
     announcer: Announcer,
     started: Instant,
     seen: Option<SeenLease>,
+    newest: NewestVersion,
     /// The Lease as the API server returned it last.
     current: Option<Lease>,
     epoch: Option<u32>,
@@ -77,6 +78,7 @@ impl Holder {
             announcer,
             started: now,
             seen: None,
+            newest: NewestVersion::default(),
             current: None,
             epoch: None,
             floor: 0,
@@ -134,6 +136,10 @@ impl Holder {
         // A leader need not read what it wrote last. If somebody else has changed it, the API server refuses the write.
         if self.epoch.is_none() || self.current.is_none() {
             self.current = self.api.get_opt(LEASE_NAME).await?;
+            let version = self.current.as_ref().and_then(ResourceExt::resource_version);
+            if let Err(loss) = self.newest.note(&version.unwrap_or_default()) {
+                return Ok(self.stop(loss));
+            }
         }
         let now = self.started.elapsed();
         let record = self.current.as_ref().map(|lease| self.record(lease));
@@ -156,13 +162,19 @@ impl Holder {
                 self.announcer.step_back(waiting);
                 return Ok(Some(self.look()));
             }
-            LeaseAction::Stop(loss) => {
-                self.announcer.step_back(Leadership::Lost(loss));
-                return Ok(None);
-            }
+            LeaseAction::Stop(loss) => return Ok(self.stop(loss)),
         };
+        if let Err(loss) = self.newest.note(&written.resource_version().unwrap_or_default()) {
+            return Ok(self.stop(loss));
+        }
         self.lead(epoch, written, sent);
         Ok(Some(self.renewal()))
+    }
+
+    /// Announces that this hub leads no more and ends.
+    fn stop(&self, loss: Loss) -> Option<Duration> {
+        self.announcer.step_back(Leadership::Lost(loss));
+        None
     }
 
     fn side(&self) -> Ours<'_> {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{Health, Ledger, LedgerError};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::{Line, Older, RecordedAuthority, State};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
@@ -23,6 +23,11 @@ impl LineRecord {
     /// For the line called `line`, of which nothing is known yet.
     pub(crate) fn new(ledger: Ledger, line: &str) -> Self {
         Self { ledger, line: line.to_owned(), known: None }
+    }
+
+    /// Whether the ledger answers.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(*self.ledger.health().borrow(), Health::Up { .. })
     }
 
     /// Whether the ledger has all steps of the line.
@@ -71,13 +76,18 @@ impl LineRecord {
         self.ledger.change(Record::Anchors { line: self.line.clone(), authorities, config_map }, "").await
     }
 
-    /// What of the line is older than what the ledger knows of it.
+    /// What of the line is older than what the ledger knows of it; `again` if this process has signed by it already.
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub(crate) async fn compare(&mut self, line: &Line, now: Timestamp) -> Result<Option<Older>, LedgerError> {
+    pub(crate) async fn compare(
+        &mut self,
+        line: &Line,
+        again: bool,
+        now: Timestamp,
+    ) -> Result<Option<Older>, LedgerError> {
         let recorded = self.ask().await?;
-        let ends = self.ledger.last_ends(now).await?;
+        let ends = if again { self.ledger.last_ends(now).await? } else { self.ledger.first_ends(now).await? };
         let known = |(id, name): (&AuthorityId, &String)| {
             let state = [State::Next, State::Active, State::Old].into_iter().find(|state| step(*state).name() == name);
             (id.clone(), RecordedAuthority { state, leaves_expire: ends.get(id).copied() })

@@ -159,7 +159,8 @@ impl Notes {
         for (name, word) in answered(|| ledger.latest("standing")).await? {
             let Some((of, which)) = pair(&name) else { continue };
             let had = [Standing::Registered, Standing::Resumed].iter().any(|standing| standing.name() == word);
-            let now = registry.read(|registry| registry.check(&of, &which));
+            // However old it is: a later change is a change of the registry, and is recorded as such.
+            let now = registry.read(|registry| registry.listed(&of, &which));
             let before = if had { Ok(()) } else { now };
             if let Some(change) = Standing::between(before, now) {
                 self.note(Record::Standing { cluster: of, addon: which, change }, "");

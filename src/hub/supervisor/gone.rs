@@ -17,7 +17,10 @@ impl Supervisor {
         let mut deleted = self.deleted.clone();
         // The signer name of an object that cannot be decoded is unknown, so any of them may be its.
         if self.undecodable.is_empty() {
-            deleted.extend(self.recorded().filter(|(name, _)| is_gone(name)));
+            // What this hub has seen itself is newer than what the ledger said at the start.
+            for (name, config) in self.recorded().filter(|(name, _)| is_gone(name)) {
+                deleted.entry(name).or_insert(config);
+            }
         }
         let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
         let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();

@@ -60,7 +60,16 @@ pub struct LedgerWriter {
     store: Option<OpenLedger>,
     /// Kept as long as the writer lives, even while the store does not answer.
     lock: Option<FileLock>,
+    /// The ledger that this process has written, to compare a store that comes back with it.
+    written: Option<DurableTip>,
     retry_at: Instant,
+}
+
+/// A ledger's id, and its last entry that is known to be durable.
+#[derive(Debug, Clone)]
+struct DurableTip {
+    ledger: String,
+    tip: Tip,
 }
 
 /// An open ledger.
@@ -78,7 +87,8 @@ impl LedgerWriter {
     pub fn new(options: WriterOptions) -> (Self, Ledger) {
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (health, watched) = watch::channel(Health::Starting);
-        let writer = Self { options, epoch: 0, jobs, health, store: None, lock: None, retry_at: Instant::now() };
+        let retry_at = Instant::now();
+        let writer = Self { options, epoch: 0, jobs, health, store: None, lock: None, written: None, retry_at };
         (writer, Ledger::new(sender, watched))
     }
 
@@ -143,16 +153,22 @@ impl LedgerWriter {
             Ok(store) => {
                 let ledger = &self.options.location;
                 info!(%ledger, entries = store.tip.seq, epoch = self.epoch, "Opened the ledger");
+                self.written = Some(DurableTip { ledger: store.ledger.clone(), tip: store.tip });
                 self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip: store.tip });
                 self.store = Some(store);
                 Ok(())
             }
-            Err(error) if error.is_passing() => {
+            Err(error) if self.may_pass(&error) => {
                 self.fail(error);
                 Ok(())
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// A file that this process has written is there again when its disk is.
+    fn may_pass(&self, error: &LedgerError) -> bool {
+        error.is_passing() || self.written.is_some() && matches!(error, LedgerError::File { .. })
     }
 
     fn fail(&mut self, error: LedgerError) {
@@ -178,7 +194,10 @@ impl LedgerWriter {
         if let (Location::Sqlite(path), None) = (&location, &self.lock) {
             self.lock = Some(lock::take(path, &self.options.replica)?);
         }
-        let mut connection = schema::open(&location, PATIENCE).await?;
+        let mut connection = match self.written {
+            None => schema::open(&location, PATIENCE).await?,
+            Some(_) => schema::open_again(&location, PATIENCE).await?,
+        };
         let taken = timeout(PATIENCE, self.take_over(&mut connection)).await;
         let taken = taken.unwrap_or_else(|_| Err(BatchError::Store(sqlx::Error::PoolTimedOut)));
         let (ledger, tip) = taken.map_err(|error| self.explain(error))?;
@@ -193,6 +212,9 @@ impl LedgerWriter {
         let before = connection.rows("SELECT epoch, replica FROM fence WHERE id = 1".to_owned(), Vec::new()).await?;
         batch::fence(connection, &author).await?;
         let tip = read_tip(connection).await?;
+        if let Some(written) = &self.written {
+            written.is_kept(connection, tip).await?;
+        }
         let mut commands = Vec::new();
         if tip == Tip::EMPTY {
             commands.push(Record::Opened { ledger: new_id()? });
@@ -231,6 +253,7 @@ impl LedgerWriter {
         match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
             Commit::Durable(tip, outcomes) => {
                 store.tip = tip;
+                self.written = Some(DurableTip { ledger: store.ledger.clone(), tip });
                 self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip });
                 answer_each(jobs, outcomes);
                 store.folding.after_commit(tip.seq, &mut store.connection).await;
@@ -239,7 +262,7 @@ impl LedgerWriter {
             Commit::Failed(error) => {
                 let error = self.explain(error);
                 answer_all(jobs, &error);
-                if !error.is_passing() {
+                if !self.may_pass(&error) {
                     return Err(error);
                 }
                 self.fail(error);
@@ -297,6 +320,22 @@ impl LedgerWriter {
         if let Err(error) = store.connection.close().await {
             warn!(%error, "Could not close the ledger; everything in it is durable");
         }
+    }
+}
+
+impl DurableTip {
+    /// Checks that a store that was away came back with all that it had confirmed: it may be a copy that was behind, as
+    /// after a failover, or a new file on another disk. This process knows more than such a ledger, so it must not
+    /// continue it. A new start compares everything.
+    async fn is_kept(&self, connection: &mut Connection, found: Tip) -> Result<(), BatchError> {
+        let is_behind = found.seq < self.tip.seq || found.seq == self.tip.seq && found.hash != self.tip.hash;
+        if !is_behind && read_id(connection).await? == self.ledger {
+            return Ok(());
+        }
+        Err(BatchError::Inconsistent(format!(
+            "it came back as another one or without its last rows: this process wrote row {}, and now it has {}",
+            self.tip.seq, found.seq
+        )))
     }
 }
 

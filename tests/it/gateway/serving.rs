@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use addon_signer::gateway::serving::{ServingNames, keep_serving_certificate};
+use addon_signer::gateway::serving::{ServingNames, is_current, keep_serving_certificate};
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::ByteString;
@@ -125,6 +125,26 @@ async fn a_serving_certificate_is_asked_for_renewed_and_replaced_after_a_rotatio
     );
     kept.stop.cancel();
     timeout(STEP, kept.running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_clock_that_was_ahead_is_replaced_when_the_clock_is_right() {
+    const AHEAD: Duration = Duration::from_secs(20 * 3600);
+    let hub = TestHub::start().await;
+    let mut kept = Kept::start(&hub).await;
+    let ca = Ca::new("serving", kept.clock.now());
+    kept.trust.send_replace(trust_in(&[&ca], &ca));
+    kept.clock.advance(AHEAD);
+    let request = kept.open_request().await;
+    kept.sign(request, &ca).await;
+    let ahead = kept.next_pair().await;
+    assert!(is_current(Some(&ahead), kept.clock.now()));
+    kept.clock.set_back(AHEAD);
+    assert!(!is_current(Some(&ahead), kept.clock.now()), "agents with a right clock refuse it");
+    let request = kept.open_request().await;
+    kept.sign(request, &ca).await;
+    let right = kept.next_pair().await;
+    assert!(is_current(Some(&right), kept.clock.now()));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use addon_signer::gateway::Limits;
 use hyper::StatusCode;
@@ -12,6 +13,9 @@ use tokio_rustls::TlsConnector;
 
 use super::world::{GatewayWorld, SOON};
 use crate::support::wait_until;
+
+/// Longer than a test: no stranger leaves because of its time.
+const PATIENT: Duration = Duration::from_secs(60);
 
 /// Connects from an address of loopback, and waits until the gateway has accepted.
 async fn stranger(world: &GatewayWorld, source: [u8; 4]) -> TcpStream {
@@ -27,7 +31,7 @@ async fn stranger(world: &GatewayWorld, source: [u8; 4]) -> TcpStream {
 /// All have one source, as behind a load balancer.
 #[tokio::test]
 async fn strangers_hold_no_sessions() {
-    let limits = Limits { max_connections: 2, max_handshakes: 1, ..Limits::default() };
+    let limits = Limits { max_connections: 2, max_handshakes: 1, handshake_timeout: PATIENT, ..Limits::default() };
     let world = GatewayWorld::start_with(Vec::new(), limits).await;
     let agent = world.agent();
     let mut first = world.connect(&agent).await;
@@ -52,7 +56,11 @@ async fn strangers_hold_no_sessions() {
 
 #[tokio::test]
 async fn a_flood_from_one_source_does_not_end_the_handshakes_of_others() {
-    let world = GatewayWorld::start_with(Vec::new(), Limits { max_handshakes: 1, ..Limits::default() }).await;
+    let world = GatewayWorld::start_with(
+        Vec::new(),
+        Limits { max_handshakes: 1, handshake_timeout: PATIENT, ..Limits::default() },
+    )
+    .await;
     let honest = stranger(&world, [127, 0, 0, 2]).await;
     let mut flood = Vec::new();
     for _ in 0..20 {

@@ -168,6 +168,28 @@ async fn a_hub_whose_lease_was_deleted_ends() {
     assert!(leases(&admin).get_opt(LEASE_NAME).await.unwrap().is_none(), "it is not made again");
 }
 
+#[tokio::test]
+async fn a_hub_whose_etcd_was_restored_under_it_ends() {
+    let (hub, admin, first) = mk_ready().await;
+    let Some(backup) = hub.back_up() else { return }; // a real etcd is shared with other tests
+    drop(first);
+    let mut running = start(&hub).await;
+    running.leads().await;
+    let later = hub.back_up().unwrap();
+    let version = async || leases(&admin).get(LEASE_NAME).await.unwrap().metadata.resource_version;
+    let before = version().await;
+    wait_until(PATIENCE, "a renewal", async || (version().await != before).then_some(())).await;
+    hub.restore(later);
+    let ended = timeout(PATIENCE, running.ended()).await.unwrap().unwrap_err();
+    assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
+    // Nor does one wait for ever behind watches that see nothing.
+    let mut waiting = start(&hub).await;
+    waits(&waiting).await;
+    hub.restore(backup);
+    let ended = timeout(PATIENCE, waiting.ended()).await.unwrap().unwrap_err();
+    assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
+}
+
 /// A hub that waits also learns of the epochs that pass while it waits, not only of those before its start.
 #[tokio::test]
 async fn a_hub_that_waited_leads_in_an_epoch_that_the_ledger_has_not_seen() {

@@ -88,6 +88,37 @@ async fn full_disk_is_said_and_when_there_is_room_again_nothing_is_lost() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_gone_for_a_while_does_not_end_the_writer() {
+    let Some(disk) = Disk::mount() else { return };
+    let running = RunningWriter::start(&disk.url());
+    running.issue(0).await;
+    disk.fill();
+    let mut written = 0;
+    while running.ledger.intend(mk_intent(written)).await.is_ok() {
+        written += 1;
+        assert!(written < 1_000, "the disk is not full");
+    }
+    let database = disk.file("ledger.db");
+    let elsewhere = disk.file("elsewhere");
+    std::fs::rename(&database, &elsewhere).unwrap();
+    // A store that was opened again in between fails at a later write, whose answer may come when it is back.
+    let ledger = running.ledger.clone();
+    let more = tokio::spawn(async move {
+        while ledger.intend(mk_intent(written)).await.is_ok() {
+            written += 1;
+        }
+    });
+    let gone = |error: &LedgerError| matches!(error, LedgerError::File { .. });
+    running.down_by(gone).await;
+    assert!(!database.exists(), "no second ledger was made");
+    std::fs::rename(&elsewhere, &database).unwrap();
+    std::fs::remove_file(disk.file("filler")).unwrap();
+    running.up().await;
+    more.abort();
+    timeout(PATIENCE, running.issue(10_000)).await.unwrap();
+}
+
+#[tokio::test]
 async fn disk_that_becomes_read_only_is_said_and_waited_for() {
     let Some(disk) = Disk::mount() else { return };
     let running = RunningWriter::start(&disk.url());

@@ -40,7 +40,12 @@ impl RunningWriter {
 
     /// Waits until the writer cannot write; returns why.
     pub(super) async fn down(&self) -> LedgerError {
-        match self.health(|health| matches!(health, Health::Down(_))).await {
+        self.down_by(|_| true).await
+    }
+
+    /// Waits until the writer cannot write by such an error; returns it.
+    pub(super) async fn down_by(&self, is_it: impl Fn(&LedgerError) -> bool) -> LedgerError {
+        match self.health(|health| matches!(health, Health::Down(error) if is_it(error))).await {
             Health::Down(error) => error,
             other => panic!("{other:?}"),
         }

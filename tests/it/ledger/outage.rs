@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::ledger::LedgerError;
+use addon_signer::ledger::{LedgerError, Location};
 use addon_signer_core::journal::record::{Existing, Intended};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
@@ -107,6 +107,49 @@ async fn intent_whose_commit_was_not_answered_is_found() {
 #[tokio::test]
 async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_ever() {
     commit_is_found_out(Moment::Parted).await;
+}
+
+#[tokio::test]
+async fn a_ledger_that_comes_back_without_its_last_rows_is_not_continued() {
+    let Some(server) = postgres().await else { return };
+    let proxy = Cut::in_front_of(server.port()).await;
+    let running = RunningWriter::start(&server.url_through(proxy.port(), "ledger"));
+    running.issue(1).await;
+    proxy.close_at_commit(Moment::Before);
+    let ledger = running.ledger.clone();
+    let asked = tokio::spawn(async move { ledger.intend(mk_intent(2)).await });
+    timeout(PATIENCE, proxy.closed()).await.unwrap();
+    // As a standby that lagged behind and has taken over: the certificate's row is missing.
+    let mut connection = PgConnection::connect(&server.url("ledger")).await.unwrap();
+    for sql in
+        ["SET session_replication_role = replica", "DELETE FROM entries WHERE seq = (SELECT MAX(seq) FROM entries)"]
+    {
+        sqlx::query(sql).execute(&mut connection).await.unwrap();
+    }
+    let before = count(&server, "entries").await;
+    proxy.open();
+    let error = running.ended().await;
+    assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("without its last rows"), "{error}");
+    assert!(timeout(PATIENCE, asked).await.unwrap().unwrap().is_err(), "nobody gets a certificate by it");
+    assert_eq!(count(&server, "entries").await, before, "nothing was added");
+    // A new start continues what is there; the hub compares it with everything else.
+    RunningWriter::start_as(&server.url("ledger"), "hub-1", 2).up().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_after_the_login_is_not_waited_for() {
+    let Some(server) = postgres().await else { return };
+    let location: Location = server.url("ledger").parse().unwrap();
+    let running = RunningWriter::start(&server.url("ledger"));
+    running.up().await;
+    assert_eq!(location.last_epoch().await, 1);
+    let mut connection = PgConnection::connect(&server.url("ledger")).await.unwrap();
+    let mut held = connection.begin().await.unwrap();
+    sqlx::query("LOCK TABLE fence IN ACCESS EXCLUSIVE MODE").execute(&mut *held).await.unwrap();
+    assert_eq!(timeout(PATIENCE, location.last_epoch()).await.expect("an answer, not silence"), 0);
+    held.rollback().await.unwrap();
+    assert_eq!(location.last_epoch().await, 1);
 }
 
 fn existing(number: u64) -> Intended {

@@ -24,7 +24,7 @@ async fn a_hub_learns_what_the_ledger_has_of_requests_authorities_and_signers() 
         assert_eq!(hub.ledger.recorded(&asked).await, Ok(BTreeSet::from([mk_uid(1)])), "2 is not signed");
         assert_eq!(hub.ledger.recorded(&[(late, mk_uid(1))]).await, Ok(BTreeSet::new()), "made at another time");
         let ends = BTreeMap::from([("0123456789abcdef".into(), late)]);
-        assert_eq!(hub.ledger.last_ends(mk_intent(1).not_before).await, Ok(&ends), "3 is abandoned");
+        assert_eq!(hub.ledger.last_ends(mk_intent(1).not_before).await, Ok(ends.clone()), "3 is abandoned");
         for after in ["one", "two", ""] {
             let record = |signer: &str, after: &str| Record::Signer {
                 signer: signer.to_owned(),

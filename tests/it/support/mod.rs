@@ -28,7 +28,7 @@ pub(crate) mod wait;
 
 use std::net::SocketAddr;
 
-use ::stand_in::StandIn;
+use ::stand_in::{Backup, StandIn};
 use addon_signer_platform::clock::Clock;
 use hyper::Response;
 use hyper::header::DATE;
@@ -128,6 +128,22 @@ impl TestHub {
         match self {
             Self::StandIn(_) => None,
             Self::Real(hub) => Some(hub),
+        }
+    }
+
+    /// Copies what etcd has; `None` for a real one, which tests share.
+    pub(crate) fn back_up(&self) -> Option<Backup> {
+        match self {
+            Self::StandIn(hub) => Some(hub.back_up()),
+            Self::Real(_) => None,
+        }
+    }
+
+    /// Restores etcd from such a copy.
+    pub(crate) fn restore(&self, backup: Backup) {
+        match self {
+            Self::StandIn(hub) => hub.restore(backup),
+            Self::Real(_) => panic!("a real etcd is shared with other tests"),
         }
     }
 

@@ -109,8 +109,9 @@ fn decode_segment(segment: &str) -> Result<Vec<u8>, PathError> {
 }
 
 fn check(segment: &[u8]) -> Result<(), PathError> {
-    // Some servers drop ";parameters" before they look at dots (RFC 3986 section 3.3 allows them).
-    let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
+    // Some servers drop ";parameters" before they look at dots (RFC 3986 section 3.3 allows them), or take an encoded
+    // "?" for the beginning of the query.
+    let name = without_parameters(segment);
     if name == b"." || name == b".." {
         return Err(PathError::DotSegment);
     }
@@ -191,6 +192,9 @@ mod tests {
             ("/a/..;x=1/b", PathError::DotSegment),
             ("/a/..%3bx=1/b", PathError::DotSegment),
             ("/a/..%253bx=1/b", PathError::DotSegment),
+            ("/a/..%3fx/b", PathError::DotSegment),
+            ("/a/..%23", PathError::DotSegment),
+            ("/a/..%253f", PathError::DotSegment),
             ("/a/;x=1/b", PathError::EmptySegment),
             ("/a/%3bx=1/b", PathError::EmptySegment),
             ("/a/%253bx=1/b", PathError::EmptySegment),

@@ -247,7 +247,10 @@ impl Registry {
     }
 
     /// Whether `addon` on `cluster` has standing by what was read last, however old that is.
-    fn listed(&self, cluster: &ClusterName, addon: &AddOnName) -> Result<(), NotRegistered> {
+    ///
+    /// # Errors
+    /// As [`Self::check`], without [`NotRegistered::Outdated`].
+    pub fn listed(&self, cluster: &ClusterName, addon: &AddOnName) -> Result<(), NotRegistered> {
         if !self.is_ready() {
             return Err(NotRegistered::NotReady);
         }

@@ -1,4 +1,7 @@
-//! Compares a line with the ledger before the first step of this process, because its Secret may come from a backup.
+//! Compares a line with the ledger before the first step of this process, and before the next step after somebody else
+//! wrote its Secret, because the Secret may come from a backup.
+
+use std::time::Duration;
 
 use tokio::time::timeout;
 use tracing::{debug, error};
@@ -10,17 +13,23 @@ use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::Older;
 use addon_signer_core::timestamp::Timestamp;
 
+/// How long a ledger that is up may take: two transactions, each with as much time as the writer gives it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 impl Keeper {
     /// Compares once, says what differs, and makes good what can be: an anchor stays until the last certificate that
-    /// the ledger knows has expired. While the ledger does not answer, the line signs, but takes no step.
+    /// the ledger knows has expired. While the ledger does not answer, the line signs, but takes no step. A ledger that
+    /// is far away has time for its answer.
     pub(super) async fn compare(&mut self, stored: StoredLine, now: Timestamp) -> Result<StoredLine, KeeperError> {
         if self.compared {
             return Ok(stored);
         }
-        let comparing = self.record.compare(&stored.line, now);
+        let again = self.state.borrow().last().is_some();
+        let bound = if self.record.is_up() { PATIENCE } else { CATCH_UP };
+        let comparing = self.record.compare(&stored.line, again, now);
         let older = if self.unrecorded.is_some() {
             comparing.await? // a line that was just made has no effect before it is recorded
-        } else if let Ok(Ok(older)) = timeout(CATCH_UP, comparing).await {
+        } else if let Ok(Ok(older)) = timeout(bound, comparing).await {
             older
         } else {
             debug!(

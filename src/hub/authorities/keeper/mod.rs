@@ -118,7 +118,7 @@ pub struct Keeper {
     pub distributed: bool,
     /// Records its steps in the ledger.
     pub(crate) record: LineRecord,
-    /// Whether the line was compared with what the ledger knows of it.
+    /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
     pub compared: bool,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     pub unrecorded: Option<String>,
@@ -251,6 +251,10 @@ impl Keeper {
                 None => self.begin(&plan, now).await?,
             },
         };
+        let held = self.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
+        if held.is_some() && held.as_deref() != stored.version() {
+            self.compared = false; // somebody else wrote it, perhaps from a backup
+        }
         let mut stored = self.compare(stored, now).await?;
         let requested = match (plan.requested.clone(), seen) {
             (Some(requested), _) => Some(requested),

@@ -5,6 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::registrations;
+use crate::hub::crash::books::entries;
 use crate::hub::mk_served;
 use crate::support::hub::{
     PATIENCE, RunningHub, RunningHubOptions, addon, create_signer, fresh_ledger, telemetry, wait_ready,
@@ -35,6 +36,15 @@ async fn delete(admin: &kube::Client, signer: &str) {
     Api::<AddOnSigner>::all(admin.clone()).delete(signer, &DeleteParams::default()).await.unwrap();
 }
 
+/// Waits until the ledger knows an AddOnSigner.
+async fn wait_recorded(ledger: &Location) {
+    wait_until(PATIENCE, "the ledger to know the AddOnSigner", async || {
+        let known = entries(&ledger.to_string()).await;
+        known.iter().any(|entry| entry.contains("\"kind\":\"signer\"")).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_signer_that_was_deleted_while_no_hub_looked_loses_its_entries_and_nobody_else_does() {
     let hub = TestHub::start().await;
@@ -54,6 +64,7 @@ async fn a_signer_that_was_deleted_while_no_hub_looked_loses_its_entries_and_nob
     })
     .await;
     wait_ready(&admin, "telemetry", "True").await;
+    wait_recorded(&ledger).await;
     first.stop().await;
     delete(&admin, "telemetry").await;
     let second = start(&hub, &ledger).await;
@@ -82,6 +93,7 @@ async fn a_signer_name_that_moved_while_no_hub_looked_keeps_its_entries() {
     })
     .await;
     wait_ready(&admin, "telemetry", "True").await;
+    wait_recorded(&ledger).await;
     first.stop().await;
     delete(&admin, "telemetry").await;
     create_signer(&admin, "moved", telemetry()).await;
@@ -93,4 +105,26 @@ async fn a_signer_name_that_moved_while_no_hub_looked_keeps_its_entries() {
     assert_eq!(registrations(&admin, "telemetry").await, before);
     let metrics = second.metrics.render().unwrap();
     assert!(metrics.contains("addon_signer_registrations_written_total 1"), "{metrics}");
+}
+
+/// The ledger knows the specification of the hub's start; the hub itself knows a later one.
+#[tokio::test]
+async fn a_signer_whose_identity_was_changed_before_its_deletion_loses_its_entries() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let (_dir, ledger) = fresh_ledger();
+    let first = start(&hub, &ledger).await;
+    let user = async || of(&admin, "spoke1").await[0]["subject"]["user"].as_str().map(str::to_owned);
+    let before = wait_until(PATIENCE, "the entry", user).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    wait_recorded(&ledger).await;
+    first.stop().await;
+    let _second = start(&hub, &ledger).await;
+    let identity = json!({ "spec": { "identity": { "user": "agents:{cluster}:{addon}:{agent}" } } });
+    let signers = Api::<AddOnSigner>::all(admin.clone());
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(identity)).await.unwrap();
+    wait_until(PATIENCE, "the entry to change", async || user().await.filter(|user| *user != before)).await;
+    delete(&admin, "telemetry").await;
+    wait_until(PATIENCE, "the entry to go", async || of(&admin, "spoke1").await.as_array()?.is_empty().then_some(()))
+        .await;
 }
