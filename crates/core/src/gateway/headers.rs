@@ -22,8 +22,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Headers that tell a backend who the caller is, so only the gateway may set them. `_` counts as `-` in their names,
-/// because CGI and WSGI make the same variable of both.
+/// Headers that tell a backend who the caller is, so only the gateway may set them. In the names of these and of
+/// [`OVERRIDES`] everything but letters and digits counts as `-`: CGI and WSGI make the same variable of `-` and `_`,
+/// PHP also of `.` and others.
 const IDENTITY: [&str; 5] = ["client-cert", "client-cert-chain", "x-forwarded-client-cert", "forwarded", "x-real-ip"];
 const IDENTITY_PREFIXES: [&str; 3] = ["x-remote-", "x-addon-signer-", "x-forwarded-"];
 
@@ -71,7 +72,7 @@ pub fn strip_request(headers: &mut HeaderMap) {
 }
 
 fn claims(name: &HeaderName) -> bool {
-    let name = name.as_str().replace('_', "-");
+    let name = name.as_str().replace(|byte: char| !byte.is_ascii_alphanumeric(), "-");
     let name = name.as_str();
     IDENTITY.contains(&name)
         || OVERRIDES.contains(&name)
@@ -131,6 +132,12 @@ mod tests {
             "x_addon_signer_agent",
             "X-Forwarded-Client-Cert",
             "x_forwarded_client_cert",
+            "X.Remote.User",
+            "x~remote+group",
+            "client!cert",
+            "x.addon-signer_cluster",
+            "x.forwarded.for",
+            "x'real`ip",
             "X-Forwarded-For",
             "Forwarded",
             "X-Real-IP",
@@ -169,6 +176,8 @@ mod tests {
             "X-Forwarded-Path",
             "X-Forwarded-Method",
             "x_forwarded_prefix",
+            "X.HTTP.Method.Override",
+            "x|original^url",
         ] {
             headers.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("/admin"));
         }
