@@ -1,7 +1,9 @@
 //! OCM's own CRDs accept our `status.registrations`: what is written is read back unchanged, in both versions.
 
+use std::collections::BTreeMap;
+
 use addon_signer::api::ocm::AddOnApi;
-use addon_signer::api::registrations::{Registration, apply_registration, is_left, remove_registration, say_left};
+use addon_signer::api::registrations::{Registration, WantedEntries, apply_registrations, is_left, say_left};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -35,15 +37,16 @@ async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
     let ours = mk_registration("example.com/telemetry", &["ou"]);
     let other = mk_registration("example.com/other", &[]);
     for entry in [&other, &ours] {
-        let patch = apply_registration(&status(&addons).await, version, entry, |_| false, NOW);
+        let patch = patch(&status(&addons).await, version, entry, WantedEntries::One(entry.clone()));
         write(&addons, &patch.expect("the entry is new")).await;
     }
     for entry in [&other, &ours] {
-        assert_eq!(apply_registration(&status(&addons).await, version, entry, |_| false, NOW), None);
+        let none = patch(&status(&addons).await, version, entry, WantedEntries::One(entry.clone()));
+        assert_eq!(none, None);
     }
     assert_eq!(status(&addons).await["registrations"], json!([other.render(version), ours.render(version)]));
 
-    let patch = remove_registration(&status(&addons).await, version, |found| *found == ours);
+    let patch = patch(&status(&addons).await, version, &ours, WantedEntries::Without(ours.clone()));
     write(&addons, &patch.expect("the entry is there")).await;
     assert_eq!(status(&addons).await["registrations"], json!([other.render(version)]));
 
@@ -51,6 +54,12 @@ async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
     assert!(is_left(&status(&addons).await));
     write(&addons, &say_left(&status(&addons).await, false, NOW)).await;
     assert!(!is_left(&status(&addons).await));
+}
+
+/// The patch for the entries of that entry's signer.
+fn patch(status: &Value, version: AddOnApi, of: &Registration, entries: WantedEntries) -> Option<Value> {
+    let wanted = BTreeMap::from([(of.signer_name.as_str(), entries)]);
+    apply_registrations(status, version, &wanted, |_| false, NOW)
 }
 
 fn mk_registration(signer_name: &str, organizational_units: &[&str]) -> Registration {

@@ -4,6 +4,9 @@
 //!
 //! The hub writes this list. It is never a source of identity, because a cluster's agent may write it too.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
@@ -69,56 +72,65 @@ pub fn is_anothers(object: &DynamicObject) -> bool {
     managers.peek().is_some() && managers.all(|manager| manager != FIELD_MANAGER)
 }
 
-/// `status` of a merge patch that adds or updates our signer's entry; `None` when everything is there already.
+/// Which entries of one signer name the list is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedEntries {
+    /// Exactly one: this, or another program's that is good.
+    One(Registration),
+    /// None.
+    Nothing,
+    /// All but this one.
+    Without(Registration),
+}
+
+/// `status` of a merge patch that gives the list the `wanted` entries, by signer name; `None` when everything is there
+/// already.
 ///
 /// `status` is the object's current status (`Null` if it has none). The patch has complete lists, because a merge patch
 /// replaces a list as a whole: send it with the `resourceVersion` of `status`. Every other entry and condition stays as
-/// it is. An entry of our signer that another program wrote stays too, if it is `good`. The condition
+/// it is. An entry that another program wrote stays instead of ours, if it is `good`. The condition
 /// `RegistrationApplied` is added only if there is none, because an existing one is addon-framework's report.
+///
+/// A cluster makes the list as long as it likes, so the list is read once for all signer names, and nothing of it is
+/// cloned unless it changes.
 #[must_use]
-pub fn apply_registration(
+pub fn apply_registrations(
     status: &Value,
     api: AddOnApi,
-    entry: &Registration,
+    wanted: &BTreeMap<&str, WantedEntries>,
     good: impl Fn(&Registration) -> bool,
     now_rfc3339: &str,
 ) -> Option<Value> {
-    let before = list(status, "registrations");
-    let after = with_entry(before.clone(), api, entry, good);
-    let conditions = list(status, "conditions");
-    let reported = conditions.iter().any(|condition| text(condition, "type") == CONDITION_REGISTRATION_APPLIED);
-    if reported {
-        return (after != before).then(|| json!({ "registrations": after }));
+    let before = items(status, "registrations");
+    let after = with_entries(before, api, wanted, good);
+    let mut patch = Map::new();
+    if after.len() != before.len() || after.iter().any(|entry| matches!(entry, Cow::Owned(_))) {
+        let after = after.into_iter().map(Cow::into_owned).collect();
+        patch.insert("registrations".to_owned(), Value::Array(after));
     }
-    // addon-framework writes the same reason and message when a registration is set up.
-    let applied = json!({
-        "type": CONDITION_REGISTRATION_APPLIED, "status": "True", "reason": "SetPermissionApplied",
-        "message": "Registration of the addon agent is configured", "lastTransitionTime": now_rfc3339,
-    });
-    Some(json!({ "registrations": after, "conditions": with_condition(conditions, applied) }))
-}
-
-/// `status` of a merge patch that removes the entries of custom signers that `goes` names; `None` when there is none.
-/// See [`apply_registration`].
-#[must_use]
-pub fn remove_registration(status: &Value, api: AddOnApi, goes: impl Fn(&Registration) -> bool) -> Option<Value> {
-    let before = list(status, "registrations");
-    let stays = |entry: &&Value| !Registration::read(entry, api).is_some_and(|found| goes(&found));
-    let after: Vec<Value> = before.iter().filter(stays).cloned().collect();
-    (after.len() != before.len()).then(|| json!({ "registrations": after }))
+    let conditions = items(status, "conditions");
+    let reported = conditions.iter().any(|condition| text(condition, "type") == CONDITION_REGISTRATION_APPLIED);
+    if !reported && wanted.values().any(|entries| matches!(entries, WantedEntries::One(_))) {
+        // addon-framework writes the same reason and message when a registration is set up.
+        let applied = json!({
+            "type": CONDITION_REGISTRATION_APPLIED, "status": "True", "reason": "SetPermissionApplied",
+            "message": "Registration of the addon agent is configured", "lastTransitionTime": now_rfc3339,
+        });
+        patch.insert("conditions".to_owned(), json!(with_condition(conditions.to_vec(), applied)));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 /// Whether the object says that its registrations are left to another program ([`CONDITION_ADDON_REGISTERED`]).
 #[must_use]
 pub fn is_left(status: &Value) -> bool {
-    let conditions = status.get("conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| text(condition, "type") == CONDITION_ADDON_REGISTERED)
+    items(status, "conditions").iter().any(|condition| text(condition, "type") == CONDITION_ADDON_REGISTERED)
 }
 
 /// `status` of a merge patch that adds the condition of [`is_left`], or that removes it.
 #[must_use]
 pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
-    let mut conditions = list(status, "conditions");
+    let mut conditions = items(status, "conditions").to_vec();
     if left {
         let message = "Another program keeps changing what addon-signer writes into status.registrations, so \
                        addon-signer leaves it to that program and looks again later. Name the signer where that \
@@ -134,20 +146,47 @@ pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
     json!({ "conditions": conditions })
 }
 
-/// The list with exactly one entry of our signer, at the place of the first one or at the end.
-fn with_entry(
-    mut entries: Vec<Value>,
+/// The list with the wanted entries. The one of a signer name is at the place of its first one, or at the end.
+fn with_entries<'v>(
+    before: &'v [Value],
     api: AddOnApi,
-    wanted: &Registration,
+    wanted: &'v BTreeMap<&'v str, WantedEntries>,
     good: impl Fn(&Registration) -> bool,
-) -> Vec<Value> {
-    let ours = |entry: &Value| signer_name(entry, api) == Some(&wanted.signer_name);
-    let place = entries.iter().position(ours).unwrap_or(entries.len());
-    let read = |entry: &&Value| Registration::read(entry, api).filter(|found| found.signer_name == wanted.signer_name);
-    let kept = entries.iter().find(|entry| read(entry).is_some_and(|found| found == *wanted || good(&found))).cloned();
-    entries.retain(|entry| !ours(entry));
-    entries.insert(place, kept.unwrap_or_else(|| wanted.render(api)));
-    entries
+) -> Vec<Cow<'v, Value>> {
+    let wanted_of =
+        |entry: &Value| wanted.get_key_value(signer_name(entry, api)?).map(|(name, entries)| (*name, entries));
+    let mut stays: BTreeMap<&str, &Value> = BTreeMap::new();
+    for entry in before {
+        if let Some((name, WantedEntries::One(ours))) = wanted_of(entry)
+            && !stays.contains_key(name)
+            && Registration::read(entry, api).is_some_and(|found| found == *ours || good(&found))
+        {
+            stays.insert(name, entry);
+        }
+    }
+    let one = |entries: &'v WantedEntries| if let WantedEntries::One(ours) = entries { Some(ours) } else { None };
+    let mut missing: BTreeMap<&str, &Registration> =
+        wanted.iter().filter_map(|(name, entries)| Some((*name, one(entries)?))).collect();
+    let mut after = Vec::with_capacity(before.len());
+    for entry in before {
+        match wanted_of(entry) {
+            None => after.push(Cow::Borrowed(entry)),
+            Some((_, WantedEntries::Nothing)) => {}
+            Some((_, WantedEntries::Without(gone))) => {
+                if Registration::read(entry, api).as_ref() != Some(gone) {
+                    after.push(Cow::Borrowed(entry));
+                }
+            }
+            Some((name, WantedEntries::One(ours))) => {
+                if missing.remove(name).is_some() {
+                    let stays = stays.get(name).map(|entry| Cow::Borrowed(*entry));
+                    after.push(stays.unwrap_or_else(|| Cow::Owned(ours.render(api))));
+                }
+            }
+        }
+    }
+    after.extend(missing.values().map(|ours| Cow::Owned(ours.render(api))));
+    after
 }
 
 /// The list without any condition of the same type, and with the new one at the end.
@@ -179,8 +218,8 @@ fn signer_name(entry: &Value, api: AddOnApi) -> Option<&str> {
 }
 
 /// A list of the status; anything but a list counts as empty.
-fn list(status: &Value, name: &str) -> Vec<Value> {
-    status.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+fn items<'v>(status: &'v Value, name: &str) -> &'v [Value] {
+    status.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn strings(value: Option<&Value>) -> Vec<String> {

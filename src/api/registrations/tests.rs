@@ -13,10 +13,6 @@ fn mk_registration() -> Registration {
     }
 }
 
-fn of_telemetry(found: &Registration) -> bool {
-    found.signer_name == "example.com/telemetry"
-}
-
 fn mk_condition(status: &str, reason: &str) -> Value {
     json!({
         "type": "RegistrationApplied", "status": status, "reason": reason,
@@ -38,9 +34,19 @@ fn mk_foreign(api: AddOnApi) -> (Value, Value) {
     (entry, condition)
 }
 
-/// The patch with our entry, if no entry of another program is good.
+/// The patch for the signer's entries, if no entry of another program is good.
+fn patch(status: &Value, api: AddOnApi, entries: WantedEntries) -> Option<Value> {
+    apply_registrations(status, api, &BTreeMap::from([("example.com/telemetry", entries)]), |_| false, NOW)
+}
+
+/// The patch with our entry.
 fn apply(status: &Value, api: AddOnApi) -> Option<Value> {
-    apply_registration(status, api, &mk_registration(), |_| false, NOW)
+    patch(status, api, WantedEntries::One(mk_registration()))
+}
+
+/// The patch without any entry of the signer.
+fn remove(status: &Value, api: AddOnApi) -> Option<Value> {
+    patch(status, api, WantedEntries::Nothing)
 }
 
 /// The object after a merge patch on its status.
@@ -121,7 +127,7 @@ fn other_entries_and_conditions_stay_as_they_are() {
         assert_eq!(patch["conditions"][0], condition);
         assert_eq!(patch.as_object().unwrap().len(), 2, "only the two lists are patched");
 
-        let removed = remove_registration(&merged(&status, &patch), api, of_telemetry).unwrap();
+        let removed = remove(&merged(&status, &patch), api).unwrap();
         assert_eq!(removed["registrations"], json!([entry]));
         assert_eq!(removed.get("conditions"), None);
     }
@@ -164,7 +170,7 @@ fn a_signer_of_a_like_name_is_somebody_else() {
     let status = json!({"registrations": [other.render(AddOnApi::V1Alpha1)]});
     let patch = apply(&status, AddOnApi::V1Alpha1).unwrap();
     assert_eq!(patch["registrations"][0], other.render(AddOnApi::V1Alpha1));
-    assert_eq!(remove_registration(&status, AddOnApi::V1Alpha1, of_telemetry), None);
+    assert_eq!(remove(&status, AddOnApi::V1Alpha1), None);
 }
 
 #[test]
@@ -192,8 +198,9 @@ fn an_entry_that_somebody_else_wrote_well_stays_as_it_is() {
             "conditions": [mk_condition("True", "SetPermissionApplied")],
         });
         let good = |found: &Registration| *found == theirs;
-        assert_eq!(apply_registration(&status, api, &mk_registration(), good, NOW), None);
-        let patch = apply_registration(&status, api, &mk_registration(), |_| false, NOW).unwrap();
+        let wanted = BTreeMap::from([("example.com/telemetry", WantedEntries::One(mk_registration()))]);
+        assert_eq!(apply_registrations(&status, api, &wanted, good, NOW), None);
+        let patch = apply(&status, api).unwrap();
         assert_eq!(patch["registrations"], json!([mk_registration().render(api)]));
     }
 }
@@ -202,9 +209,36 @@ fn an_entry_that_somebody_else_wrote_well_stays_as_it_is() {
 fn removing_the_last_entry_leaves_the_report() {
     for api in BOTH {
         let status = apply(&Value::Null, api).unwrap();
-        let patch = remove_registration(&status, api, of_telemetry).unwrap();
+        let patch = remove(&status, api).unwrap();
         assert_eq!(patch, json!({"registrations": []}));
-        assert_eq!(remove_registration(&merged(&status, &patch), api, of_telemetry), None);
+        assert_eq!(remove(&merged(&status, &patch), api), None);
+    }
+}
+
+#[test]
+fn entries_of_several_signers_come_and_go_in_one_patch() {
+    for api in BOTH {
+        let mk = |name: &str, user: &str| Registration {
+            signer_name: format!("example.com/{name}"),
+            user: user.to_owned(),
+            ..mk_registration()
+        };
+        let [written, wrong, kept, gone, other] =
+            [mk("a", "ours"), mk("a", "u"), mk("b", "theirs"), mk("d", "ours"), mk("d", "u")];
+        let list = [&wrong, &kept, &gone, &mk("e", "u"), &other, &wrong].map(|entry| entry.render(api));
+        let status = json!({"registrations": list, "conditions": [mk_condition("True", "SetPermissionApplied")]});
+        let wanted = BTreeMap::from([
+            ("example.com/a", WantedEntries::One(written.clone())),
+            ("example.com/b", WantedEntries::One(mk("b", "ours"))),
+            ("example.com/c", WantedEntries::One(mk("c", "ours"))),
+            ("example.com/d", WantedEntries::Without(gone)),
+            ("example.com/e", WantedEntries::Nothing),
+        ]);
+        let good = |found: &Registration| *found == kept;
+        let patch = apply_registrations(&status, api, &wanted, good, NOW).unwrap();
+        let after = [&written, &kept, &other, &mk("c", "ours")].map(|entry| entry.render(api));
+        assert_eq!(patch, json!({ "registrations": after }));
+        assert_eq!(apply_registrations(&merged(&status, &patch), api, &wanted, good, NOW), None);
     }
 }
 

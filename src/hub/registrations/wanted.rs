@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::addon_template::owner_of_addon;
 use crate::api::ocm::{self, AddOnApi};
-use crate::api::registrations::{Registration, apply_registration, is_anothers, remove_registration};
+use crate::api::registrations::{Registration, WantedEntries, apply_registrations, is_anothers};
 use crate::api::rules::SignerConfig;
 use addon_signer_core::identity::{AddOnKey, AgentName, Convention, PeerIdentity, SignerName};
 use addon_signer_core::policy::AUTHENTICATED;
@@ -69,31 +69,23 @@ pub(super) fn wanted_status(
     if ocm::is_being_deleted(object) || is_orphan || templated.has(&key.addon) {
         return None;
     }
-    let mut status = object.data.get("status").cloned().unwrap_or(Value::Null);
-    let mut patch: Option<Value> = None;
-    let now = now.to_string();
-    let mut lay = |change: Option<Value>, status: &mut Value| {
-        if let Some(change) = change {
-            merge(status, &change);
-            merge(patch.get_or_insert_with(|| json!({})), &change);
-        }
-    };
     let anothers = is_anothers(object);
-    for config in signers.served.values().filter(|config| config.registers) {
-        let change = if config.rules.addons.contains(&key.addon) {
-            let good = |found: &Registration| (anothers || is_never_ours(found, &key)) && is_good(found, config, &key);
-            apply_registration(&status, api, &registration(config, &key), good, &now)
-        } else {
-            remove_registration(&status, api, |found| found.signer_name == config.rules.signer_name.as_str())
-        };
-        lay(change, &mut status);
-    }
+    let served = signers.served.values().filter(|config| config.registers);
+    let served: BTreeMap<&str, _> = served.map(|config| (config.rules.signer_name.as_str(), config)).collect();
     // Another program may serve the signer name by now. Only what the hub itself has written goes.
-    for config in signers.deleted.values().filter(|_| !anothers) {
-        let ours = registration(config, &key);
-        lay(remove_registration(&status, api, |found| *found == ours), &mut status);
-    }
-    patch
+    let deleted = signers.deleted.iter().filter(|_| !anothers);
+    let mut wanted: BTreeMap<&str, WantedEntries> =
+        deleted.map(|(name, config)| (name.as_str(), WantedEntries::Without(registration(config, &key)))).collect();
+    wanted.extend(served.iter().map(|(name, config)| {
+        let has_addon = config.rules.addons.contains(&key.addon);
+        (*name, if has_addon { WantedEntries::One(registration(config, &key)) } else { WantedEntries::Nothing })
+    }));
+    let good = |found: &Registration| {
+        (anothers || is_never_ours(found, &key))
+            && served.get(found.signer_name.as_str()).is_some_and(|config| is_good(found, config, &key))
+    };
+    let status = object.data.get("status").unwrap_or(&Value::Null);
+    apply_registrations(status, api, &wanted, good, &now.to_string())
 }
 
 fn registration(config: &SignerConfig, key: &AddOnKey) -> Registration {
@@ -127,16 +119,6 @@ fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool 
     convention.identify(&user).is_ok_and(|id| id.cluster == key.cluster && id.addon == key.addon)
         && found.groups.iter().all(|group| groups.contains(group) || group == AUTHENTICATED)
         && found.organizational_units.iter().all(|unit| config.rules.organizational_units.contains(unit))
-}
-
-/// Replaces the top-level fields of `target` by those of `change`.
-fn merge(target: &mut Value, change: &Value) {
-    if !target.is_object() {
-        *target = json!({});
-    }
-    if let (Some(target), Some(change)) = (target.as_object_mut(), change.as_object()) {
-        target.extend(change.iter().map(|(key, value)| (key.clone(), value.clone())));
-    }
 }
 
 #[cfg(test)]
@@ -248,6 +230,27 @@ mod tests {
         let mut others = both;
         others["registrations"][1]["subject"]["user"] = json!("u");
         assert_eq!(wanted(&mk_addon("telemetry", others), &signers), None, "an entry that the hub never writes");
+    }
+
+    #[test]
+    fn a_long_list_is_right_for_many_signers_at_once() {
+        let names: Vec<String> = (0..100).map(|n| format!("a{n:03}")).collect();
+        let ours: Vec<&str> = names.iter().map(String::as_str).collect();
+        let signers = mk_signers(&ours);
+        let stranger = json!({"signerName": "other.io/x", "subject": {"user": "u"}});
+        let mut list = vec![stranger.clone(); 20_000];
+        for (n, name) in ours.iter().enumerate() {
+            let entry = json!({"signerName": format!("example.com/{name}"), "subject": {"user": "u"}});
+            list.insert(200 * n, entry.clone());
+            list.push(entry);
+        }
+        let of_telemetry = wanted(&mk_addon("telemetry", json!({ "registrations": list })), &signers).unwrap();
+        let after = of_telemetry["registrations"].as_array().unwrap();
+        assert_eq!(after.len(), 20_100);
+        assert!((0..100).all(|n| after[200 * n]["signerName"] == format!("example.com/{}", ours[n])));
+        assert_eq!(wanted(&mk_addon("telemetry", of_telemetry.clone()), &signers), None);
+        let patch = wanted(&mk_addon("other", of_telemetry), &signers).unwrap();
+        assert_eq!(patch, json!({ "registrations": vec![stranger; 20_000] }));
     }
 
     #[test]
