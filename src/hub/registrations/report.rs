@@ -20,8 +20,8 @@ pub struct RegistrationReport {
     pub overrides: BTreeMap<AddOnName, BTreeSet<String>>,
     /// Addons whose registrations are left to a program that keeps changing them.
     pub left: Arc<BTreeSet<AddOnKey>>,
-    /// How many addons cannot be written, and the last error of one of them.
-    pub failing: Option<(usize, String)>,
+    /// Addons that cannot be written, each with its last error.
+    pub failing: Arc<BTreeMap<AddOnKey, String>>,
 }
 
 /// Whether a condition is true, its reason and its message.
@@ -30,7 +30,7 @@ pub type Told = (bool, &'static str, String);
 impl RegistrationReport {
     /// Addons of a signer whose registrations are left to another program.
     pub fn left_of<'r>(&'r self, config: &'r SignerConfig) -> impl Iterator<Item = &'r AddOnKey> {
-        self.left.iter().filter(|key| config.registers && config.rules.addons.contains(&key.addon))
+        self.left.iter().filter(|key| concerns(key, config))
     }
 
     /// The condition `Registered` of an AddOnSigner; `None` if nothing is known yet, or if the hub neither writes the
@@ -84,9 +84,18 @@ impl RegistrationReport {
     }
 
     fn failing_of(&self, config: &SignerConfig) -> Option<String> {
-        let (addons, error) = self.failing.as_ref().filter(|_| config.registers)?;
-        Some(format!("The hub cannot write status.registrations of {addons} ManagedClusterAddOns: {error}"))
+        let mut failing = self.failing.iter().filter(|(key, _)| concerns(key, config));
+        let (key, error) = failing.next()?;
+        let addons = 1 + failing.count();
+        Some(format!(
+            "The hub cannot write status.registrations of {addons} ManagedClusterAddOns, such as {key}: {error}"
+        ))
     }
+}
+
+/// Whether the hub writes the registrations of this addon for the signer.
+fn concerns(key: &AddOnKey, config: &SignerConfig) -> bool {
+    config.registers && config.rules.addons.contains(&key.addon)
 }
 
 /// A sentence for each addon with templates: whether they name the signer, and what to do if not.
@@ -206,12 +215,15 @@ mod tests {
         let nobody = RegistrationReport { templates: Templates::Read(Arc::default()), ..RegistrationReport::default() };
         let unread =
             RegistrationReport { templates: Templates::Unread("e".to_owned()), ..RegistrationReport::default() };
-        let failing = RegistrationReport { failing: Some((1, "e".to_owned())), ..nobody.clone() };
+        let key = AddOnKey { cluster: "c1".parse().unwrap(), addon: "telemetry".parse().unwrap() };
+        let failing = Arc::new(BTreeMap::from([(key, "e".to_owned())]));
+        let failing = RegistrationReport { failing, ..nobody.clone() };
         for (report, config, expected) in [
             (RegistrationReport::default(), &managed, None),
             (unread.clone(), &managed, Some((false, "TemplatesUnread"))),
             (unread, &external, None),
             (failing.clone(), &managed, Some((false, "WriteFailed"))),
+            (failing.clone(), &mk_config("Managed", &["logging"]), Some((true, "Written"))),
             (failing, &external, None),
             (nobody.clone(), &managed, Some((true, "Written"))),
             (nobody, &external, None),
@@ -226,6 +238,26 @@ mod tests {
         ] {
             assert_eq!(told(&report, config), expected, "{report:?}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_for_its_addon_with_an_example() {
+        let key =
+            |cluster: &str, addon: &str| AddOnKey { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap() };
+        let failing = [key("c1", "logging"), key("c2", "telemetry"), key("c3", "telemetry")];
+        let failing = Arc::new(failing.into_iter().map(|key| (key.clone(), format!("error of {key}"))).collect());
+        let report =
+            RegistrationReport { templates: Templates::Read(Arc::default()), failing, ..RegistrationReport::default() };
+        assert_eq!(
+            report.condition(&mk_config("Managed", &["telemetry"])),
+            Some((
+                false,
+                "WriteFailed",
+                "The hub cannot write status.registrations of 2 ManagedClusterAddOns, such as c2/telemetry: error of \
+                 c2/telemetry"
+                    .to_owned()
+            ))
+        );
     }
 
     #[test]

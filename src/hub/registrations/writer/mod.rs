@@ -39,6 +39,8 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 /// After this many failures in a row the AddOnSigners report an addon.
 const FAILING: u32 = 3;
+/// The longest error that is reported, in bytes: some have values that a cluster wrote.
+const ERROR_MAX: usize = 256;
 /// How often the writer publishes its report, and lists all addons if some were not passed on. Both may be wanted many
 /// times a second.
 const ROUND: Duration = Duration::from_secs(10);
@@ -75,8 +77,8 @@ pub struct RegistrationWriter {
     /// Addons in work, and whether each has changed since the work began.
     at_work: HashMap<AddOnKey, bool>,
     tasks: JoinSet<Done>,
-    /// How often in a row an addon could not be read or written, and why the last time.
-    failures: HashMap<AddOnKey, (u32, String)>,
+    /// How often in a row an addon could not be read or written, and the last error.
+    failures: HashMap<AddOnKey, (u32, Option<String>)>,
     /// Whether a failure was logged in this round.
     warned: bool,
     /// The AddOnTemplates that addons name for their cluster alone.
@@ -338,11 +340,14 @@ impl RegistrationWriter {
     fn fail(&mut self, key: &AddOnKey, failure: Failure) {
         let cluster = &key.cluster;
         let addon = &key.addon;
-        let (error, is_news) = match failure {
-            Failure::Other(error) => (error, !std::mem::replace(&mut self.warned, true)),
-            Failure::Gone | Failure::Conflict => ("somebody else has changed the addon".to_owned(), false),
-            Failure::NotLeading => ("this hub does not lead".to_owned(), false),
+        let error = match failure {
+            Failure::Other(mut error) => {
+                error.truncate(error.floor_char_boundary(ERROR_MAX));
+                Some(error)
+            }
+            Failure::Gone | Failure::Conflict | Failure::NotLeading => None, // which is normal
         };
+        let is_news = error.is_some() && !std::mem::replace(&mut self.warned, true);
         if is_news {
             warn!(error, %cluster, %addon, "Could not read or write an addon's registrations; the hub retries");
         } else {
@@ -375,12 +380,13 @@ impl RegistrationWriter {
         for (key, name) in &self.overrides {
             overrides.entry(key.addon.clone()).or_default().insert(name.clone());
         }
-        let failing: Vec<&String> = self.failures.values().filter(|(n, _)| *n >= FAILING).map(|(_, why)| why).collect();
+        let failing = self.failures.iter().filter(|(_, (failures, _))| *failures >= FAILING);
+        let failing = failing.filter_map(|(key, (_, why))| Some((key.clone(), why.clone()?)));
         RegistrationReport {
             templates: self.templates.clone(),
             overrides,
             left: Arc::new(self.disputes.left().cloned().collect()),
-            failing: failing.first().map(|why| (failing.len(), (*why).clone())),
+            failing: Arc::new(failing.collect()),
         }
     }
 }

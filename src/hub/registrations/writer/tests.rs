@@ -22,6 +22,8 @@ enum Manner {
     /// Removes the entry at once.
     Rival,
     Refuses,
+    /// Somebody else is always faster.
+    Conflicts,
     NeverAnswers,
 }
 
@@ -61,11 +63,8 @@ impl Server {
         self.writes.lock().unwrap().push((cluster.to_owned(), self.began.elapsed().as_secs()));
         match self.manners[cluster] {
             Manner::NeverAnswers => return std::future::pending().await,
-            Manner::Refuses => {
-                let status =
-                    json!({ "kind": "Status", "code": 403, "reason": "Forbidden", "message": "it is forbidden" });
-                return respond(StatusCode::FORBIDDEN, &status);
-            }
+            Manner::Refuses => return refuse(StatusCode::FORBIDDEN, "Forbidden", "it is forbidden"),
+            Manner::Conflicts => return refuse(StatusCode::CONFLICT, "Conflict", "the object has been modified"),
             Manner::Good | Manner::Rival => {}
         }
         let mut status = self.addons.lock().unwrap()[cluster].clone();
@@ -87,6 +86,10 @@ impl Server {
 
 fn respond(code: StatusCode, body: &Value) -> Response<Body> {
     Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+}
+
+fn refuse(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
+    respond(code, &json!({ "kind": "Status", "code": code.as_u16(), "reason": reason, "message": message }))
 }
 
 /// A running writer.
@@ -209,13 +212,18 @@ async fn a_rival_has_its_way_after_four_writes_and_is_tried_again_ever_later() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_backs_off_and_is_told_and_holds_up_nobody() {
-    let world = World::start(&[("c1", Manner::Refuses), ("c2", Manner::Good)], &json!({}));
+    let manners = [("c1", Manner::Refuses), ("c2", Manner::Good), ("c3", Manner::Conflicts)];
+    let world = World::start(&manners, &json!({}));
     world.know();
     pass(60).await;
     assert_eq!(world.server.writes_of("c2").len(), 1);
-    assert!((5..=10).contains(&world.server.writes_of("c1").len()), "{:?}", world.server.writes_of("c1"));
+    for cluster in ["c1", "c3"] {
+        let writes = world.server.writes_of(cluster);
+        assert!((5..=10).contains(&writes.len()), "{writes:?}");
+    }
     let failing = world.report.borrow().as_ref().unwrap().failing.clone();
-    assert_eq!(failing, Some((1, "it is forbidden".to_owned())));
+    let c1 = ocm::addon_key(&Server::object("c1", &json!({}))).unwrap();
+    assert_eq!(*failing, BTreeMap::from([(c1, "it is forbidden".to_owned())]), "a conflict is no failure");
     pass(3600).await;
     assert!(world.server.writes_of("c1").len() < 75);
     assert_eq!(world.left(), 0, "nobody takes it away");
