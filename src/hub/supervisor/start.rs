@@ -12,7 +12,7 @@ use crate::api::AddOnSigner;
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::SERVING_PLAN;
 use crate::hub::authorities::gate::Gate;
-use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve};
+use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve, pauses};
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::LineNames;
 use crate::hub::recording::chronicle::LineRecord;
@@ -45,6 +45,7 @@ impl Supervisor {
             metrics: self.links.metrics.clone(),
             compared: false,
             unrecorded: None,
+            pauses: pauses(),
             reservations,
             pulse: self.links.pulses.start("authorities of the gateway"),
         };
@@ -99,6 +100,7 @@ impl Supervisor {
             metrics: self.links.metrics.clone(),
             compared: false,
             unrecorded: None,
+            pauses: pauses(),
             reservations,
             pulse: self.links.pulses.start(format!("authorities of {name}")),
         };

@@ -18,6 +18,7 @@ use crate::hub::authorities::objects::{LineObjects, ObjectVersion, WatchedObject
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
+use crate::hub::backoff::Pauses;
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
@@ -31,7 +32,7 @@ use addon_signer_platform::clock::Clock;
 
 /// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
-/// How soon a round that failed is tried again.
+/// How soon a round that failed is tried again. While rounds fail, the pause grows up to [`ROUND`].
 const RETRY: Duration = Duration::from_secs(2);
 /// How soon a hub that does not lead for certain looks again.
 const SOON: Duration = Duration::from_millis(500);
@@ -122,10 +123,17 @@ pub struct Keeper {
     pub compared: bool,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     pub unrecorded: Option<String>,
+    /// The pauses after rounds that failed; see [`pauses`].
+    pub(in crate::hub) pauses: Pauses,
     /// Reservations of signers.
     pub reservations: mpsc::Receiver<Reserve>,
     /// Its signs of life.
     pub pulse: Pulse,
+}
+
+/// The pauses of a new keeper.
+pub(in crate::hub) fn pauses() -> Pauses {
+    Pauses::new(RETRY, ROUND)
 }
 
 impl Keeper {
@@ -199,7 +207,7 @@ impl Keeper {
             Err(KeeperError::Ledger(error)) => {
                 // The ledger's writer has logged the error.
                 debug!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
-                RETRY
+                self.pauses.after_failure()
             }
             Err(KeeperError::Store(StoreError::Api(error))) => {
                 warn!(%error, secret = self.names.secret, "Could not read or write the authorities; the hub retries");
@@ -208,7 +216,7 @@ impl Keeper {
                     let message = format!("The authorities cannot be read or written: {error}.");
                     self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None });
                 }
-                RETRY
+                self.pauses.after_failure()
             }
             Err(error) => {
                 let reason = match error {
