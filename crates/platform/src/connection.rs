@@ -36,6 +36,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The longest silence within an answer. A watch is never silent for so long, because the API server sends a bookmark
 /// each minute (kube-apiserver, `defaultBookmarkFrequency`). A proxy may answer PINGs for an API server that is gone.
 const SILENCE: Duration = Duration::from_secs(75);
+/// The longest time from the beginning of an answer to its end, if it is no watch.
+const WHOLE: Duration = Duration::from_secs(60);
 /// Bytes that the server may send ahead on one stream, and on the whole connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -63,7 +65,7 @@ pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .layer_fn(move |inner| Noting { inner, contacts: contacts.clone() })
+        .layer_fn(move |inner| Noting { inner, contacts: contacts.clone(), whole: WHOLE })
         .timeout(ANSWER)
         .layer(ResponseBodyTimeoutLayer::new(SILENCE))
         .service(connections);

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, stream};
 use http::{Request, Response};
-use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
+use tokio::time::sleep_until;
 use tower::{BoxError, Service};
 
 /// What is known of the watches of one resource.
@@ -69,12 +70,19 @@ impl Contacts {
     }
 }
 
-/// A client's service that notes its contacts.
+/// A client's service that notes its contacts, and bounds all answers but watches.
 #[derive(Debug, Clone)]
 pub(crate) struct Noting<S> {
     pub(crate) inner: S,
     pub(crate) contacts: Contacts,
+    /// The longest time from the head of an answer to its end.
+    pub(crate) whole: Duration,
 }
+
+/// An answer began and did not end.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not end its answer within {} s", .0.as_secs())]
+struct Endless(Duration);
 
 impl<S, B> Service<Request<Body>> for Noting<S>
 where
@@ -96,22 +104,40 @@ where
         let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
         self.contacts.asked(&resource, is_watch);
         let contacts = self.contacts.clone();
+        let whole = self.whole;
         let answer = self.inner.call(request);
         async move {
             let response = answer.await?;
             if !is_watch || !response.status().is_success() {
-                return Ok(response.map(boxed));
+                return Ok(response.map(|body| in_time(boxed(body), whole)));
             }
             contacts.heard(&resource);
             Ok(response.map(|body| {
                 boxed(body.map_frame(move |frame| {
-                    contacts.heard(&resource);
+                    // Each event is a line. A part of one is no sign of life: nobody can read it yet.
+                    if frame.data_ref().is_some_and(|data| data.contains(&b'\n')) {
+                        contacts.heard(&resource);
+                    }
                     frame
                 }))
             }))
         }
         .boxed()
     }
+}
+
+/// The body, with an error if it takes longer than `whole`.
+fn in_time(body: UnsyncBoxBody<Bytes, BoxError>, whole: Duration) -> UnsyncBoxBody<Bytes, BoxError> {
+    let latest = tokio::time::Instant::now() + whole;
+    let frames = stream::unfold(body, move |mut body| async move {
+        let frame = tokio::select! {
+            biased;
+            () = sleep_until(latest) => Some(Err(Endless(whole).into())),
+            frame = body.frame() => frame,
+        };
+        frame.map(|frame| (frame, body))
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
@@ -124,9 +150,58 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use hyper::body::Frame;
+    use tower::{ServiceExt, service_fn};
+
     use super::*;
 
     const BOUND: Duration = Duration::from_secs(60);
+
+    /// Asks a server that sends these pieces, one each second, for `path`.
+    async fn ask<P>(contacts: &Contacts, path: &str, pieces: P) -> UnsyncBoxBody<Bytes, BoxError>
+    where
+        P: Iterator<Item = &'static str> + Clone + Send + 'static,
+    {
+        let inner = service_fn(move |_: Request<Body>| {
+            let frames = stream::unfold(pieces.clone(), |mut pieces| async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let piece = Bytes::from_static(pieces.next()?.as_bytes());
+                Some((Ok::<_, Infallible>(Frame::data(piece)), pieces))
+            });
+            std::future::ready(Ok::<_, Infallible>(Response::new(StreamBody::new(frames))))
+        });
+        let noting = Noting { inner, contacts: contacts.clone(), whole: BOUND };
+        noting.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap().into_body()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_trickles_is_an_error_in_time_and_a_watch_is_none() {
+        let contacts = Contacts::default();
+        let whole = ask(&contacts, "/apis/g/v1/things", ["x"; 50].into_iter()).await.collect().await.unwrap();
+        assert_eq!(whole.to_bytes(), "x".repeat(50));
+        let began = tokio::time::Instant::now();
+        let endless = ask(&contacts, "/apis/g/v1/things", std::iter::repeat("x")).await;
+        let error = endless.collect().await.unwrap_err();
+        assert_eq!(error.to_string(), "the API server did not end its answer within 60 s");
+        assert_eq!(began.elapsed(), BOUND);
+        let watch = ask(&contacts, "/apis/g/v1/things?watch=true", ["x\n"; 100].into_iter()).await;
+        assert_eq!(watch.collect().await.unwrap().to_bytes().len(), 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_of_an_event_is_no_sign_of_life() {
+        let contacts = Contacts::default();
+        let mut watch = ask(&contacts, "/apis/g/v1/things?watch=true", ["{", "}", "\n{"].into_iter()).await;
+        let long_ago = Instant::now().checked_sub(2 * BOUND).unwrap();
+        *contacts.lock().get_mut("things").unwrap() = Contact { heard: Some(long_ago), active: long_ago };
+        for is_event in [false, false, true] {
+            watch.frame().await.unwrap().unwrap();
+            assert_eq!(contacts.age(&["things"]).unwrap() < BOUND, is_event);
+            assert_eq!(contacts.idle(&["things"], BOUND).is_empty(), is_event);
+        }
+    }
 
     #[test]
     fn knowledge_is_as_old_as_the_oldest_contact() {
