@@ -177,6 +177,7 @@ impl HubProcess {
         let (serving_sender, serving) = watch::channel(None);
         let names = serving_names(&self.options);
         let pulses = Pulses::default();
+        let renewal = pulses.start("renewal of the gateway's certificate");
         let parts = HubParts {
             client: client.clone(),
             clock: self.clock.clone(),
@@ -229,7 +230,8 @@ impl HubProcess {
             tasks.spawn(until_stopped("inventory", inventory.run(inputs, stop.clone()).err_into(), stop.clone()));
         }
 
-        let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, serving_sender, stop.clone());
+        let keeper =
+            keep_serving_certificate(client, names, self.clock, ends.trust, serving_sender, stop.clone(), renewal);
         tasks.spawn(until_stopped("renewal of the gateway's certificate", keeper.map(Ok), stop.clone()));
 
         let ended = first_end(hub_task, tasks, stop).await;

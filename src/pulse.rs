@@ -23,7 +23,7 @@ struct Heard {
 impl Pulses {
     /// The pulse of a task, which it takes along. A task that has ended is not missed: whoever started it observes its
     /// end.
-    pub(crate) fn start(&self, task: impl Into<String>) -> Pulse {
+    pub fn start(&self, task: impl Into<String>) -> Pulse {
         let mut tasks = self.lock();
         let number = tasks.last_key_value().map_or(0, |(number, _)| number + 1);
         tasks.insert(number, Heard { task: task.into(), at: Instant::now() });

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use crate::pulse::Pulse;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{BundleError, Purpose};
 use addon_signer_core::csr::build::{BuildError, Wish};
@@ -137,13 +138,14 @@ pub async fn keep_serving_certificate(
     mut trust: watch::Receiver<Arc<Trust>>,
     out: watch::Sender<Option<Arc<CertifiedKey>>>,
     stop: CancellationToken,
+    pulse: Pulse,
 ) {
     let requests = Api::all(client);
     let keeping = async {
         let mut held = None;
         let mut pause = FIRST_PAUSE;
         loop {
-            if !until_due(held.as_ref(), &clock, &mut trust).await {
+            if !until_due(held.as_ref(), &clock, &mut trust, &pulse).await {
                 return;
             }
             match obtain(&requests, &names, &clock, &trust).await {
@@ -169,8 +171,14 @@ pub async fn keep_serving_certificate(
 }
 
 /// Waits until a certificate is needed and there is a serving CA; `false` when the sender of `trust` is gone.
-async fn until_due(held: Option<&ServingCertificate>, clock: &Clock, trust: &mut watch::Receiver<Arc<Trust>>) -> bool {
+async fn until_due(
+    held: Option<&ServingCertificate>,
+    clock: &Clock,
+    trust: &mut watch::Receiver<Arc<Trust>>,
+    pulse: &Pulse,
+) -> bool {
     loop {
+        pulse.beat(); // a request and the pause after it take less than the time after which a task hangs
         let active = trust.borrow_and_update().serving_active.clone();
         let due = match (held, active) {
             (_, None) => false,

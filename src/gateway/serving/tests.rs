@@ -1,6 +1,7 @@
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
 
 use super::*;
+use crate::pulse::{HANGS_AFTER, Pulses};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
@@ -111,4 +112,15 @@ fn a_request_is_open_until_it_is_refused_or_has_a_certificate() {
         let error = answer(&mk_request(Some(refused), None), "r").unwrap().unwrap_err();
         assert_eq!(error.to_string(), "the request r was refused: NotTheGateway: no");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_no_certificate_is_needed_there_are_signs_of_life() {
+    let pulses = Pulses::default();
+    let pulse = pulses.start("renewal");
+    let (_sender, mut trust) = watch::channel(Arc::new(Trust::default()));
+    let clock = Clock::default();
+    let waiting = until_due(None, &clock, &mut trust, &pulse);
+    assert!(tokio::time::timeout(2 * HANGS_AFTER, waiting).await.is_err());
+    assert!(pulses.silent(2 * LOOK).is_empty());
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer::gateway::serving::{ServingNames, is_current, keep_serving_certificate};
+use addon_signer::pulse::Pulses;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::ByteString;
@@ -51,7 +52,8 @@ impl Kept {
         let (out, pair) = watch::channel(None);
         let client = hub.admin().await;
         let requests = Api::all(client.clone());
-        let keeping = keep_serving_certificate(client, names, clock.clone(), trust_receiver, out, stop.clone());
+        let pulse = Pulses::default().start("renewal");
+        let keeping = keep_serving_certificate(client, names, clock.clone(), trust_receiver, out, stop.clone(), pulse);
         Self { requests, clock, trust, pair, stop, running: tokio::spawn(keeping) }
     }
 
