@@ -39,8 +39,9 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
 pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop: CancellationToken) {
-    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request.
-    session.begin();
+    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request, and who sends none
+    // soon loses the place.
+    let first = if session.begin() { SWEEP } else { GRACE };
     let tasks = ConnectionTasks(CancellationToken::new());
     let _end_tasks = tasks.0.clone().drop_guard();
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
@@ -52,7 +53,7 @@ pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop
     });
     let connection = builder.serve_connection(TokioIo::new(tls), service);
     tokio::pin!(connection);
-    let mut sweep = interval_at(Instant::now() + SWEEP, SWEEP);
+    let mut sweep = interval_at(Instant::now() + first, SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut end: Option<Instant> = None;
     loop {

@@ -93,10 +93,10 @@ impl Session {
         Self { shared, remote, close, leaf, known, admitted, refused, activity }
     }
 
-    /// Checks the peer when the connection begins.
-    pub(super) fn begin(&self) {
-        // `check` logs the verdict, and each request gets it again.
-        drop(self.check());
+    /// Checks the peer when the connection begins; `false` if it was refused. `check` logs the verdict, and each request
+    /// gets it again.
+    pub(super) fn begin(&self) -> bool {
+        self.check().map_or_else(|cause| cause.is_not_ready(), |_| true)
     }
 
     /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log

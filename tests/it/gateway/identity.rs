@@ -180,6 +180,19 @@ async fn a_detached_cluster_is_refused_by_its_next_request() {
     timeout(SOON, connection.driver).await.unwrap().unwrap().unwrap();
 }
 
+/// Its place is free before others are checked for the first time.
+#[tokio::test]
+async fn a_peer_without_standing_that_asks_nothing_is_closed_soon() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    world.detach();
+    let started = Instant::now();
+    let connection = world.connect(&world.agent()).await;
+    let ended = timeout(Duration::from_secs(4), connection.driver).await;
+    assert!(ended.is_ok() && started.elapsed() < Duration::from_secs(1), "after {:?}", started.elapsed());
+    let answer = world.connect(&world.agent()).await.get("/v1/whoami").await;
+    assert_eq!(answer.problem(), (403, "not-registered".to_owned()));
+}
+
 #[tokio::test]
 async fn before_the_registry_is_read_the_answer_is_to_ask_again() {
     let world = GatewayWorld::start(Vec::new()).await;
