@@ -22,9 +22,10 @@ const ANSWER: Duration = Duration::from_secs(50);
 /// Only the front proxy sets this header. It drops the header of its own clients (`SetAuthProxyHeaders`).
 const REMOTE_USER: &str = "x-remote-user";
 
-/// The router of all paths; `resources` answers below [`BASE`].
+/// The router of all paths; `resources` answers below [`BASE`]. Only the routes of resources are behind the guard: some
+/// other paths the API server passes on for every account, and none may fill the audit log.
 pub(super) fn router(resources: Router, audit: Audit) -> Router {
-    let resources = resources.fallback(unknown).layer(middleware::from_fn_with_state(audit, guard));
+    let resources = resources.route_layer(middleware::from_fn_with_state(audit, guard)).fallback(unknown);
     Router::new()
         .route(&format!("/apis/{GROUP}"), get(|| async { Json(group()) }))
         .route(BASE, get(|| async { Json(version()) }))
