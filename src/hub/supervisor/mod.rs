@@ -41,6 +41,7 @@ use crate::hub::registrations::report::RegistrationReport;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::requests::dispatcher::Signing;
 use crate::hub::requests::signer::{ClusterLimits, SignerShared};
+use crate::pulse::Pulse;
 use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_platform::errors::explain;
@@ -116,6 +117,8 @@ pub(super) struct Supervisor {
     tasks: JoinSet<(String, bool)>,
     changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
     notes: Notes,
+    /// Its signs of life: at least one per round, and one per object in each loop that makes calls.
+    pulse: Pulse,
 }
 
 /// The supervisor's ends of its links to other tasks of the hub.
@@ -175,6 +178,7 @@ impl Supervisor {
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
             notes,
+            pulse: links.pulses.start("supervisor"),
             links,
             settings,
         }
@@ -191,9 +195,8 @@ impl Supervisor {
         let mut recorded = self.recorded.clone();
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let pulse = self.links.pulses.start("supervisor");
         loop {
-            pulse.beat(); // at least once per round
+            self.pulse.beat();
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(event)) => self.observe(event, &mut listed).await,
@@ -332,7 +335,8 @@ impl Supervisor {
             async move { (name, permission::check(client, &config.rules.signer_name, config.approves).await) }
         });
         let asked: Vec<_> = asked.collect();
-        let answers: Vec<_> = futures::stream::iter(asked).buffer_unordered(REVIEWS).collect().await;
+        let reviews = futures::stream::iter(asked).buffer_unordered(REVIEWS);
+        let answers: Vec<_> = reviews.inspect(|_| self.pulse.beat()).collect().await;
         for (name, answer) in answers {
             let Some(served) = self.served.get_mut(&name) else { continue };
             match answer {
@@ -361,6 +365,7 @@ impl Supervisor {
     }
 
     async fn report(&mut self, name: &str) {
+        self.pulse.beat();
         let Ok(leads) = self.links.leading.leads() else { return }; // the status is written when this hub leads again
         let Some(object) = self.objects.get(name) else { return };
         let (validity, line) = match self.served.get(name) {
@@ -386,3 +391,6 @@ impl Supervisor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

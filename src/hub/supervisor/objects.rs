@@ -85,6 +85,7 @@ impl Supervisor {
         let Ok(leads) = self.links.leading.leads() else { return };
         let now = self.links.clock.now();
         for name in std::mem::take(&mut self.unsaid) {
+            self.pulse.beat();
             let Some(error) = self.undecodable.get(&name) else { continue };
             if let Err(error) = status::write_undecodable(&leads, &self.api, &name, error, now).await {
                 warn!(

@@ -67,6 +67,7 @@ impl Supervisor {
         mut note: String,
         secondary: Option<ObjectReference>,
     ) {
+        self.pulse.beat();
         let Some(object) = self.objects.get(name) else { return };
         note.truncate(note.floor_char_boundary(NOTE_MAX));
         let event = Event {

@@ -1,0 +1,99 @@
+//! Tests the supervisor against an API server that takes its time, on a clock that the test moves.
+
+use std::convert::Infallible;
+
+use hyper::{Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+
+use super::*;
+use crate::hub::requests::dispatcher::{Dispatcher, DispatcherLinks};
+use crate::hub::{Hub, HubEnds, HubParts, lease};
+use crate::pulse::{HANGS_AFTER, Pulses};
+use crate::telemetry::Metrics;
+use addon_signer_core::policy::ServingRules;
+use addon_signer_core::rate::Rate;
+use addon_signer_platform::clock::Clock;
+
+const SIGNERS: usize = 60;
+/// How long each answer takes.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// A server that allows everything and writes nothing.
+fn mk_client() -> Client {
+    let service = tower::service_fn(async |request: Request<Body>| {
+        tokio::time::sleep(SLOW).await;
+        let is_review = request.uri().path().ends_with("selfsubjectaccessreviews");
+        let (code, body) = match is_review {
+            true => (StatusCode::CREATED, json!({ "metadata": {}, "spec": {}, "status": { "allowed": true } })),
+            false => (StatusCode::SERVICE_UNAVAILABLE, json!({ "kind": "Status", "code": 503, "message": "later" })),
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+    });
+    Client::new(service, "default")
+}
+
+fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
+    let (announcer, leading) = lease::channel();
+    announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
+    let parts = HubParts {
+        client: mk_client(),
+        clock: Clock::default(),
+        leading,
+        metrics: Metrics::new(|_| {}),
+        ledger: "sqlite:///nowhere".parse().unwrap(),
+        replica: "hub-a".to_owned(),
+        pulses: pulses.clone(),
+    };
+    let settings = HubSettings {
+        namespace: "addon-signer".to_owned(),
+        grpc_proxy: None,
+        allow_loopback_upstreams: false,
+        retention: Duration::from_secs(3600),
+        rate: Rate { burst: 1, interval: Duration::from_secs(1) },
+        serving: ServingRules {
+            account: "hub".to_owned(),
+            dns_names: BTreeSet::new(),
+            ip_addresses: BTreeSet::new(),
+            duration: Duration::from_secs(3600),
+        },
+    };
+    let (Hub { links, settings, .. }, ends) = Hub::wire(parts, settings);
+    let (refused, forbidden) = mpsc::channel(1);
+    let news = DispatcherLinks { registry: watch::channel(()).1, forbidden: refused };
+    let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), None, news);
+    let links_of_supervisor = SupervisorLinks {
+        signers: watch::channel(None).0,
+        registrations: watch::channel(None).1,
+        signing,
+        forbidden,
+        objects: crate::hub::authorities::objects::channel().1,
+        notes: Notes::default(),
+    };
+    (Supervisor::new(links, settings, AddOnApi::V1Beta1, links_of_supervisor), announcer, ends)
+}
+
+fn mk_object(name: &str) -> AddOnSigner {
+    let spec = json!({ "signerName": format!("example.com/{name}"), "addOns": ["telemetry"] });
+    AddOnSigner::new(name, serde_json::from_value(spec).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_many_slow_calls_is_a_sign_of_life() {
+    let pulses = Pulses::default();
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&pulses);
+    supervisor.objects = (0..SIGNERS).map(|n| format!("a{n}")).map(|name| (name.clone(), mk_object(&name))).collect();
+    let began = Instant::now();
+    let watching = async {
+        while !pulses.silent(HANGS_AFTER).contains(&"supervisor".to_owned()) {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    };
+    tokio::select! {
+        () = supervisor.settle() => {}
+        () = watching => panic!("silent after {:?}", began.elapsed()),
+    }
+    assert!(began.elapsed() > 2 * HANGS_AFTER, "{:?}", began.elapsed());
+}
