@@ -32,6 +32,9 @@ use addon_signer_platform::contacts::Contacts;
 /// The life of the gateway's own certificate. It is short, because the gateway renews it itself.
 const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
 
+/// The task that renews the gateway's own certificate.
+const RENEWAL: &str = "renewal of the gateway's certificate";
+
 type Tasks = JoinSet<anyhow::Result<()>>;
 
 /// The settings of the hub's process.
@@ -116,7 +119,8 @@ impl HubProcess {
         let connection = connection.into();
         let allow_loopback = options.allow_loopback_upstreams;
         let limits = options.gateway_limits.clone();
-        let config = GatewayConfig { listen: options.gateway_listen, limits, allow_loopback };
+        let names = options.gateway_names.clone();
+        let config = GatewayConfig { listen: options.gateway_listen, limits, allow_loopback, names };
         let gateway = Gateway::bind(config).await?;
         let inventory = options.inventory.as_ref().map(|inventory| Inventory::bind(inventory.listen));
         let inventory = OptionFuture::from(inventory).await.transpose()?;
@@ -174,10 +178,10 @@ impl HubProcess {
     async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
         let HubConnection { client, contacts } = self.connection;
         let metrics = Metrics::new(|registry| self.gateway.stats().register(registry));
-        let (serving_sender, serving) = watch::channel(None);
+        let (renewed, serving) = watch::channel(None);
         let names = serving_names(&self.options);
         let pulses = Pulses::default();
-        let renewal = pulses.start("renewal of the gateway's certificate");
+        let pulse = pulses.start(RENEWAL);
         let parts = HubParts {
             client: client.clone(),
             clock: self.clock.clone(),
@@ -188,8 +192,7 @@ impl HubProcess {
             pulses: pulses.clone(),
         };
         let (hub, ends) = Hub::wire(parts, settings(&self.options, self.account, &names));
-        let mut hub_task = Tasks::new();
-        let mut tasks = Tasks::new();
+        let (mut hub_task, mut tasks) = (Tasks::new(), Tasks::new());
 
         let age = RegistryAge { contacts, registry: ends.registry.clone(), bounds: self.options.registry_age };
         tasks.spawn(until_stopped("age of the registry", age.clone().keep(stop.clone()).map(Ok), stop.clone()));
@@ -230,9 +233,8 @@ impl HubProcess {
             tasks.spawn(until_stopped("inventory", inventory.run(inputs, stop.clone()).err_into(), stop.clone()));
         }
 
-        let keeper =
-            keep_serving_certificate(client, names, self.clock, ends.trust, serving_sender, stop.clone(), renewal);
-        tasks.spawn(until_stopped("renewal of the gateway's certificate", keeper.map(Ok), stop.clone()));
+        let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, renewed, stop.clone(), pulse);
+        tasks.spawn(until_stopped(RENEWAL, keeper.map(Ok), stop.clone()));
 
         let ended = first_end(hub_task, tasks, stop).await;
         ends.audit.write_all();

@@ -151,6 +151,8 @@ pub struct GatewayConfig {
     pub limits: Limits,
     /// Whether backends may have loopback addresses.
     pub allow_loopback: bool,
+    /// The names and addresses by which agents reach it; a backend is told no other.
+    pub names: Vec<String>,
 }
 
 /// The inputs of the gateway's decisions.
@@ -194,8 +196,7 @@ pub enum GatewayError {
 pub struct Gateway {
     listener: TcpListener,
     address: SocketAddr,
-    limits: Limits,
-    allow_loopback: bool,
+    config: GatewayConfig,
     stats: Arc<GatewayStats>,
 }
 
@@ -208,8 +209,7 @@ impl Gateway {
         let failed = |source| GatewayError::Listen { address: config.listen, source };
         let listener = listener::bind(config.listen, config.limits.client_socket).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let allow_loopback = config.allow_loopback;
-        Ok(Self { listener, address, limits: config.limits, allow_loopback, stats: Arc::default() })
+        Ok(Self { listener, address, config, stats: Arc::default() })
     }
 
     /// The address, with the port that the system chose.
@@ -233,17 +233,19 @@ impl Gateway {
         applied: watch::Sender<Arc<Trust>>,
         stop: CancellationToken,
     ) -> Result<(), GatewayError> {
+        let GatewayConfig { limits, allow_loopback, names, .. } = self.config;
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
-            upstreams: UpstreamClient::new(&self.limits, self.allow_loopback),
+            upstreams: UpstreamClient::new(&limits, allow_loopback),
             broken_answers: BrokenAnswers::new(inputs.clock.clone()),
             in_effect,
             registry: inputs.registry,
             clock: inputs.clock.clone(),
             audit: inputs.audit,
             seen: inputs.seen,
-            seats: SharedSeats::new(self.limits.max_identity_connections, self.limits.max_identity_calls),
-            limits: self.limits,
+            seats: SharedSeats::new(limits.max_identity_connections, limits.max_identity_calls),
+            limits,
+            names,
             stats: self.stats,
         });
         let configure =

@@ -67,6 +67,7 @@ impl Forward<'_> {
             Some(authority) => HeaderValue::from_str(authority.as_str()).ok(), // HTTP/2 has :authority instead
             None => parts.headers.get(HOST).cloned(),
         };
+        let host = host.filter(|host| headers::is_one_of(host, &self.session.shared.names));
         parts.uri = upstream_uri(&route.upstream, rest, parts.uri.query()).map_err(|error| unusable(&error))?;
         parts.version = Version::HTTP_11;
         parts.extensions.clear();

@@ -34,6 +34,7 @@ pub(super) struct GatewayShared {
     pub(super) seen: Arc<Seen>,
     pub(super) seats: SharedSeats,
     pub(super) limits: Limits,
+    pub(super) names: Vec<String>,
     pub(super) stats: Arc<GatewayStats>,
     pub(super) upstreams: UpstreamClient,
     pub(super) broken_answers: BrokenAnswers,

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{ANY, GatewayWorld, HOUR, SOON, get, route};
+use super::world::{GatewayWorld, HOUR, SOON, get, mk_config, route};
 use crate::support::wait_until;
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -28,7 +28,7 @@ async fn read_to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
 #[tokio::test]
 async fn a_listen_address_in_use_is_named() {
     let limits = Limits::default();
-    let config = GatewayConfig { listen: ANY, limits, allow_loopback: false };
+    let config = mk_config(limits, false);
     let first = Gateway::bind(config.clone()).await.unwrap();
     let config = GatewayConfig { listen: first.local_addr(), ..config };
     let error = Gateway::bind(config).await.unwrap_err();

@@ -227,6 +227,10 @@ async fn http_2_is_proxied_too() {
     assert_eq!(status, StatusCode::OK);
     assert!(seen.starts_with("POST /api/x\n") && seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
     assert!(seen.contains(":agent:telemetry\n") && !seen.contains("root"), "{seen}");
+    // A backend would make links of the host.
+    let request = Request::post("https://evil.example/addons/telemetry/api/x").body(body_of(3)).unwrap();
+    let FullAnswer { status, body: seen, .. } = collect(h2.send_request(request).await.unwrap()).await;
+    assert!(status == StatusCode::OK && !seen.contains("evil") && !seen.contains("x-forwarded-host"), "{seen}");
 }
 
 #[tokio::test]

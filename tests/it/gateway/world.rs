@@ -36,6 +36,11 @@ pub(crate) const ANY: SocketAddr = SocketAddr::new(LOCALHOST, 0);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
+/// A gateway that agents reach by the name `gateway.example`.
+pub(crate) fn mk_config(limits: Limits, allow_loopback: bool) -> GatewayConfig {
+    GatewayConfig { listen: ANY, limits, allow_loopback, names: vec!["gateway.example".to_owned()] }
+}
+
 /// A gateway with two addons, `telemetry` and `search`, each with a CA of its own, on the cluster `c1`.
 pub(crate) struct GatewayWorld {
     pub(crate) telemetry: Ca,
@@ -67,8 +72,7 @@ impl GatewayWorld {
 
     /// Starts a gateway that serves, and does not connect to loopback addresses.
     pub(crate) async fn start_without_loopback(routes: Vec<Route>) -> Self {
-        let config = GatewayConfig { listen: ANY, limits: Limits::default(), allow_loopback: false };
-        Self::start_gateway(config).await.serve(routes).await
+        Self::start_gateway(mk_config(Limits::default(), false)).await.serve(routes).await
     }
 
     async fn serve(self, routes: Vec<Route>) -> Self {
@@ -80,7 +84,7 @@ impl GatewayWorld {
 
     /// Starts a gateway without trust and without a serving certificate.
     pub(crate) async fn start_unconfigured(limits: Limits) -> Self {
-        Self::start_gateway(GatewayConfig { listen: ANY, limits, allow_loopback: true }).await
+        Self::start_gateway(mk_config(limits, true)).await
     }
 
     async fn start_gateway(config: GatewayConfig) -> Self {

@@ -112,6 +112,16 @@ pub fn set_forwarded(
     Ok(())
 }
 
+/// Whether `host`, with or without a port, is one of the gateway's names. A client writes there what it likes, and
+/// backends make links of it.
+pub fn is_one_of(host: &HeaderValue, names: &[String]) -> bool {
+    let Ok(host) = host.to_str() else { return false };
+    let port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let name = port.map_or(host, |(name, _)| name);
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +194,25 @@ mod tests {
         headers.insert("x-original", HeaderValue::from_static("kept"));
         strip_request(&mut headers);
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-original"]);
+    }
+
+    #[test]
+    fn only_a_name_of_the_gateway_is_passed_on_as_its_host() {
+        let names = ["gateway.example", "192.0.2.7", "2001:db8::7"].map(str::to_owned);
+        for (host, is_ours) in [
+            ("gateway.example", true),
+            ("Gateway.Example:8443", true),
+            ("192.0.2.7:8443", true),
+            ("[2001:db8::7]:8443", true),
+            ("[2001:db8::7]", true),
+            ("evil.example", false),
+            ("gateway.example.evil.example", false),
+            ("gateway.example:8443@evil.example", false),
+            ("evil.example/gateway.example", false),
+            ("", false),
+        ] {
+            assert_eq!(is_one_of(&HeaderValue::from_static(host), &names), is_ours, "{host}");
+        }
     }
 
     #[test]
