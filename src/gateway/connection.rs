@@ -39,7 +39,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
 pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop: CancellationToken) {
-    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request, and who sends none
+    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. Who sends none
     // soon loses the place.
     let first = if session.begin() { SWEEP } else { GRACE };
     let tasks = ConnectionTasks(CancellationToken::new());

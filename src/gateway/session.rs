@@ -94,8 +94,8 @@ impl Session {
         Self { shared, remote, close, leaf, known, admitted, refused, activity }
     }
 
-    /// Checks the peer when the connection begins; `false` if it was refused. `check` logs the verdict, and each request
-    /// gets it again.
+    /// Checks the peer when the connection begins; `false` if it was refused. `check` logs the verdict, and each
+    /// request gets it again.
     pub(super) fn begin(&self) -> bool {
         self.check().map_or_else(|cause| cause.is_not_ready(), |_| true)
     }
