@@ -43,7 +43,7 @@ pub(crate) struct RegistryAge {
 }
 
 impl RegistryAge {
-    /// The age; zero before the first watch, because then the registry is not read yet.
+    /// The age; zero before the first watch is asked for, because then the registry is not read yet.
     pub(crate) fn age(&self) -> Duration {
         self.contacts.age(&WATCHED).unwrap_or_default()
     }

@@ -18,11 +18,14 @@ use kube::client::Body;
 use tokio::time::sleep_until;
 use tower::{BoxError, Service};
 
+/// How the event begins that says why a watch cannot continue, for instance because its version was compacted.
+const ERROR: &[u8] = br#"{"type":"ERROR""#;
+
 /// What is known of the watches of one resource.
 #[derive(Debug, Clone, Copy)]
 struct Contact {
-    /// When the API server last sent something on a watch.
-    heard: Option<Instant>,
+    /// When the API server last sent something on a watch; when the first watch was asked for, if it never did.
+    heard: Instant,
     /// When a watch was last heard, or a call was made to get one.
     active: Instant,
 }
@@ -33,11 +36,11 @@ pub struct Contacts(Arc<Mutex<HashMap<String, Contact>>>);
 
 impl Contacts {
     /// How long ago the API server was last heard on the watches of these resources: the longest of these times. `None`
-    /// if one of them was never heard.
+    /// if one of them was never asked for.
     pub fn age(&self, resources: &[&str]) -> Option<Duration> {
         let known = self.lock();
-        let heard = resources.iter().map(|resource| known.get(*resource)?.heard);
-        heard.collect::<Option<Vec<_>>>()?.into_iter().map(|at| at.elapsed()).max()
+        let heard = resources.iter().map(|resource| Some(known.get(*resource)?.heard.elapsed()));
+        heard.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
     /// Those of these resources whose watch was neither heard nor asked for within `bound`: whoever reads it hangs.
@@ -48,20 +51,24 @@ impl Contacts {
         resources.iter().copied().filter(|resource| is_idle(resource)).collect()
     }
 
-    fn asked(&self, resource: &str, is_watch: bool) {
+    /// Notes a call; returns when the watches of its resource were last heard.
+    fn asked(&self, resource: &str, is_watch: bool) -> Instant {
         let now = Instant::now();
         let mut known = self.lock();
         match known.get_mut(resource) {
-            Some(contact) => contact.active = now,
-            None if is_watch => drop(known.insert(resource.to_owned(), Contact { heard: None, active: now })),
+            Some(contact) => {
+                contact.active = now;
+                return contact.heard;
+            }
+            None if is_watch => drop(known.insert(resource.to_owned(), Contact { heard: now, active: now })),
             None => {}
         }
+        now
     }
 
-    fn heard(&self, resource: &str) {
-        let now = Instant::now();
+    fn heard_at(&self, resource: &str, heard: Instant) {
         if let Some(contact) = self.lock().get_mut(resource) {
-            *contact = Contact { heard: Some(now), active: now };
+            *contact = Contact { heard, active: Instant::now() };
         }
     }
 
@@ -102,7 +109,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
-        self.contacts.asked(&resource, is_watch);
+        let mut last = self.contacts.asked(&resource, is_watch);
         let contacts = self.contacts.clone();
         let whole = self.whole;
         let answer = self.inner.call(request);
@@ -111,12 +118,17 @@ where
             if !is_watch || !response.status().is_success() {
                 return Ok(response.map(|body| in_time(boxed(body), whole)));
             }
-            contacts.heard(&resource);
+            contacts.heard_at(&resource, Instant::now());
             Ok(response.map(|body| {
                 boxed(body.map_frame(move |frame| {
-                    // Each event is a line. A part of one is no sign of life: nobody can read it yet.
-                    if frame.data_ref().is_some_and(|data| data.contains(&b'\n')) {
-                        contacts.heard(&resource);
+                    // Each event is a line. A part of one is no sign of life: nobody can read it yet. An error means
+                    // that the watch could not continue: what was known is as old as before, until it is listed anew.
+                    let data = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
+                    if data.split(|byte| *byte == b'\n').any(|line| line.starts_with(ERROR)) {
+                        contacts.heard_at(&resource, last);
+                    } else if data.contains(&b'\n') {
+                        last = Instant::now();
+                        contacts.heard_at(&resource, last);
                     }
                     frame
                 }))
@@ -195,7 +207,7 @@ mod tests {
         let contacts = Contacts::default();
         let mut watch = ask(&contacts, "/apis/g/v1/things?watch=true", ["{", "}", "\n{"].into_iter()).await;
         let long_ago = Instant::now().checked_sub(2 * BOUND).unwrap();
-        *contacts.lock().get_mut("things").unwrap() = Contact { heard: Some(long_ago), active: long_ago };
+        *contacts.lock().get_mut("things").unwrap() = Contact { heard: long_ago, active: long_ago };
         for is_event in [false, false, true] {
             watch.frame().await.unwrap().unwrap();
             assert_eq!(contacts.age(&["things"]).unwrap() < BOUND, is_event);
@@ -206,18 +218,34 @@ mod tests {
     #[test]
     fn knowledge_is_as_old_as_the_oldest_contact() {
         let contacts = Contacts::default();
-        assert_eq!(contacts.age(&["a", "b"]), None);
-        for resource in ["a", "b"] {
-            contacts.asked(resource, true);
-        }
-        contacts.heard("a");
-        assert_eq!(contacts.age(&["a", "b"]), None, "b was never heard");
-        contacts.heard("b");
-        assert!(contacts.age(&["a", "b"]).is_some());
+        contacts.asked("a", true);
+        contacts.asked("b", false);
+        assert_eq!(contacts.age(&["a", "b"]), None, "nobody watches b");
+        contacts.asked("b", true);
         let long_ago = Instant::now().checked_sub(BOUND).unwrap();
-        contacts.lock().get_mut("a").unwrap().heard = Some(long_ago);
+        contacts.heard_at("a", long_ago);
         assert!(contacts.age(&["a", "b"]).unwrap() >= BOUND);
         assert!(contacts.age(&["b"]).unwrap() < BOUND);
+        contacts.heard_at("b", long_ago);
+        contacts.asked("b", true);
+        assert!(contacts.age(&["b"]).unwrap() >= BOUND, "to ask is not to hear, also before the first answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_cannot_continue_has_told_nothing_new() {
+        const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n";
+        let contacts = Contacts::default();
+        contacts.asked("things", true);
+        let long_ago = Instant::now().checked_sub(BOUND).unwrap();
+        contacts.heard_at("things", long_ago);
+        let mut watch = ask(&contacts, "/apis/g/v1/things?watch=true", [EXPIRED].into_iter()).await;
+        watch.frame().await.unwrap().unwrap();
+        assert!(contacts.age(&["things"]).unwrap() >= BOUND);
+        let mut watch = ask(&contacts, "/apis/g/v1/things?watch=true", ["{}\n", EXPIRED].into_iter()).await;
+        for _ in 0..2 {
+            watch.frame().await.unwrap().unwrap();
+            assert!(contacts.age(&["things"]).unwrap() < BOUND, "what it has told before is new");
+        }
     }
 
     #[test]
@@ -232,7 +260,7 @@ mod tests {
         contacts.asked("watches", false);
         assert!(contacts.idle(&["watches"], BOUND).is_empty(), "a list that comes before the next watch");
         age(&contacts);
-        contacts.heard("watches");
+        contacts.heard_at("watches", Instant::now());
         assert!(contacts.idle(&["watches"], BOUND).is_empty());
     }
 }
