@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use addon_signer::api::ocm::OcmObject;
 use addon_signer::hub::registrations::registry;
 use addon_signer_platform::clock::Clock;
 use clap::Parser;
@@ -214,7 +215,7 @@ impl World {
         let addons = registry::addons_api(&self.admin, registry::discover(&self.admin).await.unwrap());
         wait_until(READY, "the registrations to be written", async || {
             let addons = addons.list(&ListParams::default()).await.unwrap();
-            let registered = |addon: &_| json(addon).pointer("/status/registrations/0").is_some();
+            let registered = |addon: &OcmObject| addon.object.data.pointer("/status/registrations/0").is_some();
             addons.items.iter().all(registered).then_some(())
         })
         .await;
@@ -370,8 +371,4 @@ fn make_rsa_ca(dir: &Path) {
 fn encode_pem(der: &[u8]) -> Vec<u8> {
     let text = support::issue::base64(der);
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n").into_bytes()
-}
-
-fn json(object: &impl serde::Serialize) -> serde_json::Value {
-    serde_json::to_value(object).unwrap()
 }

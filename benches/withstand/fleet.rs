@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use addon_signer::api::ocm::OcmObject;
 use addon_signer::hub::registrations::registry;
 use futures::{StreamExt, stream};
 use kube::api::ListParams;
@@ -42,8 +43,7 @@ pub(crate) async fn run() {
             let mut page = ListParams::default().limit(500);
             loop {
                 let found = addons.list(&page).await.ok()?;
-                let is_registered =
-                    |addon: &kube::api::DynamicObject| addon.data.pointer("/status/registrations/0").is_some();
+                let is_registered = |addon: &OcmObject| addon.object.data.pointer("/status/registrations/0").is_some();
                 if !found.items.iter().all(is_registered) {
                     return None;
                 }

@@ -42,7 +42,8 @@ use requests::sweep::Sweep;
 use supervisor::{Supervisor, SupervisorLinks};
 
 /// How many addons may wait for the writer of registrations. The number is small because a cluster decides how large
-/// its addons are. If more would wait, the writer lists all addons later.
+/// its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
+/// later.
 const REGISTRATIONS_WAITING: usize = 64;
 
 /// How many refusals of the API server may wait for the supervisor; it asks about each signer's rights once.

@@ -17,6 +17,7 @@
 //! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
 //! | [`queue`] | whose turn it is, so that no tenant starves another |
 //! | [`backoff`] | pauses after failures |
+//! | [`bounded`] | reads JSON that others chose, in bounded memory |
 //! | [`sighting`] | when and from where each certificate was last used |
 //! | [`templates`] | which addons OCM's addon-manager registers |
 //! | [`query`] | questions about the ledger, from the command line and over HTTP |
@@ -30,6 +31,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
 
 pub mod backoff;
+pub mod bounded;
 pub mod ca;
 pub mod credentials;
 pub mod csr;

@@ -1,7 +1,11 @@
 //! The parts of Open Cluster Management's types that we use: names, labels and annotations of clusters and addons.
 //!
-//! Objects are read as `DynamicObject`, so that fields that we do not know are kept. Source:
-//! open-cluster-management.io/api `addon/{v1alpha1,v1beta1}/types_managedclusteraddon.go`.
+//! The hub reads them as [`OcmObject`], in bounded memory. Source: open-cluster-management.io/api
+//! `addon/{v1alpha1,v1beta1}/types_managedclusteraddon.go`.
+
+mod object;
+
+pub use object::OcmObject;
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;

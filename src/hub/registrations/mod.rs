@@ -8,6 +8,7 @@
 
 mod discovery;
 mod later;
+mod oversized;
 pub mod registry;
 pub mod report;
 pub mod wanted;

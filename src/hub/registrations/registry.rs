@@ -16,12 +16,11 @@ use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use crate::api::manager::annotator;
-use crate::api::ocm::{self, ADDON_GROUP, AddOnApi};
+use crate::api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
 use crate::audit::Audit;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::discovery::served_version;
-use crate::hub::registrations::wanted::trim;
 use crate::hub::registrations::work::{PAGE, SeenAddOn};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
@@ -98,12 +97,12 @@ pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
 }
 
 /// ManagedClusters.
-pub fn clusters_api(client: &Client) -> Api<DynamicObject> {
+pub fn clusters_api(client: &Client) -> Api<OcmObject> {
     Api::all_with(client.clone(), &ocm::managed_cluster_resource())
 }
 
 /// ManagedClusterAddOns of all clusters.
-pub fn addons_api(client: &Client, api: AddOnApi) -> Api<DynamicObject> {
+pub fn addons_api(client: &Client, api: AddOnApi) -> Api<OcmObject> {
     Api::all_with(client.clone(), &api.resource())
 }
 
@@ -118,15 +117,17 @@ pub(in crate::hub) async fn watch_clusters(client: Client, registry: Recorded) -
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listed = HashMap::new(),
-            Ok(Event::InitApply(object)) => listed.extend(cluster_entry(&object)),
+            Ok(Event::InitApply(found)) => {
+                listed.extend(cluster_entry(&found.object));
+            }
             Ok(Event::InitDone) => {
                 let clusters = std::mem::take(&mut listed);
                 info!(clusters = clusters.len(), "The hub has read the managed clusters");
                 registry.write(|registry| registry.replace_clusters(clusters));
             }
-            Ok(Event::Apply(object)) => record_cluster(&registry, &object),
-            Ok(Event::Delete(object)) => {
-                if let Some((name, _)) = cluster_entry(&object) {
+            Ok(Event::Apply(found)) => record_cluster(&registry, &found.object),
+            Ok(Event::Delete(found)) => {
+                if let Some((name, _)) = cluster_entry(&found.object) {
                     registry.write(|registry| registry.set_cluster(name, None));
                 }
             }
@@ -158,10 +159,10 @@ pub(in crate::hub) async fn watch_addons(
                 continue;
             }
             Ok(Event::InitApply(object)) => {
-                if let Some((cluster, addon, found)) = addon_entry(&object) {
+                if let Some((cluster, addon, found)) = addon_entry(&object.object) {
                     listed.entry(cluster).or_default().insert(addon, found);
                 }
-                there(object)
+                SeenAddOn::There(Box::new(object))
             }
             Ok(Event::InitDone) => {
                 let addons = std::mem::take(&mut listed);
@@ -173,11 +174,11 @@ pub(in crate::hub) async fn watch_addons(
                 continue;
             }
             Ok(Event::Apply(object)) => {
-                record_addon(&registry, &object);
-                there(object)
+                record_addon(&registry, &object.object);
+                SeenAddOn::There(Box::new(object))
             }
             Ok(Event::Delete(object)) => {
-                let Some(key) = ocm::addon_key(&object) else { continue };
+                let Some(key) = ocm::addon_key(&object.object) else { continue };
                 let AddOnKey { cluster, addon } = key.clone();
                 registry.write(|registry| registry.put_addon(cluster, addon, None));
                 SeenAddOn::Gone(key)
@@ -198,11 +199,6 @@ pub(in crate::hub) async fn watch_addons(
     Err(RegistryError::Ended("ManagedClusterAddOns"))
 }
 
-fn there(mut object: DynamicObject) -> SeenAddOn {
-    trim(&mut object);
-    SeenAddOn::There(Box::new(object))
-}
-
 /// Asks the API server itself for one addon: a refusal is final, so the hub does not base it on a watch that may be
 /// late. The result has this cluster and addon only.
 ///
@@ -214,13 +210,14 @@ pub async fn look_up(
     cluster: &ClusterName,
     addon: &AddOnName,
 ) -> Result<Registry, kube::Error> {
-    let namespaced = Api::<DynamicObject>::namespaced_with(client.clone(), cluster.as_str(), &api.resource());
+    let namespaced = Api::<OcmObject>::namespaced_with(client.clone(), cluster.as_str(), &api.resource());
     let clusters = clusters_api(client);
     let (found_cluster, found_addon) =
         tokio::try_join!(clusters.get_opt(cluster.as_str()), namespaced.get_opt(addon.as_str()))?;
     let mut registry = Registry::default();
-    registry.replace_clusters(found_cluster.iter().map(|found| (cluster.clone(), cluster_facts(found))).collect());
-    let addons = found_addon.iter().map(|found| (addon.clone(), read_addon(found))).collect();
+    let facts = |found: &OcmObject| (cluster.clone(), cluster_facts(&found.object));
+    registry.replace_clusters(found_cluster.iter().map(facts).collect());
+    let addons = found_addon.iter().map(|found| (addon.clone(), read_addon(&found.object))).collect();
     registry.put_addons(HashMap::from([(cluster.clone(), addons)]));
     Ok(registry)
 }

@@ -41,19 +41,6 @@ impl Signers {
     }
 }
 
-/// Drops all fields of an addon that the hub does not read: a cluster may make its status as large as it likes.
-pub fn trim(object: &mut DynamicObject) {
-    let kept = |part: &str, fields: &[&str]| {
-        let part = object.data.get(part)?;
-        let fields = fields.iter().filter_map(|field| Some(((*field).to_owned(), part.get(field)?.clone())));
-        Some(Value::Object(fields.collect()))
-    };
-    object.data =
-        json!({ "spec": kept("spec", &["configs"]), "status": kept("status", &["registrations", "conditions"]) });
-    object.metadata.annotations = None;
-    object.metadata.labels = None;
-}
-
 /// The status patch that gives `object` exactly the entries that the signers want; `None` if it has them already, and
 /// for an addon that OCM's addon-manager registers.
 pub(super) fn wanted_status(
@@ -319,17 +306,5 @@ mod tests {
         assert_eq!(wanted(&owned, &mk_signers(&["a"])), None);
         let known = TemplatedAddOns { owners: BTreeSet::from(["telemetry".to_owned()]), ..TemplatedAddOns::default() };
         assert!(wanted_status(&owned, AddOnApi::V1Alpha1, &mk_signers(&["a"]), &known, NOW).is_some());
-    }
-
-    #[test]
-    fn of_an_addon_only_what_is_looked_at_is_kept() {
-        let mut object = mk_addon("telemetry", json!({"registrations": [1], "conditions": [2], "relatedObjects": [3]}));
-        object.data["spec"] = json!({"configs": [4], "installNamespace": "ns"});
-        trim(&mut object);
-        let expected = json!({"spec": {"configs": [4]}, "status": {"registrations": [1], "conditions": [2]}});
-        assert_eq!(object.data, expected);
-        let mut empty = mk_addon("telemetry", Value::Null);
-        trim(&mut empty);
-        assert_eq!(empty.data, json!({"spec": null, "status": {}}));
     }
 }

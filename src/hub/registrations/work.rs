@@ -3,21 +3,22 @@
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams, Patch as Change, PatchParams};
+use kube::api::{Api, ListParams, Patch as Change, PatchParams};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::wanted::trim;
-use crate::api::ocm::AddOnApi;
+use crate::api::ocm::{AddOnApi, OcmObject};
 use crate::api::registrations::FIELD_MANAGER;
 use crate::hub::lease::Leads;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
-/// How many objects one page of a list of all addons has: a cluster may pad each of its addons to 1.5 MB.
-pub(super) const PAGE: u32 = 100;
+/// How many objects one page of a list of all addons has. A cluster may pad each of its addons to 1.5 MB, and kube
+/// holds the text of a page up to three times while it reads it: 72 MB, and as much in the watch's list if both go on
+/// at once. What is kept of 16 such objects is 6 MB.
+pub(super) const PAGE: u32 = 16;
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
@@ -27,8 +28,8 @@ const LIST_AGAIN: Duration = Duration::from_secs(5);
 /// An addon as a watch or a list shows it.
 #[derive(Debug)]
 pub enum SeenAddOn {
-    /// It exists; this is its trimmed object.
-    There(Box<DynamicObject>),
+    /// It exists.
+    There(Box<OcmObject>),
     /// It was deleted.
     Gone(AddOnKey),
     /// A list is complete: an addon that it did not show does not exist.
@@ -67,13 +68,13 @@ pub(super) enum Failure {
 
 /// How a task ended.
 pub(super) enum Done {
-    Read(AddOnKey, Result<Box<DynamicObject>, Failure>),
+    Read(AddOnKey, Result<Box<OcmObject>, Failure>),
     Wrote(AddOnKey, Patch, Result<(), Failure>),
     Listed,
 }
 
 impl Target {
-    fn addons(&self, key: &AddOnKey) -> Api<DynamicObject> {
+    fn addons(&self, key: &AddOnKey) -> Api<OcmObject> {
         Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &self.api.resource())
     }
 }
@@ -113,15 +114,14 @@ pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done 
 }
 
 async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(), String> {
-    let addons: Api<DynamicObject> = Api::all_with(target.client.clone(), &target.api.resource());
+    let addons: Api<OcmObject> = Api::all_with(target.client.clone(), &target.api.resource());
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = match timeout(ANSWER, addons.list(&params)).await {
             Ok(page) => page.map_err(|error| explain(&error))?,
             Err(_) => return Err(slow()),
         };
-        for mut object in page.items {
-            trim(&mut object);
+        for object in page.items {
             show(seen, SeenAddOn::There(Box::new(object))).await;
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {

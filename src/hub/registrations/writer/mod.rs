@@ -14,11 +14,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::later::Later;
+use super::oversized::Oversized;
 use super::report::RegistrationReport;
 use super::wanted::{Signers, wanted_status};
 use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
 use crate::api::addon_template::template_of_addon;
-use crate::api::ocm;
+use crate::api::ocm::{self, OcmObject};
 use crate::api::registrations::{is_left, say_left};
 use crate::hub::lease::{Leading, Leads};
 use crate::pulse::Pulse;
@@ -81,6 +82,7 @@ pub struct RegistrationWriter {
     failures: HashMap<AddOnKey, (u32, Option<String>)>,
     /// Whether a failure was logged in this round.
     warned: bool,
+    oversized: Oversized,
     /// The AddOnTemplates that addons name for their cluster alone.
     overrides: BTreeMap<AddOnKey, String>,
     /// Whether all addons have to be listed again.
@@ -111,6 +113,7 @@ impl RegistrationWriter {
             tasks: JoinSet::new(),
             failures: HashMap::new(),
             warned: false,
+            oversized: Oversized::default(),
             overrides: BTreeMap::new(),
             list_due: true,
             next_list: Duration::ZERO,
@@ -214,7 +217,7 @@ impl RegistrationWriter {
 
     fn observe(&mut self, seen: SeenAddOn) {
         match seen {
-            SeenAddOn::There(object) => self.look(&object),
+            SeenAddOn::There(addon) => self.look(&addon),
             SeenAddOn::Gone(key) => self.forget(&key),
             SeenAddOn::Listed => {
                 let Some(there) = self.listed.take() else { return };
@@ -235,7 +238,8 @@ impl RegistrationWriter {
     }
 
     /// Decides what to do about an addon that was just seen.
-    fn look(&mut self, object: &DynamicObject) {
+    fn look(&mut self, addon: &OcmObject) {
+        let object = &addon.object;
         let Some(key) = ocm::addon_key(object) else { return };
         if let Some(listed) = &mut self.listed {
             listed.insert(key.clone());
@@ -247,6 +251,10 @@ impl RegistrationWriter {
         if let Some(again) = self.at_work.get_mut(&key) {
             *again = true;
             return;
+        }
+        if addon.is_cut {
+            self.oversized.note(&key, self.clock.now());
+            return drop(self.failures.remove(&key));
         }
         match (self.known(), self.leading.leads()) {
             (Some((signers, templated)), Ok(leads)) => self.decide(&leads, &key, object, &signers, &templated),
@@ -303,7 +311,7 @@ impl RegistrationWriter {
         let changed_since = self.at_work.remove(&key).unwrap_or_default();
         match done {
             Done::Listed => {}
-            Done::Read(_, Ok(object)) => self.look(&object),
+            Done::Read(_, Ok(addon)) => self.look(&addon),
             Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
             Done::Read(_, Err(Failure::Gone)) | Done::Wrote(_, _, Err(Failure::Gone)) => self.forget(&key),
             Done::Read(_, Err(failure)) | Done::Wrote(_, _, Err(failure)) => self.fail(&key, failure),

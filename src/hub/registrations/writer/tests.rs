@@ -74,7 +74,7 @@ impl Server {
             status["registrations"] = json!([]);
         }
         self.addons.lock().unwrap().insert(cluster.to_owned(), status.clone());
-        self.seen.send(SeenAddOn::There(Box::new(Self::object(cluster, &status)))).await.unwrap();
+        self.seen.send(SeenAddOn::There(Box::new(Self::object(cluster, &status).into()))).await.unwrap();
         answer
     }
 
@@ -167,12 +167,12 @@ async fn pass(seconds: u64) {
 async fn nothing_is_written_before_signers_and_templates_are_known() {
     let world = World::start(&[("c1", Manner::Good)], &json!({}));
     let seen = Server::object("c1", &json!({}));
-    world.server.seen.send(SeenAddOn::There(Box::new(seen.clone()))).await.unwrap();
+    world.server.seen.send(SeenAddOn::There(Box::new(seen.clone().into()))).await.unwrap();
     pass(60).await;
     world.signers.send_replace(Some(mk_signers("24h")));
     pass(60).await;
     world.templates.send_replace(Templates::Unread("it is forbidden".to_owned()));
-    world.server.seen.send(SeenAddOn::There(Box::new(seen))).await.unwrap();
+    world.server.seen.send(SeenAddOn::There(Box::new(seen.into()))).await.unwrap();
     pass(60).await;
     assert!(world.server.writes.lock().unwrap().is_empty());
     assert!(matches!(world.report.borrow().as_ref().unwrap().templates, Templates::Unread(_)), "and it says why");
@@ -187,7 +187,7 @@ async fn a_hub_that_is_not_sure_whether_it_leads_writes_nothing_until_it_is() {
     world.announcer.lead(1, Instant::now());
     world.know();
     pass(1).await;
-    world.server.seen.send(SeenAddOn::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
+    world.server.seen.send(SeenAddOn::There(Box::new(Server::object("c1", &json!({})).into()))).await.unwrap();
     pass(120).await;
     assert!(world.server.writes.lock().unwrap().is_empty());
     world.announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
@@ -235,7 +235,7 @@ async fn events_do_not_make_a_refused_write_come_earlier() {
     world.know();
     for _ in 0..600 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        world.server.seen.send(SeenAddOn::There(Box::new(Server::object("c1", &json!({}))))).await.unwrap();
+        world.server.seen.send(SeenAddOn::There(Box::new(Server::object("c1", &json!({})).into()))).await.unwrap();
     }
     assert!(world.server.writes_of("c1").len() <= 10, "{:?}", world.server.writes_of("c1"));
 }

@@ -4,6 +4,7 @@
 mod beside_ocm;
 mod disputed;
 mod missed;
+mod oversized;
 mod templates;
 
 use addon_signer::api::AddOnSigner;

@@ -1,0 +1,39 @@
+//! Says which addons have more in their status than the hub reads, some of each cluster's.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use addon_signer_core::identity::{AddOnKey, ClusterName};
+use addon_signer_core::throttle::{Quota, Throttle};
+use addon_signer_core::timestamp::Timestamp;
+
+/// How many lines one cluster's addons cost; the others are counted. Its agent may change a status without end.
+const LOGGED: Quota = Quota { first: 2, window: Duration::from_secs(3_600) };
+
+/// What was said lately.
+pub(super) struct Oversized(Throttle<ClusterName>);
+
+impl Default for Oversized {
+    fn default() -> Self {
+        Self(Throttle::new(LOGGED))
+    }
+}
+
+impl Oversized {
+    /// Says that the hub leaves an addon's registrations alone.
+    pub(super) fn note(&mut self, key: &AddOnKey, now: Timestamp) {
+        let AddOnKey { cluster, addon } = key;
+        let taken = self.0.take(cluster, now);
+        for sum in self.0.ended(now).into_iter().chain(taken.before) {
+            info!(cluster = %sum.cause, count = sum.count, "More addons with too large a status were not logged");
+        }
+        if taken.write {
+            warn!(
+                %cluster, %addon,
+                "The addon has more in its status or metadata than the hub reads, so the hub writes no registration \
+                 into it; who is registered does not depend on that"
+            );
+        }
+    }
+}
