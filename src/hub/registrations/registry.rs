@@ -42,6 +42,12 @@ pub(in crate::hub) struct Recorded {
 }
 
 impl Recorded {
+    /// Whether a list shows what is newer than what the registry has. The list may go on for a minute, and whoever was
+    /// suspended while the watch was broken must not stay in for so long.
+    fn is_relisted(&self) -> bool {
+        self.registry.read(Registry::is_ready)
+    }
+
     fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
         self.write_by("", change);
     }
@@ -118,6 +124,9 @@ pub(in crate::hub) async fn watch_clusters(client: Client, registry: Recorded) -
         match event {
             Ok(Event::Init) => listed = HashMap::new(),
             Ok(Event::InitApply(found)) => {
+                if registry.is_relisted() {
+                    record_cluster(&registry, &found.object);
+                }
                 listed.extend(cluster_entry(&found.object));
             }
             Ok(Event::InitDone) => {
@@ -159,6 +168,9 @@ pub(in crate::hub) async fn watch_addons(
                 continue;
             }
             Ok(Event::InitApply(object)) => {
+                if registry.is_relisted() {
+                    record_addon(&registry, &object.object);
+                }
                 if let Some((cluster, addon, found)) = addon_entry(&object.object) {
                     listed.entry(cluster).or_default().insert(addon, found);
                 }
@@ -260,4 +272,76 @@ fn read_addon(object: &DynamicObject) -> AddOn {
         AddOnFacts::Installed
     };
     AddOn { facts, revocation: revocation.map(Box::new) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use addon_signer_core::registry::NotRegistered;
+    use addon_signer_platform::clock::Clock;
+
+    fn mk_page(suspended: bool, next: &str) -> Value {
+        let annotations = json!({ ANNOTATION_SUSPENDED: suspended.to_string() });
+        let addon = json!({ "metadata": { "name": "telemetry", "namespace": "spoke1", "annotations": annotations } });
+        json!({ "metadata": { "resourceVersion": "1", "continue": next }, "items": [addon] })
+    }
+
+    /// Answers the first list at once, ends the first watch because it is too old, and answers of the next list only
+    /// the first page.
+    async fn answer(request: Request<Body>, lists: Arc<AtomicU32>) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let body = if query.contains("watch=true") {
+            json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410, "reason": "Expired" } })
+        } else if query.contains("continue=") {
+            std::future::pending().await
+        } else {
+            let is_first = lists.fetch_add(1, Ordering::Relaxed) == 0;
+            if is_first { mk_page(false, "") } else { mk_page(true, "more") }
+        };
+        Response::new(Body::from(body.to_string().into_bytes()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_suspension_that_a_new_list_shows_counts_before_the_list_is_complete() {
+        let lists = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn(move |request| {
+            let lists = Arc::clone(&lists);
+            async move { Ok::<_, std::convert::Infallible>(answer(request, lists).await) }
+        });
+        let (change, mut changed) = watch::channel(());
+        let registry = SharedRegistry::default();
+        let recorded = Recorded {
+            registry: registry.clone(),
+            audit: Audit::new(Clock::default()),
+            notes: Notes::default(),
+            changed: Arc::new(change),
+        };
+        let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let accepted = ClusterFacts { accepted: true, deleting: false };
+        recorded.write(|registry| registry.replace_clusters(HashMap::from([(cluster.clone(), accepted)])));
+        let (seen, _waiting) = mpsc::channel(8);
+        let client = Client::new(service, "default");
+        let watching = watch_addons(client, AddOnApi::V1Beta1, recorded, seen, Arc::default());
+        let checks = async {
+            let check = || registry.read(|registry| registry.check(&cluster, &addon));
+            let mut known = vec![check().err()];
+            while known.last() != Some(&Some(NotRegistered::AddOnSuspended)) {
+                changed.changed().await.unwrap();
+                known.push(check().err());
+            }
+            known
+        };
+        let known = tokio::select! {
+            ended = watching => panic!("{ended:?}"),
+            known = tokio::time::timeout(Duration::from_secs(60), checks) => known.unwrap(),
+        };
+        assert_eq!(known, [Some(NotRegistered::NotReady), None, Some(NotRegistered::AddOnSuspended)]);
+    }
 }
