@@ -2,12 +2,12 @@
 
 use anyhow::Context;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
 use crate::api::AddOnSigner;
+use crate::api::request::BoundedRequest;
 use addon_signer_core::lease::LEASE_NAME;
 
 /// The account of this client.
@@ -29,7 +29,7 @@ pub(crate) async fn account(client: &Client) -> anyhow::Result<String> {
 /// The first right or CRD that is missing.
 pub(crate) async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow::Result<()> {
     let one = ListParams::default().limit(1);
-    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let requests: Api<BoundedRequest> = Api::all(client.clone());
     requests.list(&one).await.with_context(|| lacks(account, "certificatesigningrequests"))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     leases.get_opt(LEASE_NAME).await.with_context(|| {

@@ -5,6 +5,7 @@ pub mod addon_template;
 pub mod manager;
 pub mod ocm;
 pub mod registrations;
+pub mod request;
 pub mod rules;
 pub mod signer;
 pub mod status;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, PostParams, Preconditions, Request};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
+use crate::api::request::BoundedRequest;
 use crate::hub::lease::{Leads, NotWritten};
 use crate::hub::requests::plan::WAITS;
 use addon_signer_core::ca::issuer::Issued;
@@ -24,7 +25,7 @@ pub enum RefusalKind {
 
 /// Writes answers with the hub's account, while this hub leads.
 pub struct Answers<'l> {
-    api: Api<CertificateSigningRequest>,
+    api: Api<BoundedRequest>,
     leads: &'l Leads,
 }
 
@@ -47,7 +48,8 @@ impl<'l> Answers<'l> {
         self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
     }
 
-    /// Denies or fails the request, with a reason.
+    /// Denies or fails the request, with a reason. Its finalizers go: no agent sets any, and they would keep the
+    /// request for ever when the hub deletes it.
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
@@ -62,7 +64,9 @@ impl<'l> Answers<'l> {
             RefusalKind::Denied => ("Denied", "approval"),
             RefusalKind::Failed => ("Failed", "status"),
         };
-        self.write(with_condition(csr, kind, reason, sentence), subresource).await.map(|_| ())
+        let mut refused = with_condition(csr, kind, reason, sentence);
+        refused.metadata.finalizers = None;
+        self.write(refused, subresource).await.map(|_| ())
     }
 
     /// Adds a condition of our own.
@@ -100,17 +104,25 @@ impl<'l> Answers<'l> {
         self.write(csr, "status").await.map(|_| ())
     }
 
-    /// Deletes exactly this object. It is no error if the object is already gone.
+    /// Deletes exactly this object. It is no error if the object is already gone. Returns whether it is gone now;
+    /// otherwise finalizers keep it.
     ///
     /// # Errors
     /// The error of the API server, also if the object has changed; the watch then shows it again.
-    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<(), NotWritten> {
+    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<bool, NotWritten> {
         let preconditions =
             Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.leads.write(self.api.delete(&csr.name_any(), &params)).await {
-            Err(NotWritten::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(()),
-            deleted => deleted.map(drop),
+        let request = Request::new(self.api.resource_url()).delete(&csr.name_any(), &params);
+        // `Api::delete` would decode the whole object first, whatever its size.
+        let answer = async {
+            let request = request.map_err(kube::Error::BuildRequest)?;
+            self.api.clone().into_client().request::<BoundedRequest>(request).await
+        };
+        match self.leads.write(answer).await {
+            Err(NotWritten::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(true),
+            // The API server answers with the object only if it is still there, and with a Status otherwise.
+            left => Ok(left?.csr.metadata.finalizers.is_none_or(|left| left.is_empty())),
         }
     }
 
@@ -141,7 +153,9 @@ impl<'l> Answers<'l> {
         subresource: &str,
     ) -> Result<CertificateSigningRequest, NotWritten> {
         let name = csr.name_any();
-        self.leads.write(self.api.replace_subresource(subresource, &name, &PostParams::default(), &csr)).await
+        let params = PostParams::default();
+        let written = self.leads.write(self.api.replace_subresource(subresource, &name, &params, &csr)).await?;
+        Ok(written.csr)
     }
 }
 

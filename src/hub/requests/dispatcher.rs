@@ -3,7 +3,7 @@
 //! One watch serves all signers, because an API server allows few streams per connection. Clusters take turns, so that
 //! one with many requests does not delay another. A request that must wait has one entry with a time of its own.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +18,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use crate::api::request::BoundedRequest;
 use crate::hub::HubError;
 use crate::hub::backoff::WatchBackoff;
 use crate::hub::requests::known::{KnownRequest, KnownRequests};
 use crate::hub::requests::plan;
+use crate::hub::requests::rereads::Rereads;
 use crate::hub::requests::signer::{Changes, Outcome, Signer, SignerError};
 use crate::hub::requests::unrecorded::{IssuedBefore, compare};
 use crate::pulse::Pulse;
@@ -37,8 +39,10 @@ use addon_signer_platform::clock::Clock;
 const CONCURRENCY: usize = 32;
 /// How many of them may be of one cluster.
 const OF_A_CLUSTER: usize = 8;
-/// How many requests the API server sends in one page: a request may have 1.5 MB.
-const PAGE: u32 = 16;
+/// How many requests the API server sends in one page. A request may have 1.5 MB, which are up to 9 MB as JSON, where
+/// `<` has six bytes, and kube holds the text of a page up to three times while it reads it: 36 MB, or 216 MB at worst.
+/// With smaller pages the list of a flood would take longer than the API server can continue it.
+const PAGE: u32 = 8;
 /// The pauses of a request that waits for something in the hub, which wakes it when it changes.
 const SOON: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(30);
@@ -53,6 +57,9 @@ const HELD: Duration = Duration::from_secs(300);
 
 /// How many failures of one cluster's requests are logged; the others are counted.
 const LOGGED: Quota = Quota { first: 5, window: Duration::from_secs(60) };
+
+/// The shortest time between two lists that look for requests of tenants that had too many.
+const LIST_PAUSE: Duration = Duration::from_secs(300);
 
 /// How often the dispatcher gives a sign of life when nothing happens.
 const ROUND: Duration = Duration::from_secs(10);
@@ -103,7 +110,8 @@ struct ServedSigner {
 
 /// Watches and dispatches.
 pub(in crate::hub) struct Dispatcher {
-    api: Api<CertificateSigningRequest>,
+    api: Api<BoundedRequest>,
+    rereads: Rereads,
     grpc_proxy: Option<String>,
     orders: mpsc::UnboundedReceiver<Order>,
     served: BTreeMap<String, ServedSigner>,
@@ -115,8 +123,8 @@ pub(in crate::hub) struct Dispatcher {
     failures: Throttle<Arc<str>>,
     links: DispatcherLinks,
     clock: Clock,
-    /// While a list is incomplete: the names that it has shown.
-    listed: Option<HashSet<String>>,
+    /// When all requests may be listed again at the earliest.
+    next_list: Instant,
     issued_before: IssuedBefore,
     /// Compares them with the ledger.
     comparing: JoinSet<()>,
@@ -133,6 +141,7 @@ impl Dispatcher {
         let (sender, orders) = mpsc::unbounded_channel();
         let dispatcher = Self {
             api: Api::all(client.clone()),
+            rereads: Rereads::new(client),
             grpc_proxy,
             orders,
             served: BTreeMap::new(),
@@ -143,7 +152,7 @@ impl Dispatcher {
             failures: Throttle::new(LOGGED),
             links,
             clock,
-            listed: None,
+            next_list: Instant::now(),
             issued_before: IssuedBefore::default(),
             comparing: JoinSet::new(),
         };
@@ -156,7 +165,8 @@ impl Dispatcher {
     /// The watch ended, or the work on a request panicked.
     pub(in crate::hub) async fn run(mut self, pulse: Pulse) -> Result<(), HubError> {
         let config = watcher::Config::default().page_size(PAGE);
-        let mut events = watcher(self.api.clone(), config).backoff(WatchBackoff::default()).boxed();
+        let watch = |api| watcher(api, config.clone()).backoff(WatchBackoff::default()).boxed();
+        let mut events = watch(self.api.clone());
         let mut rounds = tokio::time::interval(ROUND);
         loop {
             pulse.beat();
@@ -183,44 +193,43 @@ impl Dispatcher {
                 Some(compared) = self.comparing.join_next() => compared?,
                 Ok(()) = self.links.registry.changed() => self.look(|_| true),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                _ = rounds.tick() => {}
+                _ = rounds.tick() => if Instant::now() >= self.next_list && self.known.wants_list() {
+                    self.next_list = Instant::now() + LIST_PAUSE;
+                    events = watch(self.api.clone());
+                },
             }
         }
     }
 
-    fn observe(&mut self, event: Event<CertificateSigningRequest>) {
+    fn observe(&mut self, event: Event<BoundedRequest>) {
         match event {
             Event::Init => {
-                self.listed = Some(HashSet::new());
+                self.known.begin_list();
                 self.issued_before.begin();
             }
-            Event::InitApply(csr) => {
-                if let Some(listed) = &mut self.listed {
-                    listed.insert(csr.name_any());
+            Event::InitApply(request) => {
+                if plan::is_issued(&request.csr) {
+                    self.issued_before.note(&request.csr);
                 }
-                if plan::is_issued(&csr) {
-                    self.issued_before.note(&csr);
-                }
-                self.seen(csr);
+                self.seen(request);
             }
             Event::InitDone => {
-                if let Some(listed) = self.listed.take() {
-                    self.known.retain(&listed);
-                }
+                self.known.complete_list();
                 self.issued_before.complete();
                 for (signer_name, served) in &self.served {
                     let issued = self.issued_before.take(signer_name);
                     self.comparing.spawn(compare(Arc::clone(&served.signer), issued));
                 }
             }
-            Event::Apply(csr) => self.seen(csr),
-            Event::Delete(csr) => self.settled(&csr),
+            Event::Apply(request) => self.seen(request),
+            Event::Delete(request) => self.settled(&request.csr),
         }
     }
 
-    fn seen(&mut self, mut csr: CertificateSigningRequest) {
-        if plan::is_issued(&csr) {
-            return self.settled(&csr);
+    fn seen(&mut self, request: BoundedRequest) {
+        let csr = &request.csr;
+        if plan::is_issued(csr) {
+            return self.settled(csr);
         }
         // Kubernetes' own signers are never ours, and they have most of the requests.
         if csr.spec.signer_name.starts_with("kubernetes.io/") {
@@ -230,15 +239,16 @@ impl Dispatcher {
         if !plan::is_sane_name(&name) {
             return debug!(size = name.len(), "A request whose name is no DNS subdomain is left alone");
         }
-        let tenant = plan::tenant_of(&csr, self.grpc_proxy.as_deref());
-        plan::trim(&mut csr);
-        if let Some(served) = self.served.get(&csr.spec.signer_name) {
-            if plan::is_refused(&csr) {
-                served.signer.forget(&csr);
-            }
+        let tenant = plan::tenant_of(csr, self.grpc_proxy.as_deref());
+        let csr = plan::trimmed(request);
+        let served = self.served.get(&csr.spec.signer_name);
+        let is_served = served.is_some();
+        if let Some(served) = served.filter(|_| plan::is_refused(&csr)) {
+            served.signer.forget(&csr);
+        }
+        if self.known.put(&name, &tenant, csr) && is_served {
             self.queue.wake(&name, &tenant);
         }
-        self.known.put(&name, &tenant, csr);
     }
 
     /// A request has its certificate or is gone.
@@ -310,9 +320,16 @@ impl Dispatcher {
             let signer = Arc::clone(&served.signer);
             let stop = served.stop.clone();
             let signer_name = Arc::clone(&request.signer_name);
-            let api = self.api.clone();
+            let rereads = self.rereads.clone();
             self.work.spawn(async move {
-                let outcome = stop.run_until_cancelled(work(&api, &name, &signer_name, object, &signer)).await;
+                let work = async {
+                    match rereads.object(object, &name, &signer_name).await {
+                        Ok(Some(object)) => signer.work(&object).await.unwrap_or_else(Outcome::Failed),
+                        Ok(None) => Outcome::Done,
+                        Err(error) => Outcome::Failed(error.into()),
+                    }
+                };
+                let outcome = stop.run_until_cancelled(work).await;
                 (name, outcome)
             });
         }
@@ -367,27 +384,4 @@ impl Dispatcher {
             _ => {}
         }
     }
-}
-
-/// Works on one request once. What was not kept of it is read again.
-async fn work(
-    api: &Api<CertificateSigningRequest>,
-    name: &str,
-    signer_name: &str,
-    object: Option<Arc<CertificateSigningRequest>>,
-    signer: &Signer,
-) -> Outcome {
-    let object = match object {
-        Some(object) => object,
-        None => match api.get_opt(name).await {
-            Ok(Some(csr)) if csr.name_any() != name || csr.spec.signer_name != signer_name => return Outcome::Done,
-            Ok(Some(mut csr)) => {
-                plan::trim(&mut csr);
-                Arc::new(csr)
-            }
-            Ok(None) => return Outcome::Done,
-            Err(error) => return Outcome::Failed(error.into()),
-        },
-    };
-    signer.work(&object).await.unwrap_or_else(Outcome::Failed)
 }

@@ -1,14 +1,15 @@
 //! Certificate signing requests: what to do about each, the certificate, the answer.
 //!
-//! `dispatcher` watches all requests and gives each its turn, `known` keeps what there is room for, `signer` works on
-//! the requests of one signer name, `plan` names the one action for a request, `answers` writes it, `unconfirmed` keeps
-//! certificates that the watch has not shown yet, `sweep` ends what was left open in the ledger, `unrecorded` finds
-//! certificates that the ledger does not have.
+//! `dispatcher` watches all requests and gives each its turn, `known` keeps what there is room for, `rereads` reads the
+//! others when it is their turn, `signer` works on the requests of one signer name, `plan` names the one action for a
+//! request, `answers` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what
+//! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have.
 
 pub mod answers;
 pub(super) mod dispatcher;
 mod known;
 pub mod plan;
+mod rereads;
 pub mod signer;
 pub(super) mod sweep;
 pub mod unconfirmed;

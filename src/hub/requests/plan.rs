@@ -6,6 +6,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 
+use crate::api::request::BoundedRequest;
 use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
@@ -33,7 +34,7 @@ const MAX_METADATA: usize = 16 << 10;
 /// The one thing to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: it has its certificate.
+    /// Nothing: it has its certificate, or it was refused and is being deleted.
     Rest,
     /// Refused already; the object is deleted after this time.
     DeleteAfter(Duration),
@@ -70,7 +71,11 @@ pub fn settled(csr: &CertificateSigningRequest, mode: Mode, now: Timestamp) -> O
     if is_issued(csr) {
         return Some(Action::Rest);
     }
-    refused_since(csr).map(|since| Action::DeleteAfter(now.until(since.plus(mode.retention))))
+    let since = refused_since(csr)?;
+    if csr.metadata.deletion_timestamp.is_some() {
+        return Some(Action::Rest); // only its finalizers keep it
+    }
+    Some(Action::DeleteAfter(now.until(since.plus(mode.retention))))
 }
 
 /// The action that follows from policy's verdict on a request that is not settled.
@@ -114,14 +119,13 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
 }
 
-/// Drops what is never read again before the hub keeps its copy: `managedFields`; of a settled request everything
-/// except how it was settled; and most of a request that is too large, which policy refuses. No write loses anything
-/// by this that anybody needs: the API server keeps its own `managedFields` if an update has none, the hub does not
-/// write a request with a certificate, and all that it writes on the others is why it refuses them.
-pub fn trim(csr: &mut CertificateSigningRequest) {
-    csr.metadata.managed_fields = None;
-    let is_settled = is_issued(csr) || is_refused(csr);
-    let is_large = csr.spec.request.0.len() > MAX_PEM_BYTES || metadata_size(&csr.metadata) > MAX_METADATA;
+/// The request without what is never read again: of a settled request everything except how it was settled, and most of
+/// a request that is too large, which policy refuses. No write loses anything by this that anybody needs: the hub does
+/// not write a request with a certificate, and all that it writes on the others is why it refuses them.
+pub fn trimmed(request: BoundedRequest) -> CertificateSigningRequest {
+    let BoundedRequest { mut csr, is_cut } = request;
+    let is_settled = is_issued(&csr) || is_refused(&csr);
+    let is_large = is_cut || csr.spec.request.0.len() > MAX_PEM_BYTES || metadata_size(&csr.metadata) > MAX_METADATA;
     if is_settled || is_large {
         // Policy reads the requester first, and for the gRPC proxy this annotation names it.
         let user = csr.metadata.annotations.take().and_then(|mut all| all.remove_entry(ANNOTATION_CSR_USER));
@@ -141,6 +145,7 @@ pub fn trim(csr: &mut CertificateSigningRequest) {
             certificate.0 = vec![0];
         }
     }
+    csr
 }
 
 /// Whether the hub looks at requests of this name: it is a DNS subdomain. Others fit into no path, and Kubernetes does
@@ -229,6 +234,11 @@ mod tests {
         }
     }
 
+    /// The request as the hub keeps it when the API server has sent this one.
+    fn kept(csr: &CertificateSigningRequest) -> CertificateSigningRequest {
+        trimmed(serde_json::from_str(&serde_json::to_string(csr).unwrap()).unwrap())
+    }
+
     #[test]
     fn a_certificate_is_never_replaced() {
         assert_eq!(settled(&mk_csr(&["Approved"], true), MODE, NOW), Some(Action::Rest));
@@ -238,15 +248,14 @@ mod tests {
     fn of_a_request_that_has_its_certificate_only_that_is_kept() {
         let mut issued = mk_csr(&["Approved"], true);
         issued.spec.request = ByteString(vec![1; 100]);
-        trim(&mut issued);
+        let issued = kept(&issued);
         assert!(issued.spec.request.0.is_empty());
         assert_eq!(settled(&issued, MODE, NOW), Some(Action::Rest));
         for conditions in [&[][..], &["Approved"], &["Denied"], &["Failed"]] {
-            let mut trimmed = mk_csr(conditions, false);
-            let whole = mk_csr(conditions, false);
-            trimmed.metadata.managed_fields = Some(vec![]);
-            trim(&mut trimmed);
-            assert_eq!(trimmed, whole);
+            let mut seen = mk_csr(conditions, false);
+            let whole = seen.clone();
+            seen.metadata.managed_fields = Some(vec![]);
+            assert_eq!(kept(&seen), whole);
         }
     }
 
@@ -256,14 +265,16 @@ mod tests {
             let mut csr = mk_csr(&[], false);
             csr.metadata.annotations = Some([(ANNOTATION_CSR_USER.to_owned(), "user".to_owned())].into());
             pad(&mut csr.metadata, "x".repeat(1_000_000));
-            trim(&mut csr);
+            let csr = kept(&csr);
             (size(&csr), csr.annotations().len(), csr.spec.request.0.len() > MAX_PEM_BYTES)
         };
         let owner = |metadata: &mut ObjectMeta, api_version: String| {
             metadata.owner_references = Some(vec![OwnerReference { api_version, ..OwnerReference::default() }]);
         };
-        let pads: [fn(&mut ObjectMeta, String); 4] = [
+        let pads: [fn(&mut ObjectMeta, String); 6] = [
             owner,
+            |metadata, _| metadata.finalizers = Some(vec!["a/a".to_owned(); 300_000]),
+            |metadata, _| metadata.labels = Some((0..75_000).map(|n| (format!("a/{n}"), String::new())).collect()),
             |metadata, text| metadata.generate_name = Some(text),
             |metadata, text| metadata.finalizers = Some(vec![text]),
             |metadata, text| metadata.labels = Some([("l".to_owned(), text)].into()),
@@ -298,6 +309,9 @@ mod tests {
         for kind in ["Denied", "Failed"] {
             let action = settled(&mk_csr(&[kind], false), MODE, NOW);
             assert_eq!(action, Some(Action::DeleteAfter(Duration::from_secs(540))));
+            let mut going = mk_csr(&[kind], false);
+            going.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+            assert_eq!(settled(&going, MODE, NOW), Some(Action::Rest), "it is not deleted again and again");
         }
     }
 

@@ -11,6 +11,7 @@ use kube::{Api, Client};
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
+use crate::api::request::BoundedRequest;
 use crate::hub::lease::{Leading, Leads};
 use crate::hub::requests::plan::{has_condition, is_issued};
 use crate::ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
@@ -53,7 +54,7 @@ enum RowVerdict {
 
 /// Closes open rows.
 pub(in crate::hub) struct Sweep {
-    requests: Api<CertificateSigningRequest>,
+    requests: Api<BoundedRequest>,
     clock: Clock,
     ledger: Ledger,
     leading: Leading,
@@ -116,7 +117,7 @@ impl Sweep {
             return Ok(());
         }
         let uid = row.uid.as_str();
-        match judge(row, serial, request.as_ref()) {
+        match judge(row, serial, request.as_ref().map(|request| &request.csr)) {
             RowVerdict::Leave => {}
             RowVerdict::Published => self.ledger.published(serial, self.clock.now()).await,
             RowVerdict::End(reason) => {

@@ -6,11 +6,12 @@ use addon_signer_core::csr::build::Wish;
 use addon_signer_core::rate::Rate;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
 
-use super::{mk_csr, mk_csr_of, mk_ready, mk_ready_with, submit};
-use crate::support::accept_cluster;
-use crate::support::hub::{RunningHubOptions, certificate, condition, wait_csr};
+use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, submit};
+use crate::support::hub::{PATIENCE, RunningHubOptions, certificate, condition, create_signer, telemetry, wait_csr};
+use crate::support::{accept_cluster, wait_until};
 
 #[tokio::test]
 async fn names_that_a_cluster_chooses_give_it_no_more_certificates() {
@@ -67,4 +68,46 @@ async fn a_request_with_large_labels_is_refused_by_its_size() {
     let name = submit(&hub, "spoke1", &csr).await;
     let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "RequestTooLarge");
+}
+
+#[tokio::test]
+async fn a_request_with_many_finalizers_is_refused_and_does_not_outlive_its_refusal() {
+    let options = RunningHubOptions { retention: Duration::ZERO, ..RunningHubOptions::default() };
+    let (hub, admin, _running) = mk_ready_with(options).await;
+    accept_cluster(&admin, "spoke2").await;
+    let mut csr = mk_csr("spoke1", "telemetry");
+    csr.metadata.finalizers = Some((0..20_000).map(|n| format!("example.com/{n}")).collect());
+    let padded = submit(&hub, "spoke2", &csr).await;
+    let good = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &good, "issued", certificate).await;
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    wait_until(PATIENCE, "the request to be gone", async || {
+        api.get_opt(&padded).await.unwrap().is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_request_that_others_keep_is_deleted_once() {
+    let options = RunningHubOptions { retention: Duration::ZERO, ..RunningHubOptions::default() };
+    let (hub, admin, _running) = mk_ready_with(options).await;
+    let mut csr = mk_csr("spoke1", "telemetry");
+    csr.spec.signer_name = "example.com/another".to_owned();
+    csr.metadata.finalizers = Some(vec!["example.com/keep".to_owned()]);
+    let name = submit(&hub, "spoke1", &csr).await;
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let denied = json!({ "status": { "conditions": [{ "type": "Denied", "status": "True", "reason": "No" }] } });
+    api.patch_approval(&name, &PatchParams::default(), &Patch::Merge(&denied)).await.unwrap();
+    let mut spec = telemetry();
+    spec["signerName"] = "example.com/another".into();
+    create_signer(&admin, "another", spec).await;
+    let kept = wait_csr(&admin, &name, "being deleted", |csr| {
+        csr.metadata.deletion_timestamp.as_ref()?;
+        Some(csr.clone())
+    })
+    .await;
+    tokio::time::sleep(MOMENT).await;
+    let later = api.get(&name).await.unwrap();
+    assert_eq!(later.metadata.finalizers, csr.metadata.finalizers);
+    assert_eq!(later, kept, "nothing writes on it");
 }

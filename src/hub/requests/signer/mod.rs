@@ -357,8 +357,12 @@ impl Signer {
     }
 
     async fn delete(&self, request: LedRequest<'_>) -> Result<Outcome, SignerError> {
-        self.answers(request.leads).delete(request.csr).await?;
-        info!(csr = request.csr.name_any(), "The hub deleted a refused request after the retention");
+        let csr = request.csr.name_any();
+        if self.answers(request.leads).delete(request.csr).await? {
+            info!(csr, "The hub deleted a refused request after the retention");
+        } else {
+            info!(csr, "A refused request is deleted when somebody removes its finalizers");
+        }
         Ok(Outcome::Done)
     }
 

@@ -1,0 +1,104 @@
+//! A CertificateSigningRequest as the hub reads it, in bounded memory. Anybody who may make requests may pad them with
+//! some 1.5 MB of labels, annotations, owners and finalizers, for which Kubernetes' types need 12 times the memory.
+
+use std::borrow::Cow;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::{Deserialize, Deserializer, Error};
+
+use addon_signer_core::bounded::{self, Keep};
+use addon_signer_core::csr::MAX_PEM_BYTES;
+use addon_signer_core::names::ANNOTATION_CSR_USER;
+
+/// The longest text of those that are always read. A longer one loses its end.
+const LONGEST: usize = 1024;
+/// The most memory for each list or map that the requester writes. What has 16 KiB of text fits.
+const METADATA: usize = 64 << 10;
+/// The most memory for each list of the spec and the status, which only the API server and signers write.
+const LIST: usize = 32 << 10;
+/// The longest request that is read, as base64: a few bytes more than policy accepts. A multiple of four stays base64.
+const REQUEST: usize = 4 * (MAX_PEM_BYTES / 3 + 1);
+/// The longest certificate that is read, as base64.
+const CERTIFICATE: usize = 64 << 10;
+
+/// Without `managedFields`, which the API server keeps when an update has none, and without `spec.extra`, which no
+/// update can change. Requester and tenant are read by their names, so nothing that is there besides can hide them.
+static WANTED: Keep = Keep::Fields(&[
+    (
+        "metadata",
+        Keep::Fields(&[
+            ("name", Keep::Scalar(LONGEST)),
+            ("generateName", Keep::Scalar(LONGEST)),
+            ("uid", Keep::Scalar(LONGEST)),
+            ("resourceVersion", Keep::Scalar(LONGEST)),
+            ("creationTimestamp", Keep::Scalar(LONGEST)),
+            ("deletionTimestamp", Keep::Scalar(LONGEST)),
+            ("deletionGracePeriodSeconds", Keep::Scalar(LONGEST)),
+            ("labels", Keep::All(METADATA)),
+            ("annotations", Keep::FieldsAnd(&[(ANNOTATION_CSR_USER, Keep::Scalar(LONGEST))], METADATA)),
+            ("ownerReferences", Keep::All(METADATA)),
+            ("finalizers", Keep::All(METADATA)),
+        ]),
+    ),
+    (
+        "spec",
+        Keep::Fields(&[
+            ("request", Keep::Scalar(REQUEST)),
+            ("signerName", Keep::Scalar(LONGEST)),
+            ("username", Keep::Scalar(LONGEST)),
+            ("uid", Keep::Scalar(LONGEST)),
+            ("expirationSeconds", Keep::Scalar(LONGEST)),
+            ("groups", Keep::All(LIST)),
+            ("usages", Keep::All(LIST)),
+        ]),
+    ),
+    ("status", Keep::Fields(&[("certificate", Keep::Scalar(CERTIFICATE)), ("conditions", Keep::All(LIST))])),
+]);
+
+/// The request.
+#[derive(Debug, Clone)]
+pub struct BoundedRequest {
+    /// What was read of it.
+    pub csr: CertificateSigningRequest,
+    /// Whether more was there than the hub reads. Then the request is refused as too large.
+    pub is_cut: bool,
+}
+
+impl<'de> Deserialize<'de> for BoundedRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let kept = bounded::read(deserializer, &WANTED)?;
+        let csr = serde_json::from_value(kept.value).map_err(D::Error::custom)?;
+        Ok(Self { csr, is_cut: kept.is_cut })
+    }
+}
+
+impl Resource for BoundedRequest {
+    type DynamicType = ();
+    type Scope = <CertificateSigningRequest as Resource>::Scope;
+
+    fn kind(of: &()) -> Cow<'_, str> {
+        CertificateSigningRequest::kind(of)
+    }
+
+    fn group(of: &()) -> Cow<'_, str> {
+        CertificateSigningRequest::group(of)
+    }
+
+    fn version(of: &()) -> Cow<'_, str> {
+        CertificateSigningRequest::version(of)
+    }
+
+    fn plural(of: &()) -> Cow<'_, str> {
+        CertificateSigningRequest::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.csr.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.csr.meta_mut()
+    }
+}
