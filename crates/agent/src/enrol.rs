@@ -3,18 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{AsyncReadExt, StreamExt};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, PostParams, Request};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, ResourceExt};
 use ring::rand::SystemRandom;
+use serde_json::Value;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::order::{Answer, MAX_PAGES, MAX_REQUESTS, Order, PAGE};
+use super::order::{Answer, LISTED, MAX_PAGE_BYTES, MAX_PAGES, MAX_REQUESTS, Order, PAGE};
 use crate::api_error::{ApiError, Attempt};
+use addon_signer_core::bounded::{self, Kept};
 use addon_signer_core::credentials::Credentials;
 use addon_signer_core::credentials::plan::{Unusable, Usable, examine};
 use addon_signer_core::csr::build::BuildError;
@@ -143,17 +145,18 @@ impl Enroller {
         Ok(Pending { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 
-    /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made.
+    /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made. If others
+    /// made so many or so large ones with the same labels that these cannot be read, the agent goes on all the same.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
         let mut query = ListParams::default().labels(&self.order.label_selector()).limit(PAGE);
         let mut ours = 0;
         for _ in 0..MAX_PAGES {
             let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
-            let found = answered(attempt, requests.list(&query)).await?;
-            ours += found.items.iter().filter(|request| self.order.is_ours(request)).count();
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => query = query.continue_token(&token),
-                None => break,
+            let found = answered(attempt, page(requests, &query)).await?;
+            ours += self.order.ours(&found.value);
+            match found.value.pointer("/metadata/continue").and_then(Value::as_str) {
+                Some(token) if !found.is_cut && !token.is_empty() => query = query.continue_token(token),
+                _ => break,
             }
         }
         if ours < MAX_REQUESTS { Ok(()) } else { Err(EnrolError::TooMany(ours)) }
@@ -201,6 +204,18 @@ async fn final_answer(
         }
     }
     Ok(Answer::Pending)
+}
+
+/// Reads one page of requests, and nothing of one that is too large.
+async fn page(requests: &Api<CertificateSigningRequest>, query: &ListParams) -> kube::Result<Kept> {
+    let request = Request::new(requests.resource_url()).list(query).map_err(kube::Error::BuildRequest)?;
+    let body = requests.clone().into_client().request_stream(request).await?;
+    let mut text = Vec::new();
+    std::pin::pin!(body.take(MAX_PAGE_BYTES + 1)).read_to_end(&mut text).await.map_err(kube::Error::ReadEvents)?;
+    if text.len() as u64 > MAX_PAGE_BYTES {
+        return Ok(Kept { value: Value::Null, is_cut: true });
+    }
+    bounded::read(&mut serde_json::Deserializer::from_slice(&text), &LISTED).map_err(kube::Error::SerdeError)
 }
 
 async fn answered<T>(attempt: Attempt, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::ObjectMeta;
+use serde_json::Value;
 
+use addon_signer_core::bounded::Keep;
 use addon_signer_core::credentials::plan::Wanted;
 use addon_signer_core::csr::build::Wish;
 use addon_signer_core::identity::{AddOnName, ClusterName, cluster_group};
@@ -13,9 +15,11 @@ use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_
 
 /// OCM's own agent stops at this many requests of one cluster and addon.
 pub(crate) const MAX_REQUESTS: usize = 10;
-/// How many requests the agent reads at once. Anybody can forge the labels by which it lists them, and a request may
-/// have 1.5 MB.
+/// How many requests the agent reads at once.
 pub(crate) const PAGE: u32 = 2;
+/// How many bytes such a page may have: anybody can forge the labels by which the agent lists requests, and a request
+/// may have 1.5 MB, which are up to 9 MB as JSON.
+pub(crate) const MAX_PAGE_BYTES: u64 = 1 << 20;
 /// How many pages the agent reads at most.
 pub(crate) const MAX_PAGES: usize = 10;
 
@@ -67,12 +71,21 @@ impl Order {
         format!("{LABEL_CLUSTER_NAME}={},{LABEL_ADDON_NAME}={}", self.cluster, self.addon)
     }
 
-    /// Whether the cluster itself made this request. Anybody can set labels, but the API server sets the groups.
-    pub(crate) fn is_ours(&self, request: &CertificateSigningRequest) -> bool {
+    /// How many requests of a page ([`LISTED`]) the cluster itself made. Anybody can set labels, but the API server
+    /// sets the groups.
+    pub(crate) fn ours(&self, page: &Value) -> usize {
         let group = cluster_group(&self.cluster);
-        request.spec.groups.as_ref().is_some_and(|groups| groups.contains(&group))
+        let listed = page.get("items").and_then(Value::as_array).into_iter().flatten();
+        let groups = listed.filter_map(|request| request.pointer("/spec/groups").and_then(Value::as_array));
+        groups.filter(|groups| groups.iter().any(|found| *found == group)).count()
     }
 }
+
+/// What the agent reads of a page of requests.
+pub(crate) static LISTED: Keep = Keep::Fields(&[
+    ("metadata", Keep::Fields(&[("continue", Keep::Scalar(16 << 10))])),
+    ("items", Keep::Each(PAGE as usize, &Keep::Fields(&[("spec", Keep::Fields(&[("groups", Keep::All(16 << 10))]))]))),
+]);
 
 /// The hub's answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +124,7 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use addon_signer_core::bounded;
     use addon_signer_core::identity::Convention;
     use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
     use serde_json::json;
@@ -156,12 +170,24 @@ mod tests {
 
     #[test]
     fn requests_that_others_labelled_are_not_ours() {
-        let mut object = order().object(String::new());
-        assert!(!order().is_ours(&object));
-        object.spec.groups = Some(vec!["system:open-cluster-management:cluster10".to_owned()]);
-        assert!(!order().is_ours(&object));
-        object.spec.groups = Some(vec!["system:open-cluster-management:cluster1".to_owned()]);
-        assert!(order().is_ours(&object));
+        let ours = |groups: &[Value]| {
+            let items: Vec<Value> = groups.iter().map(|groups| json!({ "spec": { "groups": groups } })).collect();
+            order().ours(&json!({ "items": items }))
+        };
+        assert_eq!(ours(&[Value::Null]), 0);
+        let others = json!(["system:open-cluster-management:cluster10"]);
+        let own = json!(["a", "system:open-cluster-management:cluster1"]);
+        assert_eq!(ours(&[others.clone(), own, others]), 1);
+    }
+
+    #[test]
+    fn of_a_page_only_what_is_counted_is_kept() {
+        let item =
+            json!({ "metadata": { "finalizers": vec!["a/a"; 100_000] }, "spec": { "groups": ["g"], "uid": "u" } });
+        let page = json!({ "metadata": { "continue": "c", "resourceVersion": "1" }, "items": [item, item] });
+        let kept = bounded::read(page, &LISTED).unwrap();
+        let item = json!({ "spec": { "groups": ["g"] } });
+        assert_eq!(kept.value, json!({ "metadata": { "continue": "c" }, "items": [item, item] }));
     }
 
     #[test]

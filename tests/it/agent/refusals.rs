@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 
 use super::parts::{AgentWorld, Mood, NAMESPACE, SOON};
 use crate::support::objects::create_namespace;
+use crate::support::request::mk_csr;
 use crate::support::wait_until;
 
 /// An address where nobody listens.
@@ -146,6 +147,20 @@ async fn requests_of_others_with_our_labels_do_not_count() {
     }
     let error = agent.once().await.unwrap_err();
     assert!(matches!(error, AgentError::Enrol(EnrolError::Refused { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn a_page_of_others_that_is_too_large_keeps_nobody_from_enrolling() {
+    let world = AgentWorld::start().await;
+    world.mood(Mood::Ignore);
+    let stranger = world.hub.as_cluster_agent("cluster2", "a1").await;
+    let requests: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(stranger);
+    let mut padded = mk_csr("cluster1", "telemetry");
+    padded.metadata.name = Some("a-padded-one".to_owned());
+    padded.metadata.finalizers = Some((0..60_000).map(|n| format!("example.com/{n}")).collect());
+    requests.create(&PostParams::default(), &padded).await.unwrap();
+    let error = world.agent(world.secret_store()).once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::Pending(_))), "{error}");
 }
 
 #[tokio::test]
