@@ -71,24 +71,29 @@ async fn a_request_with_large_labels_is_refused_by_its_size() {
 }
 
 #[tokio::test]
-async fn a_request_with_many_finalizers_is_refused_and_does_not_outlive_its_refusal() {
+async fn a_request_with_finalizers_is_refused_and_does_not_outlive_its_refusal() {
     let options = RunningHubOptions { retention: Duration::ZERO, ..RunningHubOptions::default() };
     let (hub, admin, _running) = mk_ready_with(options).await;
     accept_cluster(&admin, "spoke2").await;
-    let mut csr = mk_csr("spoke1", "telemetry");
-    csr.metadata.finalizers = Some((0..20_000).map(|n| format!("example.com/{n}")).collect());
-    let padded = submit(&hub, "spoke2", &csr).await;
+    let mut padded = Vec::new();
+    for count in [1, 20_000] {
+        let mut csr = mk_csr("spoke1", "telemetry");
+        csr.metadata.finalizers = Some((0..count).map(|n| format!("example.com/{n}")).collect());
+        padded.push(submit(&hub, "spoke2", &csr).await);
+    }
     let good = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &good, "issued", certificate).await;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
-    wait_until(PATIENCE, "the request to be gone", async || {
-        api.get_opt(&padded).await.unwrap().is_none().then_some(())
-    })
-    .await;
+    for name in padded {
+        wait_until(PATIENCE, "the request to be gone", async || {
+            api.get_opt(&name).await.unwrap().is_none().then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
-async fn a_refused_request_that_others_keep_is_deleted_once() {
+async fn a_refused_request_that_others_keep_is_left_to_them() {
     let options = RunningHubOptions { retention: Duration::ZERO, ..RunningHubOptions::default() };
     let (hub, admin, _running) = mk_ready_with(options).await;
     let mut csr = mk_csr("spoke1", "telemetry");
