@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::addon_template::owner_of_addon;
 use crate::api::ocm::{self, AddOnApi};
@@ -111,6 +111,8 @@ fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use serde_json::json;
 
     use super::*;
 
