@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use addon_signer::api::status::AuthorityState;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_platform::clock::Clock;
@@ -66,6 +67,30 @@ impl Restorable {
         let pem = wait_csr(&self.admin, &name, "issued", certificate).await;
         self.given.push((name.clone(), pem));
         name
+    }
+
+    /// Rotates the line; returns the authority that signs from now on and the one before it.
+    async fn rotate(&self, line: &OnServer) -> Vec<String> {
+        rotate(&self.admin, "r1").await;
+        let ids = line.wait(&["Active", "Old"]).await;
+        // The Secret comes first. A signer has the line when the status shows it.
+        wait_until(PATIENCE, "the new authority to sign", async || {
+            let authorities = line.status().await.authorities;
+            authorities.iter().any(|shown| shown.id == ids[0] && shown.state == AuthorityState::Active).then_some(())
+        })
+        .await;
+        ids
+    }
+
+    /// Rotates the line and checks that the anchor of `old`, which has signed, stays.
+    async fn assert_rotation_keeps(&self, line: &OnServer, old: &str) {
+        rotate(&self.admin, "r1").await;
+        let members = wait_until(PATIENCE, "the next authority to sign", async || {
+            let members = line.members().await?;
+            members.iter().any(|member| member["state"] == "Active" && member["id"] != old).then_some(members)
+        })
+        .await;
+        assert!(members.iter().any(|member| member["id"] == old), "{members:?}");
     }
 
     async fn request(&self, name: &str) -> CertificateSigningRequest {
@@ -197,13 +222,7 @@ async fn authorities_from_an_older_backup_are_noticed_and_missing_ones_are_named
     let line = OnServer::client(&world.admin);
     world.issue().await;
     let backup = line.data().await;
-    rotate(&world.admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    wait_until(PATIENCE, "the new authority to sign", async || {
-        let authorities = line.status().await.authorities;
-        (authorities.len() == 2 && authorities[0].id == ids[0]).then_some(())
-    })
-    .await;
+    let ids = world.rotate(&line).await;
     world.issue().await;
     first.stop().await;
     line.set_data(backup).await;
@@ -243,14 +262,7 @@ async fn an_older_secret_drops_no_anchor_before_the_ledgers_last_certificate_has
     line.set_data(backup).await;
     let _second = world.start("ledger.db").await;
     said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
-    rotate(&world.admin, "r1").await;
-    let ids_after = wait_until(PATIENCE, "the next authority to sign", async || {
-        let members = line.members().await?;
-        let active = members.iter().find(|member| member["state"] == "Active")?["id"].as_str()?.to_owned();
-        (active != ids[0]).then_some(members)
-    })
-    .await;
-    assert!(ids_after.iter().any(|member| member["id"] == *ids[0]), "{ids_after:?}");
+    world.assert_rotation_keeps(&line, &ids[0]).await;
     world.assert_given_once().await;
 }
 
@@ -265,14 +277,7 @@ async fn a_secret_that_becomes_older_while_the_hub_runs_drops_no_anchor_either()
     world.issue().await;
     line.set_data(backup).await;
     said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
-    rotate(&world.admin, "r1").await;
-    let members = wait_until(PATIENCE, "the next authority to sign", async || {
-        let members = line.members().await?;
-        let active = members.iter().find(|member| member["state"] == "Active")?["id"].as_str()?.to_owned();
-        (active != ids[0]).then_some(members)
-    })
-    .await;
-    assert!(members.iter().any(|member| member["id"] == *ids[0]), "{members:?}");
+    world.assert_rotation_keeps(&line, &ids[0]).await;
     world.assert_given_once().await;
 }
 
@@ -285,13 +290,7 @@ async fn a_ledger_and_authorities_from_one_older_backup_go_on_and_the_lost_certi
     world.issue().await;
     let backup = line.data().await;
     world.back_up("backup.db").await;
-    rotate(&world.admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    wait_until(PATIENCE, "the new authority to sign", async || {
-        let authorities = line.status().await.authorities;
-        (authorities.len() == 2 && authorities[0].id == ids[0]).then_some(())
-    })
-    .await;
+    let ids = world.rotate(&line).await;
     world.issue().await;
     world.issue().await;
     first.stop().await;
