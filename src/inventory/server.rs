@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -27,6 +28,9 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(120);
 /// The longest life of a connection, so that none outlives the client's certificate by more.
 const LONGEST: Duration = Duration::from_secs(600);
+/// How long a new connection that must end waits for its first request. hyper closes it at once otherwise, and Go's
+/// transport sends a request again only on a connection that had one before (`shouldRetryRequest`).
+const FIRST: Duration = Duration::from_secs(1);
 /// How long an answer may still take when its connection must end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -50,7 +54,7 @@ pub(super) async fn run(
     audit: Audit,
     stop: CancellationToken,
 ) {
-    let drain = GRACE + Duration::from_secs(1);
+    let drain = FIRST + GRACE + Duration::from_secs(1);
     let places = Places { handshakes: HANDSHAKES, handshake_timeout: HANDSHAKE, sessions: SESSIONS, drain };
     listener::accept(listener, places, Arc::new(FrontDoor { router, configured, audit }), &stop).await;
 }
@@ -73,10 +77,16 @@ impl Door for FrontDoor {
 /// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
 async fn serve(entered: Entered, router: Router, mut configured: Configured, stop: CancellationToken) {
     let Entered { tls, config, .. } = entered;
+    let asked = CancellationToken::new();
+    let first = asked.clone();
+    let service = service_fn(move |request| {
+        first.cancel();
+        TowerToHyperService::new(router.clone()).call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
-        .serve_connection(TokioIo::new(tls), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(tls), service);
     tokio::pin!(connection);
     tokio::select! {
         done = connection.as_mut() => return ended(done),
@@ -84,6 +94,10 @@ async fn serve(entered: Entered, router: Router, mut configured: Configured, sto
         // An error means that the sender is gone, so the process ends.
         _ = configured.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, &config))) => {}
         () = tokio::time::sleep(LONGEST) => {}
+    }
+    tokio::select! {
+        done = connection.as_mut() => return ended(done),
+        _ = timeout(FIRST, asked.cancelled()) => {} // none came
     }
     connection.as_mut().graceful_shutdown();
     match timeout(GRACE, connection).await {

@@ -20,6 +20,8 @@ pub(super) struct Sources {
     pub(super) clock: Clock,
 }
 
+type Inputs = (FrontProxy, Arc<CertifiedKey>);
+
 /// Publishes a configuration after every change; `None` while the front proxy is not known or there is no certificate.
 /// When a source is gone, returns what it sent.
 pub(super) async fn keep_in_effect(
@@ -27,6 +29,7 @@ pub(super) async fn keep_in_effect(
     publish: watch::Sender<Option<Arc<ServerConfig>>>,
 ) -> &'static str {
     let mut shown: Option<Arc<CertifiedKey>> = None;
+    let mut built_from = None;
     loop {
         let front_proxy = sources.front_proxy.borrow_and_update().clone();
         let anchors = sources.registered.borrow_and_update().clone();
@@ -34,18 +37,30 @@ pub(super) async fn keep_in_effect(
         if let Some(newest) = newest.filter(|pair| is_known(pair, anchors.as_ref(), &sources.clock)) {
             shown = Some(newest);
         }
-        let config = front_proxy.zip(shown.clone()).and_then(|(front_proxy, pair)| {
-            build(&front_proxy, pair, &sources.clock)
-                .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
-                .ok() // logged above
-        });
-        tracing::debug!(serves = config.is_some(), "The inventory has another configuration");
-        publish.send_replace(config.map(Arc::new));
+        let from = front_proxy.zip(shown.clone());
+        if !is_same(built_from.as_ref(), from.as_ref()) {
+            let config = from.as_ref().and_then(|(front_proxy, pair)| {
+                build(front_proxy, Arc::clone(pair), &sources.clock)
+                    .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
+                    .ok() // logged above
+            });
+            tracing::debug!(serves = config.is_some(), "The inventory has another configuration");
+            publish.send_replace(config.map(Arc::new));
+            built_from = from;
+        }
         tokio::select! {
             changed = sources.front_proxy.changed() => if changed.is_err() { return "the front proxy's certificates" },
             changed = sources.registered.changed() => if changed.is_err() { return "the CA of its APIService" },
             changed = sources.serving.changed() => if changed.is_err() { return "its serving certificate" },
         }
+    }
+}
+
+/// Whether a configuration from `now` would be the one from `before`. Another one ends all connections.
+fn is_same(before: Option<&Inputs>, now: Option<&Inputs>) -> bool {
+    match (before, now) {
+        (Some((whose, pair)), Some((now_whose, now_pair))) => whose == now_whose && Arc::ptr_eq(pair, now_pair),
+        (before, now) => before.is_none() && now.is_none(),
     }
 }
 

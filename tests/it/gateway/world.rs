@@ -189,8 +189,7 @@ impl GatewayWorld {
     /// Opens a new connection for HTTP/1.1.
     pub(crate) async fn connect(&self, leaf: &Leaf) -> Connection {
         let tls = self.tls(self.client_config(Some(leaf))).await.unwrap();
-        let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
-        Connection { sender, driver: tokio::spawn(async { connection.await.map_err(|error| error.to_string()) }) }
+        Connection::over(tls).await
     }
 
     /// Opens a new connection for HTTP/2.
@@ -243,6 +242,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    pub(crate) async fn over(tls: TlsStream<TcpStream>) -> Self {
+        let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
+        Self { sender, driver: tokio::spawn(async { connection.await.map_err(|error| error.to_string()) }) }
+    }
+
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
         let ready = self.sender.ready().await;
         ready.map_err(|error| format!("{error:?}"))?;

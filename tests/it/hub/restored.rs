@@ -290,7 +290,7 @@ async fn a_ledger_and_authorities_from_one_older_backup_go_on_and_the_lost_certi
     world.issue().await;
     let backup = line.data().await;
     world.back_up("backup.db").await;
-    let ids = world.rotate(&line).await;
+    world.rotate(&line).await;
     world.issue().await;
     world.issue().await;
     first.stop().await;

@@ -7,11 +7,13 @@ use addon_signer::inventory::{API_SERVICE, BASE};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_platform::clock::Clock;
+use http_body_util::Full;
 use hyper::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -19,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
+use crate::gateway::world::{Connection, collect};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
 use crate::support::pki::TestCa;
@@ -87,6 +90,13 @@ impl Stage {
         Ok((status.as_u16(), serde_json::from_str(&body).unwrap()))
     }
 
+    /// Connects to the inventory, and asks nothing yet.
+    pub(super) async fn connect(&self, caller: &ClientPair) -> Talk {
+        let tls = self.trusting(caller).await.connect(self.inventory).await.unwrap();
+        let shown = tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
+        Talk { shown, connection: Connection::over(tls).await }
+    }
+
     /// The caller, with the current serving anchors.
     async fn trusting(&self, caller: &ClientPair) -> ClientPair {
         ClientPair { anchors: serving_anchors(&self.admin).await.into_bytes(), ..caller.clone() }
@@ -133,6 +143,24 @@ impl Stage {
         })
         .await;
         (before, after)
+    }
+}
+
+/// A connection to the inventory.
+pub(super) struct Talk {
+    /// The certificate that the inventory has shown.
+    pub(super) shown: CertificateDer<'static>,
+    connection: Connection,
+}
+
+impl Talk {
+    /// Asks what the inventory has; returns why there was no answer.
+    pub(super) async fn ask(&mut self) -> Result<(), String> {
+        let request = Request::get(BASE).header("host", "inventory").header("x-remote-user", "alice");
+        let answer = self.connection.send(request.body(Full::default()).unwrap()).await?;
+        let answer = collect(answer).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        Ok(())
     }
 }
 

@@ -1,5 +1,8 @@
 //! Whom the listener lets in, and which certificate it shows.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use futures::future::join_all;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -120,6 +123,46 @@ async fn a_certificate_of_a_new_authority_waits_until_the_api_service_holds_its_
     .await;
     let registered = stage.registered().await.unwrap();
     assert!(registered.authorities().iter().any(|authority| *authority.id() == after));
+    stage.stop().await;
+}
+
+/// Go's transport asks again only on a connection that had a question before. The API server connects when its
+/// APIService changes, which is also when the inventory gets another certificate.
+#[tokio::test]
+async fn a_rotation_ends_a_connection_only_for_a_new_certificate_and_after_its_first_question() {
+    let hub = TestHub::start().await;
+    let stage = Stage::start(&hub).await;
+    let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
+    stage.wait_served(&front_proxy).await;
+    let rotated = Cell::new(false);
+    let one_question_late = async || {
+        while !rotated.get() {
+            let mut talk = stage.connect(&front_proxy).await;
+            tokio::time::sleep(Duration::from_millis(100)).await; // as long as a question may be under way
+            talk.ask().await.expect("the answer to the first question");
+        }
+    };
+    let many_questions = async || {
+        let mut talk = stage.connect(&front_proxy).await;
+        while !rotated.get() {
+            if talk.ask().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+            let next = stage.connect(&front_proxy).await;
+            assert_ne!(next.shown, talk.shown, "the connection ended for nothing");
+            talk = next;
+        }
+    };
+    let rotating = async {
+        let (_, after) = stage.rotate().await;
+        wait_until(PATIENCE, "the inventory to show the new certificate", async || {
+            stage.issuer(stage.inventory, &front_proxy).await.filter(|id| *id == after)
+        })
+        .await;
+        rotated.set(true);
+    };
+    tokio::join!(rotating, one_question_late(), one_question_late(), many_questions());
     stage.stop().await;
 }
 

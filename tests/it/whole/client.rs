@@ -42,7 +42,7 @@ impl ClientPair {
         config.with_client_auth_cert(vec![self.leaf()], PrivateKeyDer::from_pem_slice(&self.key).unwrap()).unwrap()
     }
 
-    async fn connect(&self, gateway: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn connect(&self, gateway: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(gateway).await?;
         tcp.set_nodelay(true)?;
         TlsConnector::from(Arc::new(self.config())).connect(ServerName::from(gateway.ip()), tcp).await
