@@ -11,9 +11,11 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::floor::approve_and_sign;
 use crate::measure::{cpu_ms, peak_mb, resident_mb};
@@ -29,6 +31,8 @@ use crate::world::{World, submit};
 
 /// How many honest clusters enrol in quiet, and how many during the flood.
 const HONEST: usize = 100;
+/// The signer name of the floor.
+const FLOOR_SIGNER: &str = "example.com/floor";
 /// The pause between two of them.
 const PAUSE: Duration = Duration::from_millis(100);
 const LARGE: usize = 100;
@@ -53,12 +57,12 @@ pub(crate) async fn run() {
     wait_ready(&world.admin, "telemetry", "True").await;
     let honest = world.another_client().await;
     let create = "floor p50, ms | p99, ms | of the floor: p50 / p99";
-    let floor = Floor::start(&world).await;
+    let _floor = start_floor(&world).await;
     println!("\n| when | p50, ms | p99, ms | {create} | hub resident / peak, MB | CPU of the hub, s |");
     println!("|---|---|---|---|---|---|---|---|");
-    enrol("quiet", &honest, &names[..HONEST], &floor, &hub).await;
+    enrol("quiet", &honest, &names[..HONEST], &hub).await;
     let flood = Flood::start(world.another_client().await);
-    enrol("flood", &honest, &names[HONEST..2 * HONEST], &floor, &hub).await;
+    enrol("flood", &honest, &names[HONEST..2 * HONEST], &hub).await;
     let sent = flood.sent.load(Ordering::Relaxed);
     flood.finish().await;
     println!("\nthe hostile cluster had sent {sent} requests when the last honest one was issued");
@@ -66,19 +70,17 @@ pub(crate) async fn run() {
 }
 
 /// Enrols these clusters one after the other, and prints how long each took from its create to its certificate: by the
-/// hub, and by the floor in between.
-async fn enrol(when: &str, client: &Client, clusters: &[String], floor: &Floor, hub: &Process) {
-    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+/// hub, and at the same time by the floor.
+async fn enrol(when: &str, client: &Client, clusters: &[String], hub: &Process) {
     let mut issued = Vec::new();
     let mut by_floor = Vec::new();
     for cluster in clusters {
-        let csr = mk_csr(cluster, "telemetry");
-        let began = Instant::now();
-        let name = submit(client, cluster, &csr).await.unwrap().name_any();
-        let is_issued = |csr: Option<&CertificateSigningRequest>| csr.is_some_and(|csr| certificate(csr).is_some());
-        await_condition(requests.clone(), &name, is_issued).await.unwrap();
-        issued.push(began.elapsed());
-        by_floor.push(floor.enrol(client, cluster).await);
+        let (hub, floor) = tokio::join!(
+            enrol_with(client, cluster, "example.com/telemetry"),
+            enrol_with(client, cluster, FLOOR_SIGNER)
+        );
+        issued.push(hub);
+        by_floor.push(floor);
         tokio::time::sleep(PAUSE).await;
     }
     let issued = Quantiles::of(issued);
@@ -95,6 +97,17 @@ async fn enrol(when: &str, client: &Client, clusters: &[String], floor: &Floor, 
         issued.half / by_floor.half,
         issued.most / by_floor.most
     );
+}
+
+async fn enrol_with(client: &Client, cluster: &str, signer_name: &str) -> Duration {
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let mut csr = mk_csr(cluster, "telemetry");
+    csr.spec.signer_name = signer_name.to_owned();
+    let began = Instant::now();
+    let name = submit(client, cluster, &csr).await.unwrap().name_any();
+    let is_issued = |csr: Option<&CertificateSigningRequest>| csr.is_some_and(|csr| certificate(csr).is_some());
+    await_condition(requests, &name, is_issued).await.unwrap();
+    began.elapsed()
 }
 
 /// What is left of the flood: the hub's memory, and the answers that it gave.
@@ -123,29 +136,27 @@ async fn enrol_again(when: &str, hub: &Process, admin: &Client) {
     println!("the hub has {resident:.1} MB, and had {:.1} at most", peak_mb(hub.id()));
 }
 
-/// A signer that decides nothing and records nothing: what the API server allows in the same seconds.
-struct Floor {
-    requests: Api<CertificateSigningRequest>,
-    pem: Arc<Vec<u8>>,
-}
-
-impl Floor {
-    async fn start(world: &World) -> Self {
-        let ca = Ca::new("floor", Clock::default().now());
-        let leaf = ca.client("cluster0", "telemetry", Clock::default().now(), Duration::from_secs(86_400));
-        let text = base64(&leaf.certificate);
-        let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n").into_bytes();
-        Self { requests: Api::all(world.hub.client_as(HUB_USER, &HUB_GROUPS).await), pem: Arc::new(pem) }
-    }
-
-    async fn enrol(&self, client: &Client, cluster: &str) -> Duration {
-        let mut csr = mk_csr(cluster, "telemetry");
-        csr.spec.signer_name = "example.com/floor".to_owned();
-        let began = Instant::now();
-        let created = submit(client, cluster, &csr).await.unwrap();
-        approve_and_sign(self.requests.clone(), created, Arc::clone(&self.pem)).await;
-        began.elapsed()
-    }
+/// A signer that decides nothing and records nothing: what the API server allows in the same moment. It watches all
+/// requests, as the hub does.
+async fn start_floor(world: &World) -> AbortOnDropHandle<()> {
+    let ca = Ca::new("floor", Clock::default().now());
+    let leaf = ca.client("cluster0", "telemetry", Clock::default().now(), Duration::from_secs(86_400));
+    let text = base64(&leaf.certificate);
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n").into_bytes();
+    let requests: Api<CertificateSigningRequest> = Api::all(world.hub.client_as(HUB_USER, &HUB_GROUPS).await);
+    let signing = watcher(requests.clone(), watcher::Config::default()).for_each_concurrent(IN_FLIGHT, move |event| {
+        let requests = requests.clone();
+        let pem = Arc::new(pem.clone());
+        async move {
+            if let Event::InitApply(csr) | Event::Apply(csr) = event.unwrap()
+                && csr.spec.signer_name == FLOOR_SIGNER
+                && csr.status.as_ref().is_none_or(|status| status.conditions.is_none())
+            {
+                approve_and_sign(requests, csr, pem).await;
+            }
+        }
+    });
+    AbortOnDropHandle::new(tokio::spawn(signing))
 }
 
 /// The hostile cluster at work.
