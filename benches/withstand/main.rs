@@ -6,6 +6,7 @@
 //! $ cargo bench --bench withstand -- --part signers
 //! $ cargo bench --bench withstand -- --part fleet
 //! $ cargo bench --bench withstand -- --part strangers
+//! $ cargo bench --bench withstand -- --part idle
 //! ```
 //!
 //! The hub is a process of its own; everything else shares the machine with it.
@@ -20,6 +21,7 @@
 mod fleet;
 mod flood;
 mod floor;
+mod idle;
 mod measure;
 mod quantiles;
 mod signers;
@@ -59,6 +61,8 @@ enum Part {
     Fleet,
     /// 10,000 idle connections to the gateway, 1,000 half-open handshakes and a client that resets its calls.
     Strangers,
+    /// 2,000 connections to the gateway that make no calls: memory and CPU.
+    Idle,
 }
 
 #[tokio::main]
@@ -78,6 +82,7 @@ async fn main() {
             Part::Signers => signers::run().await,
             Part::Fleet => fleet::run().await,
             Part::Strangers => strangers::run().await,
+            Part::Idle => idle::run().await,
         }
     }
 }

@@ -53,20 +53,7 @@ const HALF_A_HELLO: [u8; 9] = [22, 3, 1, 2, 0, 1, 0, 1, 252];
 pub(crate) async fn run() {
     raise_open_files();
     let world = World::start().await;
-    let backend = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = backend.local_addr().unwrap();
-    let router = Router::new().route("/receive", post(|| async { "ok" }));
-    tokio::spawn(async move { axum::serve(backend, router).await });
-    let spec = json!({
-        "signerName": "example.com/telemetry", "addOns": ["telemetry"],
-        "gateway": {
-            "routes": [{ "path": "/receive", "upstream": format!("http://{upstream}"), "methods": ["POST"] }],
-        },
-    });
-    create_signer(&world.admin, "telemetry", spec).await;
-    let gateway = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let hub = world.start_hub_at(gateway);
-    wait_ready(&world.admin, "telemetry", "True").await;
+    let (hub, gateway) = start_gateway(&world, &[]).await;
     let dir = world.hub.real().unwrap().dir();
     let honest = enrol(&world, "honest", dir).await;
     enrol(&world, "hostile", dir).await;
@@ -80,6 +67,25 @@ pub(crate) async fn run() {
     drop(strangers);
     tokio::time::sleep(GATHER).await;
     calls("after", &honest, gateway, &hub).await;
+}
+
+/// A hub with one addon whose gateway has one route, and the gateway's address.
+pub(crate) async fn start_gateway(world: &World, flags: &[String]) -> (Process, SocketAddr) {
+    let backend = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = backend.local_addr().unwrap();
+    let router = Router::new().route("/receive", post(|| async { "ok" }));
+    tokio::spawn(async move { axum::serve(backend, router).await });
+    let spec = json!({
+        "signerName": "example.com/telemetry", "addOns": ["telemetry"],
+        "gateway": {
+            "routes": [{ "path": "/receive", "upstream": format!("http://{upstream}"), "methods": ["POST"] }],
+        },
+    });
+    create_signer(&world.admin, "telemetry", spec).await;
+    let gateway = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let hub = world.start_hub_at(gateway, flags);
+    wait_ready(&world.admin, "telemetry", "True").await;
+    (hub, gateway)
 }
 
 async fn calls(when: &str, pair: &TlsConnector, gateway: SocketAddr, hub: &Process) {
@@ -102,7 +108,7 @@ async fn calls(when: &str, pair: &TlsConnector, gateway: SocketAddr, hub: &Proce
     );
 }
 
-async fn connect(pair: &TlsConnector, gateway: SocketAddr) -> Option<TlsStream<TcpStream>> {
+pub(crate) async fn connect(pair: &TlsConnector, gateway: SocketAddr) -> Option<TlsStream<TcpStream>> {
     let tcp = TcpStream::connect(gateway).await.ok()?;
     tcp.set_nodelay(true).ok()?;
     pair.connect(ServerName::from(gateway.ip()), tcp).await.ok()
@@ -112,15 +118,19 @@ async fn call(pair: &TlsConnector, gateway: SocketAddr) -> Option<StatusCode> {
     let stream = connect(pair, gateway).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     tokio::spawn(connection);
-    let request = Request::post("/addons/telemetry/receive").header("host", "gateway");
-    let answer = sender.send_request(request.body(Full::new(Bytes::from_static(b"metrics"))).unwrap()).await.ok()?;
+    let answer = sender.send_request(request()).await.ok()?;
     let status = answer.status();
     answer.into_body().collect().await.ok()?;
     Some(status)
 }
 
+pub(crate) fn request() -> Request<Full<Bytes>> {
+    let body = Full::new(Bytes::from_static(b"metrics"));
+    Request::post("https://gateway/addons/telemetry/receive").header("host", "gateway").body(body).unwrap()
+}
+
 /// Enrols a cluster's addon; keeps its pair and the gateway's anchors in the directory.
-async fn enrol(world: &World, cluster: &str, dir: &Path) -> TlsConnector {
+pub(crate) async fn enrol(world: &World, cluster: &str, dir: &Path) -> TlsConnector {
     accept_cluster(&world.admin, cluster).await;
     install_addon(&world.admin, cluster, "telemetry").await;
     let rng = SystemRandom::new();
@@ -147,7 +157,7 @@ async fn enrol(world: &World, cluster: &str, dir: &Path) -> TlsConnector {
     pair(dir, cluster, b"http/1.1")
 }
 
-fn pair(dir: &Path, cluster: &str, protocol: &[u8]) -> TlsConnector {
+pub(crate) fn pair(dir: &Path, cluster: &str, protocol: &[u8]) -> TlsConnector {
     let read = |part: &str| fs::read(dir.join(format!("{cluster}.{part}"))).unwrap();
     let mut roots = RootCertStore::empty();
     for anchor in CertificateDer::pem_slice_iter(&read("ca")) {
@@ -224,7 +234,7 @@ async fn reset_calls(pair: &TlsConnector, gateway: SocketAddr) {
     }
 }
 
-fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }

@@ -48,14 +48,14 @@ impl World {
 
     /// The hub with its defaults.
     pub(crate) fn start_hub(&self) -> Process {
-        self.start_hub_at(SocketAddr::from(([127, 0, 0, 1], free_port())))
+        self.start_hub_at(SocketAddr::from(([127, 0, 0, 1], free_port())), &[])
     }
 
-    /// The hub with its defaults and its gateway at this address, for backends on this machine.
-    pub(crate) fn start_hub_at(&self, gateway: SocketAddr) -> Process {
+    /// The hub with its gateway at this address, for backends on this machine, and with these flags besides.
+    pub(crate) fn start_hub_at(&self, gateway: SocketAddr, more: &[String]) -> Process {
         let real = self.hub.real().unwrap();
         let kubeconfig = real.kubeconfig_file("hub", HUB_USER, &HUB_GROUPS);
-        let flags = [
+        let mut flags = vec![
             "hub".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             "--gateway-name=127.0.0.1".to_owned(),
@@ -64,6 +64,7 @@ impl World {
             format!("--ledger=sqlite://{}/bench.db", real.dir().display()),
             format!("--metrics-listen=127.0.0.1:{}", free_port()),
         ];
+        flags.extend_from_slice(more);
         Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &flags, real.dir())
     }
 
