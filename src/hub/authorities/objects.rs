@@ -33,6 +33,9 @@ pub(super) struct ObjectVersion {
 pub(super) struct LineObjects {
     pub(super) secret: Option<ObjectVersion>,
     pub(super) config_map: Option<ObjectVersion>,
+    /// How many objects of the namespace were deleted so far. One that was made and deleted again while its keeper was
+    /// busy would look unchanged without it.
+    deleted: u64,
 }
 
 type Versions = BTreeMap<String, ObjectVersion>;
@@ -42,6 +45,7 @@ type Versions = BTreeMap<String, ObjectVersion>;
 pub(in crate::hub) struct ObjectVersions {
     secrets: Option<Versions>,
     config_maps: Option<Versions>,
+    deleted: u64,
 }
 
 /// Reads what the watches have shown.
@@ -63,6 +67,7 @@ impl WatchedObjects {
         Some(LineObjects {
             secret: secrets.get(&names.secret).cloned(),
             config_map: config_maps.get(&names.config_map).cloned(),
+            deleted: known.deleted,
         })
     }
 
@@ -111,13 +116,6 @@ fn follow(
     known: &watch::Sender<ObjectVersions>,
     kind: impl Fn(&mut ObjectVersions) -> &mut Option<Versions>,
 ) -> bool {
-    let change = |change: &dyn Fn(&mut Versions)| {
-        known.send_modify(|known| {
-            if let Some(versions) = kind(known) {
-                change(versions);
-            }
-        });
-    };
     match event {
         None => return false,
         Some(Err(error)) => {
@@ -131,11 +129,16 @@ fn follow(
             let listed = std::mem::take(listed);
             known.send_modify(|known| *kind(known) = Some(listed));
         }
-        Some(Ok(Event::Apply(object))) => change(&|versions| {
-            versions.insert(object.name_any(), version(&object));
+        Some(Ok(Event::Apply(object))) => known.send_modify(|known| {
+            if let Some(versions) = kind(known) {
+                versions.insert(object.name_any(), version(&object));
+            }
         }),
-        Some(Ok(Event::Delete(object))) => change(&|versions| {
-            versions.remove(&object.name_any());
+        Some(Ok(Event::Delete(object))) => known.send_modify(|known| {
+            if let Some(versions) = kind(known) {
+                versions.remove(&object.name_any());
+            }
+            known.deleted += 1;
         }),
     }
     true
@@ -145,5 +148,35 @@ fn version(object: &Meta) -> ObjectVersion {
     ObjectVersion {
         version: object.resource_version().unwrap_or_default(),
         rotate: object.annotations().get(ANNOTATION_ROTATE).cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use kube::core::ObjectMeta;
+
+    use super::*;
+
+    fn bring(known: &watch::Sender<ObjectVersions>, event: Event<Meta>) {
+        assert!(follow(Some(Ok(event)), &mut Versions::new(), known, |known| &mut known.config_maps));
+    }
+
+    #[test]
+    fn an_object_that_is_made_and_deleted_again_while_nobody_looks_is_a_change() {
+        let (known, mut objects) = channel();
+        let names = LineNames::client("a");
+        let map = Meta {
+            metadata: ObjectMeta { name: Some(names.config_map.clone()), ..ObjectMeta::default() },
+            types: None,
+            _phantom: std::marker::PhantomData,
+        };
+        known.send_modify(|known| known.secrets = Some(Versions::new()));
+        bring(&known, Event::InitDone);
+        let before = objects.of(&names);
+        assert_eq!(objects.changed(&names, before.as_ref()).now_or_never(), None);
+        bring(&known, Event::Apply(map.clone()));
+        bring(&known, Event::Delete(map));
+        assert_eq!(objects.changed(&names, before.as_ref()).now_or_never(), Some(()));
     }
 }
