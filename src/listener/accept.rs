@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
@@ -32,6 +33,16 @@ pub(crate) const WAITING: usize = 8;
 
 /// How long a handshake has its place for certain. An honest one needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// When a peer that has said nothing is first asked whether it is still there, and how often after that.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// How many of these questions go unanswered before the connection ends; on Linux [`VANISHED`] decides.
+const PROBES: u32 = 4;
+/// How long a peer may acknowledge nothing. Longer than the patience with a client that takes no data, which also ends
+/// connections, and says why.
+#[cfg(target_os = "linux")]
+const VANISHED: Duration = Duration::from_secs(35);
 
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -231,14 +242,48 @@ async fn shake_hands(
 ) -> Result<Entered, NoHandshake> {
     // Fail closed (invariant I11): without a verifier there is no TLS at all.
     let config = tls.ok_or(NoHandshake::NotConfigured)?;
-    tcp.set_nodelay(true).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
+    prepare(&tcp).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
     match TlsAcceptor::from(Arc::clone(&config)).accept(tcp).await {
         Ok(tls) => Ok(Entered { tls, remote, config }),
         Err(error) => Err(NoHandshake::of(error)),
     }
 }
 
+/// Lets no data wait for more, and ends the connection soon after its peer has vanished: a host that lost its power or
+/// its network sends no FIN, and HTTP/1.1 has no pings.
+fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
+    tcp.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(tcp, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(tcp, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(tcp, PROBES)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    // Without it Linux repeats unacknowledged data for 15 minutes, and sends no probes meanwhile.
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(tcp, u32::try_from(VANISHED.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
+}
+
 /// Ignores poisoning: the pool's methods do not panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_ends_35_seconds_after_its_peer_has_vanished() {
+        let listener = bind("127.0.0.1:0".parse().unwrap(), 65_536).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (tcp, _) = listener.accept().await.unwrap();
+        prepare(&tcp).unwrap();
+        assert!(tcp.nodelay().unwrap() && sockopt::socket_keepalive(&tcp).unwrap());
+        let of_probes = [sockopt::tcp_keepidle(&tcp).unwrap(), sockopt::tcp_keepintvl(&tcp).unwrap()];
+        assert_eq!(of_probes, [PROBE_AFTER, PROBE_EVERY]);
+        assert_eq!(sockopt::tcp_keepcnt(&tcp).unwrap(), PROBES);
+        assert_eq!(PROBE_AFTER + PROBE_EVERY * PROBES, Duration::from_secs(35));
+        #[cfg(target_os = "linux")]
+        assert_eq!(sockopt::tcp_user_timeout(&tcp).unwrap(), 35_000);
+    }
 }

@@ -67,6 +67,24 @@ async fn silent_clients_are_closed() {
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }
 
+/// On loopback no host can vanish, but Linux shows that it will ask: the third column of a socket's timer in proc(5).
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_peer_that_vanishes_is_noticed() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
+    let client = tls.get_ref().0.local_addr().unwrap();
+    let ends = format!(":{:04X} 0100007F:{:04X} 01 ", world.address.port(), client.port());
+    let asks_in = async || {
+        let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let timer = sockets.lines().find(|line| line.contains(&ends))?.split_whitespace().nth(5)?;
+        let (kind, hundredths) = timer.split_once(':')?;
+        (kind == "02").then(|| u64::from_str_radix(hundredths, 16).unwrap() / 100) // 02 is the keepalive timer
+    };
+    let seconds = wait_until(SOON, "the timer of the connection", asks_in).await;
+    assert!((5..=15).contains(&seconds), "it asks in {seconds} s");
+}
+
 #[tokio::test]
 async fn clients_that_take_nothing_are_closed() {
     let upstream = format!("http://{}", upstream::start().await);
