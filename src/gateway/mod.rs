@@ -64,6 +64,10 @@ pub struct Limits {
     pub max_identity_connections: usize,
     /// Largest number of calls at a time of one addon on one cluster, on all its connections.
     pub max_identity_calls: usize,
+    /// Largest number of connections at a time of all addons of one cluster.
+    pub max_cluster_connections: usize,
+    /// Largest number of calls at a time of all addons of one cluster.
+    pub max_cluster_calls: usize,
     /// Largest number of handshakes at a time. A further one takes the place of the oldest one of the source that has
     /// most. Eight times as many connections may wait for the first words of their clients.
     pub max_handshakes: usize,
@@ -96,6 +100,11 @@ pub struct Limits {
     pub connect_timeout: Duration,
 }
 
+/// How many addons of one cluster can have all the seats of an addon at the same time. The hub's administrators install
+/// many addons on a cluster, and whoever has taken the cluster over has all their certificates. Honest addons use a few
+/// seats each, so their number is not bounded by this.
+const ADDONS_AT_MOST: usize = 4;
+
 /// The default of [`Limits::max_connections`].
 pub const DEFAULT_CONNECTIONS: usize = 4096;
 /// The default of [`Limits::max_identity_connections`].
@@ -111,10 +120,13 @@ impl Limits {
     /// The limits for this many connections of all and of one addon on one cluster.
     #[must_use]
     pub fn sized(max_connections: usize, max_identity_connections: usize) -> Self {
+        let max_cluster_connections = max_identity_connections.saturating_mul(ADDONS_AT_MOST);
         Self {
             max_connections,
             max_identity_connections,
             max_identity_calls: max_identity_connections.saturating_mul(2),
+            max_cluster_connections,
+            max_cluster_calls: max_cluster_connections.saturating_mul(2),
             max_handshakes: (max_connections / 8).max(1),
             handshake_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(10),
@@ -243,7 +255,7 @@ impl Gateway {
             clock: inputs.clock.clone(),
             audit: inputs.audit,
             seen: inputs.seen,
-            seats: SharedSeats::new(limits.max_identity_connections, limits.max_identity_calls),
+            seats: SharedSeats::new(&limits),
             limits,
             names,
             stats: self.stats,

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::body::{OutBody, full};
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
+use addon_signer_core::gateway::seats::NoSeat;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
 /// Why a request is refused. The text goes into the audit log.
@@ -18,8 +19,8 @@ pub(super) enum Refusal {
     NoStanding(#[from] NoStanding),
     #[error(transparent)]
     Path(#[from] PathError),
-    #[error("the addon has {0} calls already on its connections from the cluster")]
-    TooManyCalls(usize),
+    #[error("{} already", calls(*.0))]
+    TooManyCalls(NoSeat),
     #[error("there is nothing at that path")]
     NotFound,
     #[error(transparent)]
@@ -52,12 +53,27 @@ struct Problem<'p> {
     detail: String,
 }
 
+fn calls(whose: NoSeat) -> String {
+    match whose {
+        NoSeat::AddOn(max) => format!("the addon has {max} calls on its connections from the cluster"),
+        NoSeat::Cluster(max) => format!("the addons of the cluster have {max} calls"),
+    }
+}
+
+fn may_have(whose: NoSeat) -> String {
+    match whose {
+        NoSeat::AddOn(max) => format!("from one cluster the addon may have {max}"),
+        NoSeat::Cluster(max) => format!("all addons of one cluster may have {max} together"),
+    }
+}
+
 impl Refusal {
     /// CamelCase name for the audit log.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::NoStanding(cause) => cause.reason(),
-            Self::TooManyCalls(_) => "TooManyCalls",
+            Self::TooManyCalls(NoSeat::AddOn(_)) => "TooManyCalls",
+            Self::TooManyCalls(NoSeat::Cluster(_)) => "TooManyCallsOfCluster",
             Self::Path(_) | Self::NoAccess(NoAccess::Path(_)) => "PathNotAllowed",
             Self::NotFound => "NotFound",
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => "AnotherAddOn",
@@ -91,10 +107,10 @@ impl Refusal {
                 (StatusCode::FORBIDDEN, PROBLEM_REVOKED, "The certificate is revoked")
             }
             Self::NoStanding(NoStanding::TooManyConnections { .. }) => {
-                (StatusCode::TOO_MANY_REQUESTS, "too-many-connections", "The addon has too many connections")
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-connections", "There are too many connections")
             }
             Self::TooManyCalls(_) => {
-                (StatusCode::TOO_MANY_REQUESTS, "too-many-calls", "The addon has too many calls at once")
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-calls", "There are too many calls at once")
             }
             Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
             Self::Path(_) | Self::NoAccess(NoAccess::Path(_)) => {
@@ -128,10 +144,10 @@ impl Refusal {
                 "the hub does not, or no longer, let this addon of this cluster in".to_owned()
             }
             Self::NoStanding(NoStanding::Revoked { .. }) => "enrol again for a new certificate".to_owned(),
-            Self::NoStanding(NoStanding::TooManyConnections { max, .. }) => {
-                format!("from one cluster it may have {max}; use the ones that are open")
+            Self::NoStanding(NoStanding::TooManyConnections { whose, .. }) => {
+                format!("{}; use the ones that are open", may_have(*whose))
             }
-            Self::TooManyCalls(max) => format!("from one cluster it may have {max}; wait until one has ended"),
+            Self::TooManyCalls(whose) => format!("{}; wait until one has ended", may_have(*whose)),
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
             Self::Path(error) | Self::NoAccess(NoAccess::Path(error)) => error.to_string(),
             Self::NotFound => "the gateway has only /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),

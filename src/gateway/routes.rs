@@ -33,7 +33,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
             session.used();
             match in_flight.take_seat() {
                 Ok(()) => dispatch(&session, peer, request, in_flight).await,
-                Err(max) => Err(Refusal::TooManyCalls(max)),
+                Err(whose) => Err(Refusal::TooManyCalls(whose)),
             }
         }
         Err(cause) => Err(cause.into()),

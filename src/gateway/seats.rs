@@ -1,29 +1,32 @@
-//! The connections and calls that each addon on each cluster has, as guards that give their seat back.
+//! The connections and calls of each addon on each cluster, and of each cluster, as guards that give their seat back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use addon_signer_core::gateway::seats::{Seats, Use};
+use super::Limits;
+use addon_signer_core::gateway::seats::{NoSeat, SeatCount, Seats, Use};
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 
-/// Who shares seats. The name of the agent is no part of it, because the requester chooses that.
+/// Whose seats are counted. The name of the agent is no part of it, because the requester chooses that.
 type SeatHolder = (ClusterName, AddOnName);
 
 /// The seats of all.
 #[derive(Clone)]
-pub(super) struct SharedSeats(Arc<Mutex<Seats<SeatHolder>>>);
+pub(super) struct SharedSeats(Arc<Mutex<Seats>>);
 
 impl SharedSeats {
-    pub(super) fn new(max_connections: usize, max_calls: usize) -> Self {
-        Self(Arc::new(Mutex::new(Seats::new(max_connections, max_calls))))
+    pub(super) fn new(limits: &Limits) -> Self {
+        let of_addon = SeatCount { connections: limits.max_identity_connections, calls: limits.max_identity_calls };
+        let of_cluster = SeatCount { connections: limits.max_cluster_connections, calls: limits.max_cluster_calls };
+        Self(Arc::new(Mutex::new(Seats::new(of_addon, of_cluster))))
     }
 
-    /// Takes a seat for a connection; without one, returns how many there are.
-    pub(super) fn connect(&self, identity: &PeerIdentity) -> Result<Seat, usize> {
+    /// Takes a seat for a connection.
+    pub(super) fn connect(&self, identity: &PeerIdentity) -> Result<Seat, NoSeat> {
         self.take(&Arc::new((identity.cluster.clone(), identity.addon.clone())), Use::Connection)
     }
 
-    fn take(&self, holder: &Arc<SeatHolder>, kind: Use) -> Result<Seat, usize> {
-        lock(&self.0).take(holder, kind)?;
+    fn take(&self, holder: &Arc<SeatHolder>, kind: Use) -> Result<Seat, NoSeat> {
+        lock(&self.0).take(&holder.0, &holder.1, kind)?;
         Ok(Seat { all: self.clone(), holder: Arc::clone(holder), kind })
     }
 }
@@ -36,15 +39,15 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Takes a seat for a call of the same holder; without one, returns how many there are.
-    pub(super) fn call(&self) -> Result<Self, usize> {
+    /// Takes a seat for a call of the same holder.
+    pub(super) fn call(&self) -> Result<Self, NoSeat> {
         self.all.take(&self.holder, Use::Call)
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        lock(&self.all.0).give_back(&self.holder, self.kind);
+        lock(&self.all.0).give_back(&self.holder.0, &self.holder.1, self.kind);
     }
 }
 

@@ -19,6 +19,7 @@ use super::{Clock, Limits, SharedRegistry};
 use crate::audit::{Audit, Caller};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};
+use addon_signer_core::gateway::seats::NoSeat;
 use addon_signer_core::sighting::{Seen, Sighting, Visit};
 use addon_signer_core::trust::Trust;
 
@@ -139,7 +140,7 @@ impl Session {
     /// Takes a seat once.
     fn enter(&self, peer: &Arc<Peer>) -> Result<(), NoStanding> {
         if self.admitted.get().is_none() {
-            let over = |max| NoStanding::TooManyConnections { peer: Arc::clone(peer), max };
+            let over = |whose| NoStanding::TooManyConnections { peer: Arc::clone(peer), whose };
             let seat = self.shared.seats.connect(&peer.identity).map_err(over)?;
             self.admitted.get_or_init(|| self.admit(peer, seat));
         }
@@ -159,8 +160,12 @@ impl Session {
     }
 
     fn tell(&self, cause: &NoStanding) {
-        if matches!(cause, NoStanding::TooManyConnections { .. }) {
-            self.shared.stats.identity_over_capacity.add();
+        if let NoStanding::TooManyConnections { whose, .. } = cause {
+            let stats = &self.shared.stats;
+            match whose {
+                NoSeat::AddOn(_) => stats.identity_over_capacity.add(),
+                NoSeat::Cluster(_) => stats.cluster_over_capacity.add(),
+            }
         }
         match self.admitted.get() {
             Some(admitted) => {
@@ -244,8 +249,8 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Takes a seat for the call; without one, returns how many the peer has. The session has let its peer in.
-    pub(super) fn take_seat(&mut self) -> Result<(), usize> {
+    /// Takes a seat for the call. The session has let its peer in.
+    pub(super) fn take_seat(&mut self) -> Result<(), NoSeat> {
         self._seat = self.session.admitted.get().map(|admitted| admitted.seat.call()).transpose()?;
         Ok(())
     }

@@ -32,6 +32,8 @@ pub struct GatewayStats {
     pub over_capacity: Counter,
     /// Connections of these that were ended because their identity had too many.
     pub identity_over_capacity: Counter,
+    /// Connections of these that were ended because the addons of their cluster had too many together.
+    pub cluster_over_capacity: Counter,
     /// Connections of these that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
     /// Handshakes that failed: no certificate, an untrusted one, not TLS 1.3.
@@ -76,6 +78,11 @@ impl Collector for GatewayCounters {
                 "gateway_connections_identity_over_capacity",
                 "Connections ended because their identity had too many",
                 &stats.identity_over_capacity,
+            ),
+            (
+                "gateway_connections_cluster_over_capacity",
+                "Connections ended because the addons of their cluster had too many together",
+                &stats.cluster_over_capacity,
             ),
             (
                 "gateway_connections_not_configured",

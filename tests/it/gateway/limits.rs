@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use addon_signer_core::trust::Route;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};
@@ -191,6 +192,38 @@ async fn an_addon_of_a_cluster_has_so_many_calls_and_others_have_theirs() {
     drop((endless, one));
     let free = async || world.try_get(Some(&agent), "/v1/whoami").await.ok().filter(|status| status.is_success());
     wait_until(SOON, "the call to have ended", free).await;
+}
+
+#[tokio::test]
+async fn a_cluster_with_many_addons_and_agents_takes_no_seats_of_another() {
+    let upstream = format!("http://{}", upstream::start().await);
+    let limits = Limits { max_cluster_connections: 3, max_cluster_calls: 1, ..Limits::default() };
+    let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
+    world.registry.write(|registry| {
+        registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+        registry.set_addon("c2".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
+    });
+    let now = world.clock.now();
+    let search = world.search.client("c1", "search", now, HOUR);
+    let mut one = world.connect(&world.agent()).await;
+    let mut two = world.connect(&world.telemetry.client_of("c1", "telemetry", "a2", now, HOUR)).await;
+    let mut three = world.connect(&search).await;
+    for connection in [&mut one, &mut two, &mut three] {
+        assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
+    }
+    for leaf in [&search, &world.telemetry.client_of("c1", "telemetry", "a3", now, HOUR)] {
+        let refusal = world.connect(leaf).await.get("/v1/whoami").await;
+        assert_eq!(refusal.problem(), (429, "too-many-connections".to_owned()));
+        assert!(refusal.body.contains("all addons of one cluster may have 3 together"), "{refusal:?}");
+    }
+    assert_eq!((world.stats.cluster_over_capacity.get(), world.stats.identity_over_capacity.get()), (2, 0));
+    let endless = one.send(get("/addons/telemetry/endless")).await.unwrap();
+    assert_eq!(three.get("/v1/whoami").await.problem(), (429, "too-many-calls".to_owned()));
+    let other = world.telemetry.client("c2", "telemetry", now, HOUR);
+    assert_eq!(world.try_get(Some(&other), "/v1/whoami").await, Ok(StatusCode::OK));
+    drop((endless, one));
+    let free = async || world.try_get(Some(&search), "/v1/whoami").await.ok().filter(|status| status.is_success());
+    wait_until(SOON, "a seat of the cluster to be free", free).await;
 }
 
 #[tokio::test]

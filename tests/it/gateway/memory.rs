@@ -124,6 +124,12 @@ fn the_figures_in_the_document_are_those_of_the_limits() {
         format!("{} KiB on the way to the client", kib(download)),
         format!("| {} MiB | {connections} connections of {} KiB", kib(identity) / 1024, kib(connection)),
         format!("and {calls} calls of {} KiB", kib(call)),
+        format!(
+            "| {} MiB | {} connections and {} calls",
+            4 * kib(identity) / 1024,
+            limits.max_cluster_connections,
+            limits.max_cluster_calls
+        ),
         format!("| {} MiB | {} handshakes of 96 KiB", limits.max_handshakes * 96 / 1024, limits.max_handshakes),
         format!("{} KiB for a connection and {} KiB for a call", kib(sockets[0]), kib(sockets[1])),
         format!("so {} MiB for\none addon", kib(of_identity) / 1024),

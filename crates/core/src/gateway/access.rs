@@ -6,6 +6,8 @@ use http::Method;
 
 use super::authz::{NotAnIdentity, Peer};
 use super::path::{PathError, SafePath};
+use super::seats::NoSeat;
+use crate::identity::PeerIdentity;
 use crate::registry::{NotRegistered, Registry};
 use crate::timestamp::Timestamp;
 use crate::trust::Route;
@@ -35,13 +37,13 @@ pub enum NoStanding {
         /// Certificates that begin before this time are revoked.
         before: Timestamp,
     },
-    /// The addon has all the connections from the cluster that it may have.
-    #[error("{}/{} has {max} connections already", peer.identity.cluster, peer.identity.addon)]
+    /// The addon, or the cluster, has all the connections that it may have.
+    #[error("{}", has_all(peer, *whose))]
     TooManyConnections {
         /// The holder of the certificate.
         peer: Arc<Peer>,
-        /// How many connections it may have.
-        max: usize,
+        /// Who has how many.
+        whose: NoSeat,
     },
 }
 
@@ -60,7 +62,8 @@ impl NoStanding {
             Self::NotAnIdentity(cause) => cause.reason(),
             Self::NotRegistered { cause, .. } => cause.reason(),
             Self::Revoked { .. } => "CertificateRevoked",
-            Self::TooManyConnections { .. } => "TooManyConnections",
+            Self::TooManyConnections { whose: NoSeat::AddOn(_), .. } => "TooManyConnections",
+            Self::TooManyConnections { whose: NoSeat::Cluster(_), .. } => "TooManyConnectionsOfCluster",
         }
     }
 
@@ -73,6 +76,14 @@ impl NoStanding {
             }
             Self::NothingInEffect | Self::NotAnIdentity(_) => None,
         }
+    }
+}
+
+fn has_all(peer: &Peer, whose: NoSeat) -> String {
+    let PeerIdentity { cluster, addon, .. } = &peer.identity;
+    match whose {
+        NoSeat::AddOn(max) => format!("{cluster}/{addon} has {max} connections already"),
+        NoSeat::Cluster(max) => format!("the addons of {cluster} have {max} connections already"),
     }
 }
 
