@@ -5,7 +5,7 @@
 //! handshake before it is done.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -37,13 +37,16 @@ pub struct Handshakes<T> {
     arrivals: u64,
     under_way: usize,
     by_source: BTreeMap<Source, BTreeMap<u64, (Duration, T)>>,
+    /// How many handshakes each source has, and the oldest of them. The last one gives way: a search through all
+    /// sources would cost a flood less than us.
+    ranks: BTreeSet<(usize, Reverse<u64>, Source)>,
 }
 
 impl<T> Handshakes<T> {
     /// No handshakes, of which there may be `max` at a time. Each has its place for `patience` for certain.
     #[must_use]
     pub fn new(max: usize, patience: Duration) -> Self {
-        Self { max, patience, arrivals: 0, under_way: 0, by_source: BTreeMap::new() }
+        Self { max, patience, arrivals: 0, under_way: 0, by_source: BTreeMap::new(), ranks: BTreeSet::new() }
     }
 
     /// Begins a handshake at `now`, a time since any fixed moment. If that is one too many, also returns the one that
@@ -52,7 +55,7 @@ impl<T> Handshakes<T> {
         let place = Place { source: Source::of(from), arrival: self.arrivals };
         self.arrivals += 1;
         self.under_way += 1;
-        self.by_source.entry(place.source).or_default().insert(place.arrival, (now, handshake));
+        self.change(place.source, |same| same.insert(place.arrival, (now, handshake)));
         if self.under_way <= self.max {
             return Some((place, None));
         }
@@ -67,23 +70,34 @@ impl<T> Handshakes<T> {
 
     /// Ends a handshake, and returns it unless it ended before.
     pub fn end(&mut self, place: Place) -> Option<T> {
-        let same = self.by_source.get_mut(&place.source)?;
-        let (_, handshake) = same.remove(&place.arrival)?;
-        if same.is_empty() {
-            self.by_source.remove(&place.source);
-        }
+        let (_, handshake) = self.change(place.source, |same| same.remove(&place.arrival))?;
         self.under_way -= 1;
         Some(handshake)
     }
 
+    /// Changes the handshakes of a source, and its rank.
+    fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut BTreeMap<u64, (Duration, T)>) -> R) -> R {
+        let same = self.by_source.entry(source).or_default();
+        if let Some((oldest, _)) = same.first_key_value() {
+            self.ranks.remove(&(same.len(), Reverse(*oldest), source));
+        }
+        let changed = change(same);
+        match same.first_key_value() {
+            Some((oldest, _)) => {
+                self.ranks.insert((same.len(), Reverse(*oldest), source));
+            }
+            None => {
+                self.by_source.remove(&source);
+            }
+        }
+        changed
+    }
+
     /// If several sources have as many, the one whose handshake is older than those of the others.
     fn oldest_of_the_largest(&self) -> Option<(Place, Duration)> {
-        let sources = self.by_source.iter().filter_map(|(source, same)| {
-            let (arrival, (since, _)) = same.first_key_value()?;
-            Some((same.len(), Place { source: *source, arrival: *arrival }, *since))
-        });
-        let largest = sources.max_by_key(|(number, place, _)| (*number, Reverse(place.arrival)));
-        largest.map(|(_, place, since)| (place, since))
+        let (_, Reverse(arrival), source) = *self.ranks.last()?;
+        let (since, _) = self.by_source.get(&source)?.get(&arrival)?;
+        Some((Place { source, arrival }, *since))
     }
 }
 
@@ -177,6 +191,23 @@ mod tests {
             assert!(begun.and_then(|(_, displaced)| displaced).is_none_or(|displaced| displaced == flood));
         }
         assert_eq!(handshakes.under_way, 64);
+    }
+
+    #[test]
+    fn the_ranks_are_those_of_all_sources_after_any_beginnings_and_ends() {
+        let mut handshakes = Handshakes::new(8, Duration::ZERO);
+        let mut places = Vec::new();
+        for n in 0..1_000_usize {
+            let from = IpAddr::from([10, 0, 0, u8::try_from(n * n % 11).unwrap()]);
+            places.extend(handshakes.begin(from, Duration::ZERO, ()).map(|(place, _)| place));
+            if n % 3 == 0 {
+                handshakes.end(places.swap_remove(n * 7 % places.len())); // maybe one that was displaced
+            }
+            let rank = |(source, same): (&Source, &BTreeMap<u64, _>)| {
+                (same.len(), Reverse(*same.first_key_value().unwrap().0), *source)
+            };
+            assert_eq!(handshakes.ranks, handshakes.by_source.iter().map(rank).collect());
+        }
     }
 
     #[test]
