@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,7 @@ use super::Limits;
 use super::routes;
 use super::session::Session;
 use super::tls::H2;
+use crate::listener::FIRST;
 use addon_signer_core::gateway::access::NoStanding;
 use addon_signer_core::registry::NotRegistered;
 
@@ -55,17 +56,19 @@ pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let stopping = stopping(&session, is_h2, &stop);
+    tokio::pin!(stopping);
     let mut end: Option<Instant> = None;
     loop {
-        let grace = tokio::select! {
+        let latest = tokio::select! {
             biased;
             () = at(end) => return,
             _ = sweep.tick() => match verdict(&session) {
                 SessionVerdict::Goes => continue,
-                SessionVerdict::Ends => GRACE,
+                SessionVerdict::Ends => Instant::now() + GRACE,
             },
-            () = session.close.cancelled(), if end.is_none() => GRACE,
-            () = stop.cancelled(), if end.is_none() => session.shared.limits.drain_timeout,
+            () = session.close.cancelled(), if end.is_none() => Instant::now() + GRACE,
+            latest = stopping.as_mut(), if end.is_none() => latest,
             done = connection.as_mut() => {
                 if let Err(error) = done {
                     tracing::debug!(remote = %session.remote, %error, "A connection ended early");
@@ -73,10 +76,22 @@ pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop
                 return;
             }
         };
-        let latest = Instant::now() + grace;
         end = Some(end.map_or(latest, |end| end.min(latest)));
         connection.as_mut().graceful_shutdown();
     }
+}
+
+/// Waits for `stop`, and then for the first request of a new connection; HTTP/2 tells the client itself what to send
+/// again. Returns when the connection must have ended.
+async fn stopping(session: &Session, is_h2: bool, stop: &CancellationToken) -> Instant {
+    stop.cancelled().await;
+    let drain = session.shared.limits.drain_timeout;
+    let latest = Instant::now() + drain;
+    if !is_h2 {
+        // An error says that none came.
+        timeout(FIRST.min(drain / 2), session.asked.cancelled()).await.ok();
+    }
+    latest
 }
 
 async fn at(end: Option<Instant>) {

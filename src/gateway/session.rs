@@ -59,7 +59,6 @@ struct Activity {
     answered: u64,
     abandoned: u64,
     since: Instant,
-    asked: bool,
     responses: Vec<Weak<Pace>>,
 }
 
@@ -69,6 +68,8 @@ pub(super) struct Session {
     pub(super) remote: SocketAddr,
     /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
+    /// Cancelled by the first request.
+    pub(super) asked: CancellationToken,
     leaf: CertificateDer<'static>,
     known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
@@ -79,20 +80,14 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
-        let activity = Activity {
-            in_flight: 0,
-            answered: 0,
-            abandoned: 0,
-            since: Instant::now(),
-            asked: false,
-            responses: Vec::new(),
-        };
+        let activity =
+            Activity { in_flight: 0, answered: 0, abandoned: 0, since: Instant::now(), responses: Vec::new() };
         let known = Mutex::new(None);
         let activity = Mutex::new(activity);
-        let close = CancellationToken::new();
+        let [close, asked] = [(); 2].map(|()| CancellationToken::new());
         let admitted = OnceLock::new();
         let refused = AtomicBool::new(false);
-        Self { shared, remote, close, leaf, known, admitted, refused, activity }
+        Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
     }
 
     /// Checks the peer when the connection begins; `false` if it was refused. `check` logs the verdict, and each
@@ -206,7 +201,7 @@ impl Session {
     pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
         let mut activity = lock(&self.activity);
         activity.in_flight += 1;
-        activity.asked = true;
+        self.asked.cancel();
         InFlight { session: Arc::clone(self), _seat: None }
     }
 
@@ -236,7 +231,7 @@ impl Session {
     pub(super) fn is_idle(&self) -> bool {
         let limits = &self.shared.limits;
         let activity = lock(&self.activity);
-        let allowed = if activity.asked { limits.idle_timeout } else { limits.header_timeout };
+        let allowed = if self.asked.is_cancelled() { limits.idle_timeout } else { limits.header_timeout };
         let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
         silent || activity.responses.iter().filter_map(Weak::upgrade).any(|response| response.is_slow())
     }

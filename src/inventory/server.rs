@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
-use crate::listener::{self, Door, Entered, NoHandshake, Places};
+use crate::listener::{self, Door, Entered, FIRST, NoHandshake, Places};
 
 /// Largest number of sessions at a time. Only API servers are clients, and each keeps a few connections.
 const SESSIONS: usize = 128;
@@ -28,9 +28,6 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(120);
 /// The longest life of a connection, so that none outlives the client's certificate by more.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How long a new connection that must end waits for its first request. hyper closes it at once otherwise, and Go's
-/// transport sends a request again only on a connection that had one before (`shouldRetryRequest`).
-const FIRST: Duration = Duration::from_secs(1);
 /// How long an answer may still take when its connection must end.
 const GRACE: Duration = Duration::from_secs(5);
 

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use super::FIRST;
 use super::hello;
 use super::no_handshake::NoHandshake;
 use addon_signer_core::gateway::handshakes::{Handshakes, Place};
@@ -224,7 +225,7 @@ impl Entering {
             }
         };
         let done = tokio::select! {
-            () = stop.cancelled() => return,
+            () = after_the_first(&stop) => return,
             done = timeout(longest, entering) => done.unwrap_or(Err(NoHandshake::Slow(longest))),
         };
         let over = |_| NoHandshake::OverCapacity(pools.places.sessions);
@@ -233,6 +234,12 @@ impl Entering {
             Err(cause) => door.refused(remote, &cause),
         }
     }
+}
+
+/// A client that was accepted before `stop` may still come in with its first request.
+async fn after_the_first(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(FIRST).await;
 }
 
 async fn shake_hands(

@@ -23,6 +23,10 @@ pub(crate) use accept::{Door, Entered, Places, WAITING, accept, bind};
 pub(crate) use no_handshake::NoHandshake;
 pub(crate) use plain::serve_plain;
 
+/// How long a new connection of HTTP/1.1 that must end waits for its first request. hyper closes it at once otherwise,
+/// and Go's transport sends a request again only on a connection that had one before (`shouldRetryRequest`).
+pub(crate) const FIRST: Duration = Duration::from_secs(1);
+
 /// ring, the only provider that is linked.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     addon_signer_platform::crypto::provider()

@@ -6,6 +6,7 @@ use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use addon_signer_core::trust::Route;
+use futures::future::join_all;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -276,6 +277,23 @@ async fn a_stop_lets_requests_finish_and_is_bounded() {
     timeout(SOON, &mut world.running).await.unwrap().unwrap().unwrap();
     assert!(started.elapsed() < Duration::from_secs(3));
     assert!(TcpStream::connect(world.address).await.is_err());
+}
+
+/// Go's transport asks again only on a connection that had a question before.
+#[tokio::test]
+async fn a_stop_waits_for_the_first_question_of_a_new_connection() {
+    let mut world = GatewayWorld::start(Vec::new()).await;
+    let agent = world.agent();
+    let mut asked = world.connect(&agent).await;
+    assert_eq!(asked.get("/v1/whoami").await.status, StatusCode::OK);
+    let mut new = join_all((0..10).map(|_| world.connect(&agent))).await;
+    world.stop.cancel();
+    timeout(SOON, &mut asked.driver).await.unwrap().unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await; // as long as a question may be under way
+    for connection in &mut new {
+        assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
+    }
+    timeout(SOON, &mut world.running).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]
