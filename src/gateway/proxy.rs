@@ -88,6 +88,7 @@ impl Forward<'_> {
         let shared = Arc::clone(&self.session.shared);
         let body = Download::new(body, timeout, shared, self.peer, self.in_flight);
         self.session.watch_response(body.pace());
+        body.hold_fields(&mut parts.headers);
         Response::from_parts(parts, body.boxed_unsync())
     }
 }

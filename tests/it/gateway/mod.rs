@@ -9,5 +9,6 @@ mod revocation;
 mod serving;
 mod sightings;
 mod strangers;
+mod unread;
 pub(crate) mod upstream;
 pub(crate) mod world;

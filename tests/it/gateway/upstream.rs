@@ -61,6 +61,9 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
         "/endless" => streaming(ticks(1_000_000, Duration::from_millis(50))),
         "/flood" => streaming(ticks(1_000_000, Duration::ZERO)),
         "/one-tick" => streaming(ticks(2, Duration::from_secs(3600))),
+        "/piece" => text("x".repeat(20_000)),
+        "/tick" => streaming(ticks(1, Duration::from_secs(1))),
+        "/fields" => fields(),
         "/upload" => upload(request).await,
         _ => text(seen(&request)),
     };
@@ -83,6 +86,13 @@ async fn upload(request: Request<Incoming>) -> Answer {
             broken
         }
     }
+}
+
+/// No body, and a head of 20,000 bytes.
+fn fields() -> Answer {
+    let mut answer = text(String::new());
+    answer.headers_mut().insert("x-large", "x".repeat(20_000).parse().unwrap());
+    answer
 }
 
 fn text(text: String) -> Answer {
