@@ -19,10 +19,11 @@ use crate::hub::lease::{self, Holder, Leading, LeaseSettings};
 use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
 use crate::ledger::{Location, Reader};
-use crate::preflight::{account, check_rights};
+use crate::preflight::{Preflight, preflight};
 use crate::probe::Probe;
-use crate::pulse::Pulses;
+use crate::pulse::{Pulse, Pulses};
 use crate::registry_age::{AgeBounds, RegistryAge};
+use crate::tasks::{Tasks, first_end, until_stopped};
 use crate::telemetry::Metrics;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -35,7 +36,8 @@ const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
 /// The task that renews the gateway's own certificate.
 const RENEWAL: &str = "renewal of the gateway's certificate";
 
-type Tasks = JoinSet<anyhow::Result<()>>;
+/// What is in the way of the hub before the API server has answered for the first time.
+const NOT_ASKED: &str = "the API server has not answered yet";
 
 /// The settings of the hub's process.
 #[derive(Debug, Clone)]
@@ -99,7 +101,6 @@ pub struct HubProcess {
     connection: HubConnection,
     options: HubOptions,
     clock: Clock,
-    account: String,
     gateway: Gateway,
     inventory: Option<Inventory>,
     metrics_listener: TcpListener,
@@ -107,10 +108,10 @@ pub struct HubProcess {
 }
 
 impl HubProcess {
-    /// Binds the sockets, asks the API server for the account of this process, and checks the account's rights.
+    /// Binds the sockets. [`Self::run`] is the first to ask the API server.
     ///
     /// # Errors
-    /// An address in use, an API server that does not answer, missing rights or a missing CRD: one sentence each.
+    /// An address in use: one sentence.
     pub async fn prepare(
         connection: impl Into<HubConnection>,
         options: HubOptions,
@@ -128,9 +129,7 @@ impl HubProcess {
             || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
         let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
-        let account = account(&connection.client).await?;
-        check_rights(&connection.client, &account, &options.namespace).await?;
-        Ok(Self { connection, options, clock, account, gateway, inventory, metrics_listener, metrics_address })
+        Ok(Self { connection, options, clock, gateway, inventory, metrics_listener, metrics_address })
     }
 
     /// Where the inventory listens, if it is served.
@@ -149,13 +148,12 @@ impl HubProcess {
     }
 
     /// Runs hub and gateway until `stop` is cancelled or one of the tasks ends. The Lease is given back at once after
-    /// `stop`, and last of all if a task ended.
+    /// `stop`, and last of all if a task ended. While the API server does not answer at first, everything but the hub
+    /// runs, and `/readyz` says why.
     ///
     /// # Errors
-    /// Which task ended, and why.
+    /// A right or a CRD that is missing, in one sentence; else which task ended, and why.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let gateway = self.gateway_address();
-        info!(account = self.account, %gateway, metrics = %self.metrics_address, "The hub starts");
         let identity = lease::identity(&self.options.replica)?;
         let lease = LeaseSettings {
             namespace: self.options.namespace.clone(),
@@ -165,22 +163,30 @@ impl HubProcess {
             ledger: self.options.ledger.clone(),
         };
         let (holder, leading) = Holder::new(self.connection.client.clone(), self.clock.clone(), lease);
-        let give_back = stop.child_token();
+        let (give_back, begun) = (stop.child_token(), CancellationToken::new());
         let mut holding = JoinSet::new();
-        holding.spawn(holder.run(give_back.clone()));
-        let result = self.run_tasks(leading, identity, stop).await;
+        holding.spawn(hold(holder, begun.clone(), give_back.clone()));
+        let start = Start {
+            client: self.connection.client.clone(),
+            options: self.options.clone(),
+            gateway: self.gateway_address(),
+            metrics: self.metrics_address,
+            waits: watch::Sender::new(Some(NOT_ASKED.to_owned())),
+            begun,
+            replica: identity,
+        };
+        let result = self.run_tasks(leading, start, stop).await;
         give_back.cancel();
         // If it ended early, the Lease was lost, and the hub has reported that.
         while holding.join_next().await.is_some() {}
         result
     }
 
-    async fn run_tasks(self, leading: Leading, replica: String, stop: CancellationToken) -> anyhow::Result<()> {
+    async fn run_tasks(self, leading: Leading, start: Start, stop: CancellationToken) -> anyhow::Result<()> {
         let HubConnection { client, contacts } = self.connection;
         let metrics = Metrics::new(|registry| self.gateway.stats().register(registry));
         let (renewed, serving) = watch::channel(None);
-        let names = serving_names(&self.options);
-        let pulses = Pulses::default();
+        let (names, pulses) = (serving_names(&self.options), Pulses::default());
         let pulse = pulses.start(RENEWAL);
         let parts = HubParts {
             client: client.clone(),
@@ -188,10 +194,10 @@ impl HubProcess {
             leading: leading.clone(),
             metrics: metrics.clone(),
             ledger: self.options.ledger.clone(),
-            replica,
+            replica: start.replica.clone(),
             pulses: pulses.clone(),
         };
-        let (hub, ends) = Hub::wire(parts, settings(&self.options, self.account, &names));
+        let (hub, ends) = Hub::wire(parts);
         let (mut hub_task, mut tasks) = (Tasks::new(), Tasks::new());
 
         let age = RegistryAge { contacts, registry: ends.registry.clone(), bounds: self.options.registry_age };
@@ -201,14 +207,15 @@ impl HubProcess {
             location: self.options.ledger.clone(),
             metrics,
             age,
-            pulses,
+            pulses: pulses.clone(),
             serving: serving.clone(),
             clock: self.clock.clone(),
             leading,
+            waiting: start.waits.subscribe(),
         };
         tasks.spawn(until_stopped("metrics", probe.serve(self.metrics_listener, stop.clone()).map(Ok), stop.clone()));
         tasks.spawn(until_stopped("audit log", ends.audit.clone().keep(stop.clone()).map(Ok), stop.clone()));
-        hub_task.spawn(until_stopped("hub", hub.run().err_into(), stop.clone()));
+        hub_task.spawn(start.run(hub, pulses.start("first questions to the API server"), stop.clone()));
 
         let inputs = GatewayInputs {
             trust: ends.trust.clone(),
@@ -242,42 +249,35 @@ impl HubProcess {
     }
 }
 
-/// Runs a task that ends after `stop`; its end before `stop` is an error.
-async fn until_stopped(
-    name: &str,
-    task: impl Future<Output = anyhow::Result<()>>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    task.await?;
-    anyhow::ensure!(stop.is_cancelled(), "the task {name:?} ended, although it must run as long as the process");
-    Ok(())
+/// Holds the Lease from `begun` on: before that the hub might lack the rights to lead.
+async fn hold(holder: Holder, begun: CancellationToken, give_back: CancellationToken) {
+    if give_back.run_until_cancelled(begun.cancelled()).await.is_some() {
+        holder.run(give_back).await;
+    }
 }
 
-/// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself. After `stop` the hub may end
-/// before the gateway, because the next hub leads already.
-async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: CancellationToken) -> anyhow::Result<()> {
-    let ended = tokio::select! {
-        biased; // `stop` first: tasks that heed it end at once, and the others must still be waited for
-        () = stop.cancelled() => {
-            // The gateway drains requests in flight; the hub's watches are dropped.
-            let drain = Limits::default().drain_timeout + Duration::from_secs(1);
-            let drained = tokio::time::timeout(drain, async { while tasks.join_next().await.is_some() {} });
-            if drained.await.is_err() {
-                info!("Requests were still in flight when the process ended");
-            }
-            if let Some(Ok(Err(error))) = hub.try_join_next() {
-                info!(error = format!("{error:#}"), "The hub ended while the gateway drained");
-            }
-            return Ok(());
-        }
-        ended = hub.join_next() => ended,
-        ended = tasks.join_next() => ended,
-    };
-    match ended {
-        Some(result) => {
-            result.context("a task of the process failed")?.context("the process stops, because one of its tasks ended")
-        }
-        None => Ok(()),
+/// The hub's start: what must be known before it runs.
+struct Start {
+    client: Client,
+    options: HubOptions,
+    gateway: SocketAddr,
+    metrics: SocketAddr,
+    /// The name of this start of the process in Lease and ledger.
+    replica: String,
+    /// What is in the way.
+    waits: watch::Sender<Option<String>>,
+    /// Cancelled when nothing is in the way any more.
+    begun: CancellationToken,
+}
+
+impl Start {
+    async fn run(self, hub: Hub, pulse: Pulse, stop: CancellationToken) -> anyhow::Result<()> {
+        let Self { client, options, gateway, metrics, waits, begun, .. } = self;
+        let Preflight { account, addon_api } = preflight(&client, &options.namespace, &waits, pulse).await?;
+        info!(account, %gateway, %metrics, "The hub starts");
+        begun.cancel();
+        let settings = settings(&options, account, &serving_names(&options));
+        until_stopped("hub", hub.run(settings, addon_api).err_into(), stop).await
     }
 }
 
@@ -311,54 +311,4 @@ fn serving_names(options: &HubOptions) -> ServingNames {
         };
     }
     serving
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::future::BoxFuture;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn the_end_of_each_task_ends_the_process_and_is_said() {
-        const ENDED: &str = "the process stops, because one of its tasks ended: the task \"a\" ended, although it must \
-                             run as long as the process";
-        for is_hub in [false, true] {
-            let end = async |task: BoxFuture<'static, anyhow::Result<()>>| {
-                let stop = CancellationToken::new();
-                let mut ending = Tasks::new();
-                ending.spawn(until_stopped("a", task, stop.clone()));
-                let mut lasting = Tasks::new();
-                lasting.spawn(std::future::pending());
-                let ended = if is_hub {
-                    first_end(ending, lasting, stop).await
-                } else {
-                    first_end(lasting, ending, stop).await
-                };
-                format!("{:#}", ended.unwrap_err())
-            };
-            assert_eq!(end(Box::pin(async { Ok(()) })).await, ENDED);
-            let failed = end(Box::pin(async { anyhow::bail!("no more files") })).await;
-            assert_eq!(failed, "the process stops, because one of its tasks ended: no more files");
-            let panicked = end(Box::pin(async { std::panic::resume_unwind(Box::new(())) })).await;
-            assert!(panicked.starts_with("a task of the process failed: task "), "{panicked}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_gateway_drains_also_when_the_hub_ends_first() {
-        let mut hub = Tasks::new();
-        hub.spawn(async { anyhow::bail!("another hub writes the ledger") });
-        let mut tasks = Tasks::new();
-        let (drained, is_drained) = watch::channel(false);
-        tasks.spawn(async move {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            drained.send_replace(true);
-            Ok(())
-        });
-        let stop = CancellationToken::new();
-        stop.cancel();
-        first_end(hub, tasks, stop).await.unwrap();
-        assert!(*is_drained.borrow());
-    }
 }

@@ -22,7 +22,7 @@
 //! | [`api`] | AddOnSigner and its CRD, its conversion to the core's types, the parts of OCM's types that we use |
 //! | [`telemetry`], [`audit`], `listener`, `output` | metrics, the audit log, the accept loop, what commands print |
 //! | `open_files` | raises the limit of open files |
-//! | [`app`], `preflight`, `probe` | the process of hub and gateway; its rights; what monitoring asks it |
+//! | [`app`], `tasks`, `preflight`, `probe` | the process of hub and gateway; what it asks first; what it is asked |
 //! | [`pulse`], [`registry_age`] | which tasks live; how old is what the hub knows |
 //! | [`cli`], `demo` | the command line; a demonstration on loopback |
 //!
@@ -46,4 +46,5 @@ pub(crate) mod preflight;
 pub(crate) mod probe;
 pub mod pulse;
 pub mod registry_age;
+pub(crate) mod tasks;
 pub mod telemetry;

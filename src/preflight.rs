@@ -1,55 +1,191 @@
-//! What is checked before the hub runs: the API server answers, and the hub's account has its rights.
+//! What is asked before the hub runs: its account, its rights, and what the API server serves.
 
-use anyhow::Context;
+use std::error::Error;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::warn;
 
 use crate::api::AddOnSigner;
+use crate::api::ocm::AddOnApi;
 use crate::api::request::BoundedRequest;
+use crate::hub::backoff::Pauses;
+use crate::hub::registrations::registry::{RegistryError, discover};
+use crate::pulse::Pulse;
 use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_platform::errors::explain;
 
-/// The account of this client.
+/// The pauses between two attempts. Kubernetes would start a process that ends only after up to five minutes.
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// How long a refusal is not believed after the API server was away: while it starts, it refuses what it allows as soon
+/// as it has read its roles, and does not know every CRD.
+const STARTING: Duration = Duration::from_secs(30);
+
+/// What the hub must know before it runs.
+pub(crate) struct Preflight {
+    /// The hub's own account.
+    pub(crate) account: String,
+    /// The version of ManagedClusterAddOn to use.
+    pub(crate) addon_api: AddOnApi,
+}
+
+/// Why the hub cannot run now.
+enum Obstacle {
+    /// It may pass: the API server is away, is starting, or has too much to do.
+    Passing(String),
+    /// Somebody must change something.
+    Lasting(anyhow::Error),
+}
+
+impl Obstacle {
+    /// `refused` says what it means that the API server refuses the call for good.
+    fn new(error: kube::Error, refused: impl FnOnce() -> String) -> Self {
+        let cause = explain(&error);
+        match &error {
+            kube::Error::Api(status) => match status.code {
+                408 | 429 | 500.. => Self::Passing(format!("the API server cannot answer now: {cause}")),
+                _ => Self::Lasting(anyhow::Error::new(error).context(refused())),
+            },
+            _ => Self::Passing(format!(
+                "the API server does not answer; check the kubeconfig, and whether the API server is reachable: {cause}"
+            )),
+        }
+    }
+}
+
+/// Asks until the hub may run. `waits` says what is in the way; the log says each change of that.
 ///
 /// # Errors
-/// An API server that does not answer, or does not say.
-pub(crate) async fn account(client: &Client) -> anyhow::Result<String> {
+/// What does not pass by itself: the first right or CRD that is missing, or an account that the API server refuses.
+pub(crate) async fn preflight(
+    client: &Client,
+    namespace: &str,
+    waits: &watch::Sender<Option<String>>,
+    pulse: Pulse,
+) -> anyhow::Result<Preflight> {
+    let mut pauses = Pauses::new(SHORTEST, LONGEST);
+    let mut away: Option<Instant> = None;
+    loop {
+        pulse.beat();
+        let reason = match ask(client, namespace).await {
+            Ok(found) => {
+                waits.send_replace(None);
+                return Ok(found);
+            }
+            Err(Obstacle::Passing(reason)) => {
+                away = Some(Instant::now());
+                reason
+            }
+            Err(Obstacle::Lasting(error)) if away.is_some_and(|at| at.elapsed() < STARTING) => {
+                let error: &(dyn Error + 'static) = error.as_ref();
+                explain(error)
+            }
+            Err(Obstacle::Lasting(error)) => return Err(error),
+        };
+        if waits.borrow().as_ref() != Some(&reason) {
+            warn!(reason, "The hub cannot run yet; it tries again");
+            waits.send_replace(Some(reason));
+        }
+        tokio::time::sleep(pauses.after_failure()).await;
+    }
+}
+
+async fn ask(client: &Client, namespace: &str) -> Result<Preflight, Obstacle> {
+    let account = account(client).await?;
+    check_rights(client, &account, namespace).await?;
+    let addon_api = discover(client).await.map_err(|error| match error {
+        RegistryError::Discovery(error) => {
+            Obstacle::new(error, || format!("{account} cannot read which resources the API server has"))
+        }
+        error => Obstacle::Lasting(error.into()),
+    })?;
+    Ok(Preflight { account, addon_api })
+}
+
+async fn account(client: &Client) -> Result<String, Obstacle> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-    let review = review
-        .context("the API server does not answer; check the kubeconfig, and whether the API server is reachable")?;
+    let review = review.map_err(|error| {
+        Obstacle::new(error, || "the API server does not accept this process; check the kubeconfig".to_owned())
+    })?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.context("the API server does not say which account this process has")
+    user.context("the API server does not say which account this process has").map_err(Obstacle::Lasting)
 }
 
 /// Checks the rights before the watches start, because a watch without the right would retry for ever.
-///
-/// # Errors
-/// The first right or CRD that is missing.
-pub(crate) async fn check_rights(client: &Client, account: &str, namespace: &str) -> anyhow::Result<()> {
+async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result<(), Obstacle> {
     let one = ListParams::default().limit(1);
+    let lacks = |resource| move || format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml");
     let requests: Api<BoundedRequest> = Api::all(client.clone());
-    requests.list(&one).await.with_context(|| lacks(account, "certificatesigningrequests"))?;
+    requests.list(&one).await.map_err(|error| Obstacle::new(error, lacks("certificatesigningrequests")))?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    leases.get_opt(LEASE_NAME).await.with_context(|| {
-        format!(
-            "{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of \
+    leases.get_opt(LEASE_NAME).await.map_err(|error| {
+        Obstacle::new(error, || {
+            format!(
+                "{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of \
                  deploy/rbac.yaml"
-        )
+            )
+        })
     })?;
     // Only the metadata: an AddOnSigner that cannot be decoded is reported later, on that object.
     let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
     match signers.list_metadata(&one).await {
         Ok(_) => Ok(()),
         // Without the CRD the answer is plain text, whose reason kube cannot read.
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            anyhow::bail!("the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)")
-        }
-        Err(error) => Err(error).with_context(|| lacks(account, "addonsigners")),
+        Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
+            "the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)"
+        ))),
+        Err(error) => Err(Obstacle::new(error, lacks("addonsigners"))),
     }
 }
 
-fn lacks(account: &str, resource: &str) -> String {
-    format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml")
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::pulse::Pulses;
+
+    /// How long the hub asks a server that first answers with `first` and then refuses, and the reason it ends for.
+    async fn refused_after(first: u16) -> (Duration, String) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let code = if asked.fetch_add(1, Ordering::Relaxed) == 0 { first } else { 403 };
+            let status = json!({ "kind": "Status", "code": code, "message": "no" }).to_string();
+            async move {
+                Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(status.into_bytes())).unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        let began = Instant::now();
+        let waits = watch::Sender::new(None);
+        let ended = preflight(&client, "addon-signer", &waits, Pulses::default().start("start")).await;
+        (began.elapsed(), ended.err().unwrap().to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_counts_at_once_and_only_after_a_while_if_the_api_server_was_away_before() {
+        const SENTENCE: &str = "the API server does not accept this process; check the kubeconfig";
+        for code in [401, 403, 404] {
+            assert_eq!(refused_after(code).await, (Duration::ZERO, SENTENCE.to_owned()), "{code}");
+        }
+        for code in [408, 429, 500, 503] {
+            let (after, sentence) = refused_after(code).await;
+            assert!(after >= STARTING && after < 2 * STARTING && sentence == SENTENCE, "{code}: {after:?} {sentence}");
+        }
+    }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Probe {
     pub(crate) leading: Leading,
     pub(crate) ledger: watch::Receiver<Health>,
     pub(crate) location: Location,
+    /// What keeps the hub from running; `None` when it runs.
+    pub(crate) waiting: watch::Receiver<Option<String>>,
 }
 
 /// The watches that the hub must read for as long as it runs.
@@ -66,6 +68,9 @@ impl Probe {
     }
 
     fn ready(&self) -> (StatusCode, Cow<'static, str>) {
+        if let Some(reason) = &*self.waiting.borrow() {
+            return (StatusCode::SERVICE_UNAVAILABLE, format!("the hub does not run yet: {reason}\n").into());
+        }
         match self.leading.leadership() {
             // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
             Leadership::Leader { .. } | Leadership::Unsure { .. } => {}

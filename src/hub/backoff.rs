@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// Pauses that double from the shortest to the longest while something fails, and begin anew when nothing has failed
 /// for twice the longest.
 #[derive(Debug)]
-pub(super) struct Pauses {
+pub(crate) struct Pauses {
     shortest: Duration,
     longest: Duration,
     failures: u32,
@@ -20,12 +20,12 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    pub(super) fn new(shortest: Duration, longest: Duration) -> Self {
+    pub(crate) fn new(shortest: Duration, longest: Duration) -> Self {
         Self { shortest, longest, failures: 0, last: None }
     }
 
     /// The pause after a failure.
-    pub(super) fn after_failure(&mut self) -> Duration {
+    pub(crate) fn after_failure(&mut self) -> Duration {
         if self.last.replace(Instant::now()).is_some_and(|last| last.elapsed() > 2 * self.longest) {
             self.failures = 0;
         }

@@ -3,7 +3,7 @@
 //! come and go. Of several hubs one leads: the one that holds the Lease.
 
 pub mod authorities;
-mod backoff;
+pub(crate) mod backoff;
 pub mod lease;
 mod recording;
 pub mod registrations;
@@ -126,7 +126,6 @@ pub struct HubEnds {
 /// A hub that is wired and does not run yet.
 pub struct Hub {
     links: HubLinks,
-    settings: HubSettings,
     writer: LedgerWriter,
 }
 
@@ -152,7 +151,7 @@ pub enum HubError {
 
 impl Hub {
     /// Makes a hub, and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
-    pub fn wire(parts: HubParts, settings: HubSettings) -> (Self, HubEnds) {
+    pub fn wire(parts: HubParts) -> (Self, HubEnds) {
         let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses } = parts;
         let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
@@ -171,7 +170,7 @@ impl Hub {
         let seen = Arc::clone(&ends.seen);
         let applied = in_effect;
         let links = HubLinks { client, clock, registry, trust, applied, leading, metrics, audit, ledger, seen, pulses };
-        (Self { links, settings, writer }, ends)
+        (Self { links, writer }, ends)
     }
 
     /// Runs the hub until one of its tasks fails or until the hub has lost the Lease. Before it leads, it only reads
@@ -179,14 +178,18 @@ impl Hub {
     ///
     /// # Errors
     /// [`HubError`] says why the hub ended.
-    pub async fn run(self) -> Result<(), HubError> {
-        run(self.links, self.settings, self.writer).await
+    pub async fn run(self, settings: HubSettings, addon_api: AddOnApi) -> Result<(), HubError> {
+        run(self.links, settings, addon_api, self.writer).await
     }
 }
 
-async fn run(links: HubLinks, settings: HubSettings, writer: LedgerWriter) -> Result<(), HubError> {
+async fn run(
+    links: HubLinks,
+    settings: HubSettings,
+    addon_api: AddOnApi,
+    writer: LedgerWriter,
+) -> Result<(), HubError> {
     let mut leading = links.leading.clone();
-    let addon_api = registry::discover(&links.client).await?;
     let (signers, served) = watch::channel(None);
     let (report, reported) = watch::channel(None);
     let mut tasks = HubTasks::default();

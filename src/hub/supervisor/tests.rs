@@ -60,7 +60,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
             duration: Duration::from_secs(3600),
         },
     };
-    let (Hub { links, settings, .. }, ends) = Hub::wire(parts, settings);
+    let (Hub { links, .. }, ends) = Hub::wire(parts);
     let (refused, forbidden) = mpsc::channel(1);
     let news = DispatcherLinks { registry: watch::channel(()).1, forbidden: refused };
     let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), None, news);

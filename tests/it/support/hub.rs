@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::hub::lease::{self, Leading};
+use addon_signer::hub::registrations::registry::discover;
 use addon_signer::hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
 use addon_signer::ledger::{Ledger, Location};
 use addon_signer::pulse::Pulses;
@@ -144,7 +145,7 @@ impl RunningHub {
         let metrics = Metrics::new(|_| ());
         let pulses = Pulses::default();
         let parts = HubParts {
-            client,
+            client: client.clone(),
             clock: options.clock.clone(),
             leading: leading.clone(),
             metrics: metrics.clone(),
@@ -160,9 +161,9 @@ impl RunningHub {
             rate: options.rate,
             serving: options.serving,
         };
-        let (wired, ends) = Hub::wire(parts, settings);
+        let (wired, ends) = Hub::wire(parts);
         let HubEnds { registry, trust, applied, ledger, .. } = ends;
-        let task = tokio::spawn(wired.run());
+        let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
         let clock = options.clock;
         let mut source = trust.clone();
         let target = applied.clone();

@@ -1,30 +1,68 @@
 //! What the process says if it cannot start, and how it reports its state after it has started.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::app::{HubOptions, HubProcess};
 use addon_signer_platform::clock::Clock;
+use hyper::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client};
 use serde_json::json;
 use sqlx::ConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::{Whole, get, options, prepare};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::PATIENCE;
 use crate::support::lease::{change, leases};
+use crate::support::log::capture;
 use crate::support::{TestHub, wait_until};
 
-async fn refused(hub: &TestHub, user: &str, options: HubOptions) -> String {
-    let client = hub.client_as(user, &HUB_GROUPS).await;
-    match HubProcess::prepare(client, options, Clock::default()).await {
-        Ok(_) => panic!("it started"),
-        Err(error) => format!("{error:#}"),
-    }
+/// What happens at once takes less than this.
+const SOON: Duration = Duration::from_secs(3);
+
+async fn refused(client: Client, options: HubOptions) -> String {
+    let started =
+        async { HubProcess::prepare(client, options, Clock::default()).await?.run(CancellationToken::new()).await };
+    format!("{:#}", tokio::time::timeout(PATIENCE, started).await.unwrap().unwrap_err())
+}
+
+/// What an API server answers when it is asked for requests: a code and a message, or what it knows.
+type Fault = Option<(u16, &'static str)>;
+
+/// A client of an API server that may refuse to list requests, and how often it was asked for them.
+async fn mk_refused(hub: &TestHub, fault: Fault) -> (Client, watch::Sender<Fault>, Arc<AtomicU32>) {
+    let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+    let (asked, fault) = (Arc::new(AtomicU32::new(0)), watch::Sender::new(fault));
+    let (count, now) = (Arc::clone(&asked), fault.subscribe());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_asked = request.uri().path().ends_with("/certificatesigningrequests");
+        count.fetch_add(u32::from(is_asked), Ordering::Relaxed);
+        let (client, fault) = (client.clone(), now.borrow().filter(|_| is_asked));
+        async move {
+            let Some((code, message)) = fault else { return client.send(request).await };
+            let status = json!({ "kind": "Status", "status": "Failure", "code": code, "message": message });
+            Ok(Response::builder().status(code).body(Body::from(status.to_string().into_bytes())).unwrap())
+        }
+    });
+    (Client::new(service, "default"), fault, asked)
+}
+
+/// Waits until `/readyz` fails with this text.
+async fn not_ready(whole: &Whole, text: &str) {
+    wait_until(PATIENCE, text, async || {
+        let (status, answer) = get(whole.metrics, "/readyz").await;
+        (status == 503 && answer.contains(text)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -32,9 +70,10 @@ async fn an_address_in_use_is_named() {
     let hub = TestHub::start().await;
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
-    let gateway = refused(&hub, HUB_USER, HubOptions { gateway_listen: address, ..options() }).await;
+    let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+    let gateway = refused(client.clone(), HubOptions { gateway_listen: address, ..options() }).await;
     assert!(gateway.contains(&format!("the gateway cannot listen on {address}")), "{gateway}");
-    let metrics = refused(&hub, HUB_USER, HubOptions { metrics_listen: address, ..options() }).await;
+    let metrics = refused(client, HubOptions { metrics_listen: address, ..options() }).await;
     assert!(metrics.contains(&format!("cannot listen for metrics on {address}")), "{metrics}");
 }
 
@@ -45,23 +84,68 @@ async fn missing_rights_and_a_missing_crd_are_named() {
         eprintln!("skipped: the stand-in has no RBAC and always knows AddOnSigner");
         return;
     }
-    let nobody = refused(&hub, "nobody", options()).await;
+    let nobody = refused(hub.client_as("nobody", &HUB_GROUPS).await, options()).await;
     assert!(
         nobody.contains("nobody cannot list certificatesigningrequests; give it the rights of deploy/rbac.yaml"),
         "{nobody}"
     );
     let admin = hub.client_as("root", &["system:masters"]).await;
-    let error = HubProcess::prepare(admin, options(), Clock::default()).await.err().unwrap();
-    assert!(format!("{error:#}").contains("apply deploy/ first"), "{error:#}");
+    let error = refused(admin, options()).await;
+    assert!(error.contains("apply deploy/ first"), "{error}");
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_away_is_named() {
+async fn an_api_server_that_refuses_the_hub_ends_it() {
     let hub = TestHub::start().await;
+    let (client, _fault, asked) = mk_refused(&hub, Some((403, "you may not"))).await;
+    let error = refused(client, options()).await;
+    let (_, sentence) = error.split_once(' ').unwrap();
+    assert_eq!(
+        sentence.split(": ").next(),
+        Some("cannot list certificatesigningrequests; give it the rights of deploy/rbac.yaml")
+    );
+    assert!(error.starts_with(HUB_USER) && error.contains("you may not"), "{error}");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_is_named_and_waited_for() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     hub.pause().await;
-    let error = refused(&hub, HUB_USER, options()).await;
-    assert!(error.contains("the API server does not answer"), "{error}");
+    let whole = Whole::start(&hub, Clock::default()).await;
+    not_ready(&whole, "the hub does not run yet: the API server does not answer; check the kubeconfig").await;
+    assert_eq!(get(whole.metrics, "/healthz").await.0, 200);
+    assert!(get(whole.metrics, "/metrics").await.1.contains("addon_signer_ledger_up 0"));
+    tokio::time::timeout(SOON, whole.stop()).await.unwrap().unwrap();
+
+    let whole = Whole::start(&hub, Clock::default()).await;
+    not_ready(&whole, "the API server does not answer").await;
     hub.resume().await;
+    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+}
+
+#[tokio::test]
+async fn an_overloaded_api_server_is_asked_again_and_each_reason_is_logged_once() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let (log, _guard) = capture("warn");
+    let (client, fault, asked) = mk_refused(&hub, Some((503, "etcd is away"))).await;
+    let whole = Whole::start_with(client, options(), Clock::default()).await;
+    not_ready(&whole, "the hub does not run yet: the API server cannot answer now: etcd is away").await;
+    wait_until(PATIENCE, "the second question", async || (asked.load(Ordering::Relaxed) >= 2).then_some(())).await;
+    fault.send_replace(Some((429, "slow down")));
+    not_ready(&whole, "the API server cannot answer now: slow down").await;
+    // An API server that has just started refuses what it allows later.
+    fault.send_replace(Some((403, "you may not")));
+    not_ready(&whole, "cannot list certificatesigningrequests").await;
+    fault.send_replace(None);
+    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+    let lines: Vec<String> =
+        log.text().lines().filter(|line| line.contains("cannot run yet")).map(Into::into).collect();
+    let expected = ["etcd is away", "slow down", "you may not"];
+    assert_eq!(lines.len(), expected.len(), "{lines:?}");
+    assert!(lines.iter().zip(expected).all(|(line, expected)| line.contains(expected)), "{lines:?}");
 }
 
 #[tokio::test]
