@@ -8,6 +8,7 @@ pub mod lease;
 mod recording;
 pub mod registrations;
 pub mod requests;
+mod standings;
 pub mod supervisor;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError};
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::sweep::Sweep;
+use standings::Standings;
 use supervisor::{Supervisor, SupervisorLinks};
 
 /// How many addons may wait for the writer of registrations. The number is small because a cluster decides how large
@@ -194,7 +196,7 @@ async fn run(
     let (report, reported) = watch::channel(None);
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
-    let Reading { addons, all_again, changed, templates } = read(&mut tasks, &links, addon_api, &notes);
+    let Reading { addons, all_again, standings, templates } = read(&mut tasks, &links, addon_api, &notes);
     let epoch = tokio::select! {
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
@@ -211,7 +213,7 @@ async fn run(
     let pulse = links.pulses.start("registrations");
     tasks.spawn("registrations", async move { Ok(writer.keep(pulse).await?) });
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
-    let news = DispatcherLinks { registry: changed, forbidden: refused };
+    let news = DispatcherLinks { standings, forbidden: refused };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = objects::channel();
@@ -232,20 +234,20 @@ struct Reading {
     addons: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
     /// Told when more addons were seen than may wait.
     all_again: Arc<Notify>,
-    /// Changes when an addon's standing changes.
-    changed: watch::Receiver<()>,
+    /// Whose standing has changed.
+    standings: Standings,
     templates: watch::Receiver<Templates>,
 }
 
 fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Notes) -> Reading {
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
     let (known, templates) = watch::channel(Templates::default());
-    let (change, changed) = watch::channel(());
+    let standings = Standings::default();
     let recorded = Recorded {
         registry: links.registry.clone(),
         audit: links.audit.clone(),
         notes: notes.clone(),
-        changed: Arc::new(change),
+        standings: standings.clone(),
     };
     let client = links.client.clone();
     let clusters = recorded.clone();
@@ -259,7 +261,7 @@ fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Not
     });
     let client = links.client.clone();
     tasks.spawn("AddOnTemplates", registrations::keep_templates(client, known).map(Ok));
-    Reading { addons: (seen, addons), all_again, changed, templates }
+    Reading { addons: (seen, addons), all_again, standings, templates }
 }
 
 /// The tasks that run as long as the hub. The end of each one ends the hub.

@@ -11,8 +11,8 @@ use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Client, ResourceExt};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 
 use crate::api::manager::annotator;
@@ -22,6 +22,7 @@ use crate::hub::backoff::WatchBackoff;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::discovery::served_version;
 use crate::hub::registrations::work::{PAGE, SeenAddOn};
+use crate::hub::standings::Standings;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
@@ -37,8 +38,8 @@ pub(in crate::hub) struct Recorded {
     pub audit: Audit,
     /// What waits for the ledger.
     pub notes: Notes,
-    /// Told when an addon's standing has changed, and when the registry is complete.
-    pub changed: Arc<watch::Sender<()>>,
+    /// Told whose standing has changed, and when the registry is complete.
+    pub standings: Standings,
 }
 
 impl Recorded {
@@ -57,8 +58,10 @@ impl Recorded {
         // The lock is released before anything is recorded, because requests wait for the lock.
         let was_ready = self.registry.read(Registry::is_ready);
         let changes = self.registry.write(change);
-        if !changes.is_empty() || was_ready != self.registry.read(Registry::is_ready) {
-            self.changed.send_replace(());
+        if was_ready != self.registry.read(Registry::is_ready) {
+            self.standings.all_changed();
+        } else if !changes.is_empty() {
+            self.standings.changed(changes.iter().map(|change| change.cluster.clone()));
         }
         for change in changes {
             self.audit.standing(&change);
@@ -284,6 +287,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::hub::standings::ChangedStandings;
     use addon_signer_core::registry::NotRegistered;
     use addon_signer_platform::clock::Clock;
 
@@ -315,13 +319,13 @@ mod tests {
             let lists = Arc::clone(&lists);
             async move { Ok::<_, std::convert::Infallible>(answer(request, lists).await) }
         });
-        let (change, mut changed) = watch::channel(());
+        let standings = Standings::default();
         let registry = SharedRegistry::default();
         let recorded = Recorded {
             registry: registry.clone(),
             audit: Audit::new(Clock::default()),
             notes: Notes::default(),
-            changed: Arc::new(change),
+            standings: standings.clone(),
         };
         let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
         let accepted = ClusterFacts { accepted: true, deleting: false };
@@ -331,17 +335,19 @@ mod tests {
         let watching = watch_addons(client, AddOnApi::V1Beta1, recorded, seen, Arc::default());
         let checks = async {
             let check = || registry.read(|registry| registry.check(&cluster, &addon));
-            let mut known = vec![check().err()];
+            let (mut known, mut told) = (vec![check().err()], Vec::new());
             while known.last() != Some(&Some(NotRegistered::AddOnSuspended)) {
-                changed.changed().await.unwrap();
+                told.push(standings.next().await);
                 known.push(check().err());
             }
-            known
+            (known, told)
         };
-        let known = tokio::select! {
+        let (known, told) = tokio::select! {
             ended = watching => panic!("{ended:?}"),
-            known = tokio::time::timeout(Duration::from_secs(60), checks) => known.unwrap(),
+            checked = tokio::time::timeout(Duration::from_secs(60), checks) => checked.unwrap(),
         };
         assert_eq!(known, [Some(NotRegistered::NotReady), None, Some(NotRegistered::AddOnSuspended)]);
+        let named = ChangedStandings::Of([cluster.clone()].into());
+        assert_eq!(told, [ChangedStandings::All, named], "a list that completes the registry, then one cluster");
     }
 }

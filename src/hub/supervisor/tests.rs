@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::hub::requests::dispatcher::{Dispatcher, DispatcherLinks};
+use crate::hub::standings::Standings;
 use crate::hub::{Hub, HubEnds, HubParts, lease};
 use crate::pulse::{HANGS_AFTER, Pulses};
 use crate::telemetry::Metrics;
@@ -62,7 +63,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     };
     let (Hub { links, .. }, ends) = Hub::wire(parts);
     let (refused, forbidden) = mpsc::channel(1);
-    let news = DispatcherLinks { registry: watch::channel(()).1, forbidden: refused };
+    let news = DispatcherLinks { standings: Standings::default(), forbidden: refused };
     let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), None, news);
     let links_of_supervisor = SupervisorLinks {
         signers: watch::channel(None).0,

@@ -3,7 +3,7 @@
 //! One watch serves all signers, because an API server allows few streams per connection. Clusters take turns, so that
 //! one with many requests does not delay another. A request that must wait has one entry with a time of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -26,10 +26,12 @@ use crate::hub::requests::plan;
 use crate::hub::requests::rereads::Rereads;
 use crate::hub::requests::signer::{Changes, Outcome, Signer, SignerError};
 use crate::hub::requests::unrecorded::{IssuedBefore, compare};
+use crate::hub::standings::{ChangedStandings, Standings};
 use crate::pulse::Pulse;
 use addon_signer_core::backoff::doubled;
 use addon_signer_core::ca::issuer::IssueError;
 use addon_signer_core::identity::SignerName;
+use addon_signer_core::policy::tenant_of_cluster;
 use addon_signer_core::queue::FairQueue;
 use addon_signer_core::throttle::{Quota, Throttle};
 use addon_signer_platform::clock::Clock;
@@ -66,8 +68,8 @@ const ROUND: Duration = Duration::from_secs(10);
 
 /// The dispatcher's ends of its links to other tasks of the hub.
 pub(in crate::hub) struct DispatcherLinks {
-    /// Changes when an addon's standing changes.
-    pub(in crate::hub) registry: watch::Receiver<()>,
+    /// Whose standing has changed.
+    pub(in crate::hub) standings: Standings,
     /// Is told for which AddOnSigner the API server has refused an answer.
     pub(in crate::hub) forbidden: mpsc::Sender<String>,
 }
@@ -191,7 +193,7 @@ impl Dispatcher {
                     }
                 }
                 Some(compared) = self.comparing.join_next() => compared?,
-                Ok(()) = self.links.registry.changed() => self.look(|_| true),
+                changed = self.links.standings.next() => self.look_after(changed),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 _ = rounds.tick() => if Instant::now() >= self.next_list && self.known.wants_list() {
                     self.next_list = Instant::now() + LIST_PAUSE;
@@ -293,6 +295,13 @@ impl Dispatcher {
         }));
     }
 
+    /// Looks at what waits of the clusters whose standing has changed.
+    fn look_after(&mut self, changed: ChangedStandings) {
+        let ChangedStandings::Of(clusters) = changed else { return self.look(|_| true) };
+        let tenants: HashSet<String> = clusters.iter().map(tenant_of_cluster).collect();
+        self.look(|request| tenants.contains(&*request.tenant));
+    }
+
     /// Looks at those of these requests that wait for something in the hub, which has changed.
     fn look(&mut self, concerns: impl Fn(&KnownRequest) -> bool) {
         for (name, request) in self.known.iter_mut().filter(|(_, request)| concerns(request)) {
@@ -385,3 +394,6 @@ impl Dispatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
