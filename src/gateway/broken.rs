@@ -55,3 +55,34 @@ impl BrokenAnswers {
 fn more(sum: &Suppressed<String>) {
     tracing::warn!(addon = sum.cause, count = sum.count, "More broken answers of backends were not logged");
 }
+
+#[cfg(test)]
+mod tests {
+    use tracing::Dispatch;
+    use tracing::level_filters::LevelFilter;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn how_many_broken_answers_were_not_logged_is_said_once_when_their_time_is_over() {
+        // With a second subscriber no other test's thread decides whether lines of this one are written.
+        let _second = Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = file.reopen().unwrap();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.try_clone().unwrap()).finish();
+        let _guard = tracing::subscriber::set_default(log);
+        let clock = Clock::default();
+        let broken = BrokenAnswers::new(clock.clone());
+        for _ in 0..LOGGED.first + 3 {
+            broken.lock().take(&"spoke1/telemetry".to_owned(), clock.now());
+        }
+        let said = || std::fs::read_to_string(file.path()).unwrap();
+        assert!(tokio::time::timeout(LOGGED.window * 2, broken.keep()).await.is_err(), "it goes on for ever");
+        assert_eq!(said(), "", "their time is not over by the clock");
+        clock.advance(LOGGED.window + Duration::from_secs(1));
+        assert!(tokio::time::timeout(LOGGED.window * 3, broken.keep()).await.is_err());
+        let said = said();
+        let line = "More broken answers of backends were not logged addon=\"spoke1/telemetry\" count=3\n";
+        assert!(said.ends_with(line) && said.lines().count() == 1, "{said}");
+    }
+}
