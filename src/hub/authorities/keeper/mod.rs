@@ -115,6 +115,8 @@ pub struct Keeper {
     pub objects: WatchedObjects,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
     pub published: Option<String>,
+    /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
+    pub reported: Option<String>,
     /// Whether the ledger has the anchors that this ConfigMap has.
     pub distributed: bool,
     /// Records its steps in the ledger.
@@ -157,7 +159,7 @@ impl Keeper {
     }
 
     /// Whether there is nothing to do: the line that this process has read or written last is what the API server has,
-    /// it is recorded and published, and no step is due. Then a look at it costs no call.
+    /// it is recorded and published, its report is true, and no step is due. Then a look at it costs no call.
     fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
         let state = self.state.borrow().ready().cloned();
         let (Some(ready), Some(seen)) = (state, seen) else { return false };
@@ -169,7 +171,9 @@ impl Keeper {
         let is_held =
             matches!(self.gate, Gate::Gateway { .. }) || line.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
-        if !is_current || !is_held || !is_recorded {
+        // What the report says may end by time alone, such as that not everybody is known to trust the authority.
+        let is_true = self.report(line, ready.waiting.clone()).is_ok_and(|report| report == self.reported);
+        if !is_current || !is_held || !is_recorded || !is_true {
             return false;
         }
         let plan = self.present_plan();

@@ -97,16 +97,22 @@ impl Keeper {
             Step::Wait(waiting) => Some(waiting),
             _ => None,
         };
-        let report = match self.gate {
-            Gate::Leaves(_) => Some(report::render(&stored.line, waiting.clone(), self.clock.now())?),
-            Gate::Gateway { .. } => None,
-        };
+        let report = self.report(&stored.line, waiting.clone())?;
         let leads = self.leading.leads()?;
         self.record_steps(&stored.line).await?;
-        self.published = self.store.publish(&leads, &self.names, &bundle, report).await?;
+        self.published = self.store.publish(&leads, &self.names, &bundle, report.clone()).await?;
+        self.reported = report;
         self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
+    }
+
+    /// What the report of the gateway's line says at this moment; `None` for a client line.
+    pub(super) fn report(&self, line: &Line, waiting: Option<String>) -> Result<Option<String>, serde_json::Error> {
+        match self.gate {
+            Gate::Leaves(_) => report::render(line, waiting, self.clock.now()).map(Some),
+            Gate::Gateway { .. } => Ok(None),
+        }
     }
 
     /// Records a step of this process before it has an effect. A step that an earlier process has persisted has had its

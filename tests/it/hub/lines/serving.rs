@@ -9,7 +9,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
 use kube::api::PostParams;
 use rustls_pki_types::CertificateDer;
-use serde_json::Value;
+use serde_json::{Value, json};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -111,7 +111,32 @@ async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
     backup.metadata.uid = None;
     line.secrets.create(&PostParams::default(), &backup).await.unwrap();
     wait_ready(&admin, "telemetry", "True").await;
+    assert_eq!(report(&line).await["problem"], Value::Null, "the round that can sign again takes the problem back");
     issue(&hub, &admin).await;
+}
+
+/// Nothing but time passes: no object changes, and no step is due.
+#[tokio::test]
+async fn the_report_stops_saying_forced_when_everybody_is_known_to_trust_the_authority() {
+    let (_hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    line.wait(&["Active"]).await;
+    let until = running.clock.now().plus(Duration::from_secs(3_600));
+    let mut data = line.data().await;
+    let mut stored: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
+    stored["authorities"][0]["forced"] = json!(true);
+    stored["authorities"][0]["activateAfter"] = json!(until.unix());
+    data.insert("line.json".to_owned(), ByteString(serde_json::to_vec(&stored).unwrap()));
+    line.set_data(data).await;
+    wait_until(PATIENCE, "the report to say so", async || {
+        report(&line).await["problem"].as_str()?.contains("without evidence").then_some(())
+    })
+    .await;
+    running.clock.advance(Duration::from_secs(3_601));
+    wait_until(PATIENCE, "the report to say it no more", async || {
+        report(&line).await["problem"].is_null().then_some(())
+    })
+    .await;
 }
 
 /// A hub that starts may read the gateway's line before the client lines, and one of these may be unreadable. It must
