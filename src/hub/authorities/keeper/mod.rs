@@ -201,8 +201,10 @@ impl Keeper {
     /// Looks at the line once; returns the pause before the next look.
     async fn round(&mut self, seen: Option<&LineObjects>) -> Duration {
         match self.advance(seen).await {
-            Ok(()) if !self.compared => RETRY,
-            Ok(()) => ROUND,
+            Ok(()) => {
+                self.pauses = pauses();
+                if self.compared { ROUND } else { RETRY }
+            }
             Err(KeeperError::NotLeading(_) | KeeperError::Store(StoreError::NotLeading(_))) => SOON,
             Err(KeeperError::Store(StoreError::Conflict(object))) => {
                 info!(object, "Somebody else changed the authorities; the hub reads them again");
@@ -333,3 +335,6 @@ impl Keeper {
         self.board.publish();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Tests how often a keeper asks an API server that fails, on a clock that the test moves.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use hyper::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::*;
+use crate::hub::authorities::objects;
+use crate::hub::lease;
+use crate::ledger::{LedgerWriter, WriterOptions};
+use crate::pulse::Pulses;
+use addon_signer_core::keys::public::KeyKind;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A server with one Secret and no ConfigMap. The moments at which it is asked for the Secret are sent; it answers only
+/// the question of this number, counted from 1.
+fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
+    let (asked, moments) = mpsc::unbounded_channel();
+    let state = Arc::new(Mutex::new((None::<Value>, 0)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (asked, state) = (asked.clone(), Arc::clone(&state));
+        async move {
+            let is_secret = request.uri().path().contains("/secrets");
+            let is_get = request.method() == Method::GET;
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let (secret, questions) = &mut *state.lock().unwrap();
+            let status = |code: u16, reason: &str| (code, json!({ "kind": "Status", "code": code, "reason": reason }));
+            let (code, object) = match (is_get, is_secret) {
+                (false, _) => {
+                    let mut made: Value = serde_json::from_slice(&body).unwrap();
+                    made["metadata"]["resourceVersion"] = json!("1");
+                    if is_secret {
+                        *secret = Some(made.clone());
+                    }
+                    (201, made)
+                }
+                (true, false) => status(404, "NotFound"),
+                (true, true) => {
+                    asked.send(Instant::now()).unwrap();
+                    *questions += 1;
+                    secret
+                        .clone()
+                        .filter(|_| *questions == good)
+                        .map_or_else(|| status(500, "InternalError"), |secret| (200, secret))
+                }
+            };
+            let body = Body::from(object.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    (Client::new(service, "default"), moments)
+}
+
+fn mk_plan() -> LinePlan {
+    let authority = AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY };
+    LinePlan { authority, requested: None, remembered: false }
+}
+
+/// Keeps a line that exists, of which the ledger says nothing; returns the seconds between two of its questions.
+async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
+    let (client, mut moments) = mk_client(good);
+    let clock = Clock::default();
+    let (announcer, leading) = lease::channel();
+    announcer.lead(1, Instant::now() + DAY);
+    let location = "sqlite:///nowhere".parse().unwrap();
+    let replica = "hub-a".to_owned();
+    let (_writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
+    let (_versions, objects) = objects::channel();
+    let (_planned, plan) = watch::channel(mk_plan());
+    let (_applied, applied) = watch::channel(Arc::default());
+    let (_reserve, reservations) = mpsc::channel(1);
+    let mut keeper = Keeper {
+        names: LineNames::client("telemetry"),
+        store: AuthorityStore::new(&client, "addon-signer"),
+        clock: clock.clone(),
+        audit: Audit::new(clock.clone()),
+        plan,
+        gate: Gate::Gateway { signer: "telemetry".to_owned(), applied },
+        leading,
+        state: watch::Sender::new(LineState::Starting),
+        board: Board::new(watch::Sender::new(Arc::default())),
+        metrics: Metrics::new(|_| {}),
+        objects,
+        published: None,
+        reported: None,
+        distributed: false,
+        record: LineRecord::new(ledger, "telemetry"),
+        compared: false,
+        unrecorded: None,
+        pauses: pauses(),
+        reservations,
+        pulse: Pulses::default().start("authorities"),
+    };
+    keeper.begin(&mk_plan(), clock.now()).await.unwrap();
+    keeper.unrecorded = None; // as if an earlier process had made it
+    let running = tokio::spawn(keeper.run());
+    let mut asked = Vec::new();
+    while asked.len() <= count {
+        asked.push(moments.recv().await.unwrap());
+    }
+    running.abort();
+    asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_fails_is_asked_ever_less_often_and_after_a_success_soon_again() {
+    const NEVER: u32 = 0;
+    assert_eq!(pauses_of(6, NEVER).await, [2, 4, 8, 15, 15, 15]);
+    // After the sixth question, which is answered, the keeper waits for the ledger for a second, and then as long as
+    // for a ledger that has not compared the line.
+    assert_eq!(pauses_of(8, 6).await, [2, 4, 8, 15, 15, 3, 2, 4]);
+}
