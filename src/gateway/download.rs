@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures::task::AtomicWaker;
 use hyper::HeaderMap;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::HeaderValue;
@@ -17,21 +18,48 @@ use super::body::{BodyError, Pace};
 use super::session::{GatewayShared, InFlight};
 use addon_signer_core::gateway::authz::Peer;
 
+/// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs some 370 bytes besides for
+/// each, and a backend may send a byte at a time: without this bound 32,768 pieces would take 12 MB.
+const MOST_PIECES: usize = 64;
+
 /// A call that is being answered. Each piece of the answer has it.
-struct Answering {
+struct Answering<C> {
     pace: Arc<Pace>,
-    _in_flight: InFlight,
+    /// Woken when the client has taken a piece.
+    taken: AtomicWaker,
+    _call: C,
+}
+
+impl<C> Answering<C> {
+    /// Waits until there is room for a piece.
+    fn poll_room(self: &Arc<Self>, cx: &Context<'_>) -> Poll<()> {
+        let has_room = || Arc::strong_count(self) <= MOST_PIECES; // one of them is the body's
+        if !has_room() {
+            self.taken.register(cx.waker());
+            // A piece may have gone meanwhile. One that goes from now on wakes; the others that wait do so too.
+            if !has_room() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
 }
 
 /// A piece of the answer that the client does not have yet.
-struct Untaken<T> {
+struct Untaken<T, C> {
     piece: T,
-    _call: Arc<Answering>,
+    call: Arc<Answering<C>>,
 }
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Untaken<T> {
+impl<T: AsRef<[u8]>, C> AsRef<[u8]> for Untaken<T, C> {
     fn as_ref(&self) -> &[u8] {
         self.piece.as_ref()
+    }
+}
+
+impl<T, C> Drop for Untaken<T, C> {
+    fn drop(&mut self) {
+        self.call.taken.wake();
     }
 }
 
@@ -40,7 +68,7 @@ pub(super) struct Download {
     inner: Incoming,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    call: Arc<Answering>,
+    call: Arc<Answering<InFlight>>,
     shared: Arc<GatewayShared>,
     peer: Arc<Peer>,
 }
@@ -53,7 +81,8 @@ impl Download {
         peer: Arc<Peer>,
         in_flight: InFlight,
     ) -> Self {
-        let call = Arc::new(Answering { pace: Pace::new(shared.limits.min_rate), _in_flight: in_flight });
+        let pace = Pace::new(shared.limits.min_rate);
+        let call = Arc::new(Answering { pace, taken: AtomicWaker::new(), _call: in_flight });
         Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), call, shared, peer }
     }
 
@@ -62,7 +91,7 @@ impl Download {
     }
 
     fn hold(&self, piece: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        Bytes::from_owner(Untaken { piece, _call: Arc::clone(&self.call) })
+        Bytes::from_owner(Untaken { piece, call: Arc::clone(&self.call) })
     }
 
     /// Lets the call last until these fields are sent. HTTP/2 also keeps fields in a table for later answers, unless
@@ -89,6 +118,8 @@ impl Body for Download {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        // The client's pace goes on: it has not taken what waits.
+        ready!(this.call.poll_room(cx));
         // The client has taken the last piece, so the upstream's time starts.
         if this.call.pace.taken() {
             this.timer.as_mut().reset(Instant::now() + this.timeout);
@@ -119,5 +150,41 @@ impl Body for Download {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use addon_signer_core::gateway::pace::MinRate;
+    use futures::task::{ArcWake, waker};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl ArcWake for Woken {
+        fn wake_by_ref(this: &Arc<Self>) {
+            this.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn so_many_pieces_wait_for_a_client_whatever_their_size() {
+        let min_rate = MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) };
+        let call = Arc::new(Answering { pace: Pace::new(min_rate), taken: AtomicWaker::new(), _call: () });
+        let woken = Arc::<Woken>::default();
+        let waker = waker(Arc::clone(&woken));
+        let cx = Context::from_waker(&waker);
+        let mut pieces = Vec::new();
+        while call.poll_room(&cx).is_ready() {
+            pieces.push(Untaken { piece: [0_u8], call: Arc::clone(&call) });
+        }
+        assert_eq!((pieces.len(), woken.0.load(Ordering::Relaxed)), (MOST_PIECES, 0));
+        pieces.pop();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert!(call.poll_room(&cx).is_ready());
     }
 }
