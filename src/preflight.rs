@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams};
+use kube::client::AuthError;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -28,6 +29,8 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// How long a refusal is not believed after the API server was away: while it starts, it refuses what it allows as soon
 /// as it has read its roles, and does not know every CRD.
 const STARTING: Duration = Duration::from_secs(30);
+/// How long a refusal is not believed at first: the API server may have begun to answer just before.
+const DOUBT: Duration = Duration::from_secs(5);
 
 /// What the hub must know before it runs.
 pub(crate) struct Preflight {
@@ -54,6 +57,9 @@ impl Obstacle {
                 408 | 429 | 500.. => Self::Passing(format!("the API server cannot answer now: {cause}")),
                 _ => Self::Lasting(anyhow::Error::new(error).context(refused())),
             },
+            kube::Error::Service(inner) if inner.is::<AuthError>() => Self::Passing(format!(
+                "the credential for the API server cannot be used; check the kubeconfig: {cause}"
+            )),
             _ => Self::Passing(format!(
                 "the API server does not answer; check the kubeconfig, and whether the API server is reachable: {cause}"
             )),
@@ -72,7 +78,7 @@ pub(crate) async fn preflight(
     pulse: Pulse,
 ) -> anyhow::Result<Preflight> {
     let mut pauses = Pauses::new(SHORTEST, LONGEST);
-    let mut away: Option<Instant> = None;
+    let mut believed_from = Instant::now() + DOUBT;
     loop {
         pulse.beat();
         let reason = match ask(client, namespace).await {
@@ -81,10 +87,10 @@ pub(crate) async fn preflight(
                 return Ok(found);
             }
             Err(Obstacle::Passing(reason)) => {
-                away = Some(Instant::now());
+                believed_from = Instant::now() + STARTING;
                 reason
             }
-            Err(Obstacle::Lasting(error)) if away.is_some_and(|at| at.elapsed() < STARTING) => {
+            Err(Obstacle::Lasting(error)) if Instant::now() < believed_from => {
                 let error: &(dyn Error + 'static) = error.as_ref();
                 explain(error)
             }
@@ -178,10 +184,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_counts_at_once_and_only_after_a_while_if_the_api_server_was_away_before() {
+    async fn a_refusal_counts_soon_and_only_after_a_while_if_the_api_server_was_away_before() {
         const SENTENCE: &str = "the API server does not accept this process; check the kubeconfig";
         for code in [401, 403, 404] {
-            assert_eq!(refused_after(code).await, (Duration::ZERO, SENTENCE.to_owned()), "{code}");
+            let (after, sentence) = refused_after(code).await;
+            assert!(after >= DOUBT && after < 2 * DOUBT && sentence == SENTENCE, "{code}: {after:?} {sentence}");
         }
         for code in [408, 429, 500, 503] {
             let (after, sentence) = refused_after(code).await;

@@ -49,9 +49,12 @@ impl Door for GatewayShared {
     }
 
     async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
-        let Entered { tls, remote, .. } = entered;
+        let Entered { tls, remote, place, .. } = entered;
         match tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned() {
-            Some(leaf) => connection::serve(tls, Arc::new(Session::new(self, remote, leaf.into_owned())), stop).await,
+            Some(leaf) => {
+                let session = Session::new(self, remote, leaf.into_owned());
+                connection::serve(tls, place, Arc::new(session), stop).await;
+            }
             None => self.refused(remote, &NoHandshake::NoCertificate), // cannot happen: the verifier requires one
         }
     }

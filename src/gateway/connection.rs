@@ -21,7 +21,7 @@ use super::Limits;
 use super::routes;
 use super::session::Session;
 use super::tls::H2;
-use crate::listener::FIRST;
+use crate::listener::{FIRST, SessionPlace};
 use addon_signer_core::gateway::access::NoStanding;
 use addon_signer_core::registry::NotRegistered;
 
@@ -39,10 +39,21 @@ const RESET_BROKEN: usize = 128;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
-pub(super) async fn serve(tls: TlsStream<TcpStream>, session: Arc<Session>, stop: CancellationToken) {
+pub(super) async fn serve(
+    tls: TlsStream<TcpStream>,
+    mut place: SessionPlace,
+    session: Arc<Session>,
+    stop: CancellationToken,
+) {
     // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. Who sends none
-    // soon loses the place.
-    let first = if session.begin() { SWEEP } else { GRACE };
+    // soon loses the place, which is none of a session.
+    let first = if session.begin() {
+        SWEEP
+    } else if place.only_to_refuse() {
+        GRACE
+    } else {
+        return;
+    };
     let tasks = ConnectionTasks(CancellationToken::new());
     let _end_tasks = tasks.0.clone().drop_guard();
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);

@@ -144,12 +144,13 @@ impl Limits {
         }
     }
 
-    /// How many files the process needs open: one for each handshake, one for each connection and one for a call on it
-    /// to its backend; and some for the ledger, the API server and probes.
+    /// How many files the process needs open: one for each handshake and each refusal, one for each connection and two
+    /// for its calls to backends, since an addon has that many seats; and some for the ledger, the API server and
+    /// probes. A connection to a backend that is kept was one of a call, and takes its file on.
     #[must_use]
     pub fn open_files(&self) -> u64 {
-        let strangers = self.max_handshakes.saturating_mul(1 + listener::WAITING);
-        let files = self.max_connections.saturating_mul(2).saturating_add(strangers).saturating_add(512);
+        let strangers = self.max_handshakes.saturating_mul(2 + listener::WAITING);
+        let files = self.max_connections.saturating_mul(3).saturating_add(strangers).saturating_add(512);
         u64::try_from(files).unwrap_or(u64::MAX)
     }
 }

@@ -73,7 +73,7 @@ impl Door for FrontDoor {
 
 /// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
 async fn serve(entered: Entered, router: Router, mut configured: Configured, stop: CancellationToken) {
-    let Entered { tls, config, .. } = entered;
+    let Entered { tls, config, place: _place, .. } = entered;
     let asked = CancellationToken::new();
     let first = asked.clone();
     let service = service_fn(move |request| {

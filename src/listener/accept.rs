@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -31,6 +31,10 @@ const ACCEPT_WARNING: Duration = Duration::from_secs(60);
 /// How many connections may wait for their clients' first words, for each place of a handshake. They cost a socket
 /// and 2 KiB in it.
 pub(crate) const WAITING: usize = 8;
+
+/// How many places of handshakes there are for each place of a connection that only gets its refusal, which lasts for
+/// 0.6 s at most.
+const REFUSALS: usize = 8;
 
 /// How long a handshake has its place for certain. An honest one needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -95,6 +99,22 @@ pub(crate) struct Entered {
     pub(crate) remote: SocketAddr,
     /// By which configuration the client was let in.
     pub(crate) config: Arc<ServerConfig>,
+    pub(crate) place: SessionPlace,
+}
+
+/// The place of a session. One whose client is refused gives it back at once, so that clients that get no answer but
+/// that cannot take the places of those that do.
+pub(crate) struct SessionPlace {
+    held: OwnedSemaphorePermit,
+    refusals: Arc<Semaphore>,
+}
+
+impl SessionPlace {
+    /// Changes it for one of the few places of connections that only get their refusal; `false` if there is none.
+    pub(crate) fn only_to_refuse(&mut self) -> bool {
+        let place = Arc::clone(&self.refusals).try_acquire_owned();
+        place.map(|place| self.held = place).is_ok()
+    }
 }
 
 /// Accepts until `stop` is cancelled, then waits for the sessions.
@@ -158,6 +178,7 @@ struct Pools {
     waiting: Pool,
     handshakes: Pool,
     sessions: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
 }
 
 impl Pools {
@@ -170,6 +191,7 @@ impl Pools {
             waiting: Arc::new(Mutex::new(waiting)),
             handshakes: Arc::new(Mutex::new(handshakes)),
             sessions: Arc::new(Semaphore::new(places.sessions)),
+            refusals: Arc::new(Semaphore::new(places.handshakes.div_ceil(REFUSALS))),
         }
     }
 
@@ -181,6 +203,12 @@ impl Pools {
             other.cancel();
         }
         Some(HandshakePlace { pool: Arc::clone(pool), place, displaced })
+    }
+
+    fn session(&self) -> Result<SessionPlace, NoHandshake> {
+        let held = Arc::clone(&self.sessions).try_acquire_owned();
+        let held = held.map_err(|_| NoHandshake::OverCapacity(self.places.sessions))?;
+        Ok(SessionPlace { held, refusals: Arc::clone(&self.refusals) })
     }
 
     fn no_place(&self) -> NoHandshake {
@@ -221,16 +249,15 @@ impl Entering {
             drop(waiting);
             tokio::select! {
                 () = handshake.displaced.cancelled() => Err(pools.no_place()),
-                done = shake_hands(tcp, remote, door.tls()) => done,
+                done = shake_hands(tcp, door.tls()) => done,
             }
         };
         let done = tokio::select! {
             () = after_the_first(&stop) => return,
             done = timeout(longest, entering) => done.unwrap_or(Err(NoHandshake::Slow(longest))),
         };
-        let over = |_| NoHandshake::OverCapacity(pools.places.sessions);
-        match done.and_then(|entered| Ok((entered, pools.sessions.try_acquire_owned().map_err(over)?))) {
-            Ok((entered, _session)) => door.serve(entered, stop).await,
+        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, place: pools.session()? })) {
+            Ok(entered) => door.serve(entered, stop).await,
             Err(cause) => door.refused(remote, &cause),
         }
     }
@@ -244,14 +271,13 @@ async fn after_the_first(stop: &CancellationToken) {
 
 async fn shake_hands(
     tcp: TcpStream,
-    remote: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
-) -> Result<Entered, NoHandshake> {
+) -> Result<(TlsStream<TcpStream>, Arc<ServerConfig>), NoHandshake> {
     // Fail closed (invariant I11): without a verifier there is no TLS at all.
     let config = tls.ok_or(NoHandshake::NotConfigured)?;
     prepare(&tcp).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
     match TlsAcceptor::from(Arc::clone(&config)).accept(tcp).await {
-        Ok(tls) => Ok(Entered { tls, remote, config }),
+        Ok(tls) => Ok((tls, config)),
         Err(error) => Err(NoHandshake::of(error)),
     }
 }

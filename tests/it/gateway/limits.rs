@@ -148,6 +148,26 @@ async fn sessions_over_the_cap_are_closed_at_once() {
     assert_eq!(one.get("/v1/whoami").await.status, StatusCode::OK);
 }
 
+/// Their number is not bounded by a rate, so that they must not hold what others need for as long as they are told.
+#[tokio::test]
+async fn connections_that_are_refused_take_no_places_of_sessions() {
+    let limits = Limits { max_connections: 2, max_handshakes: 8, ..Limits::default() };
+    let world = GatewayWorld::start_with(Vec::new(), limits).await;
+    let stranger = world.telemetry.client("c9", "telemetry", world.clock.now(), HOUR);
+    let mut refused = vec![world.connect(&stranger).await];
+    // One place is for connections that get their refusal, and this one has it for 0.3 s.
+    assert_eq!(refused[0].get("/v1/whoami").await.status, StatusCode::FORBIDDEN);
+    for _ in 0..4 {
+        refused.push(world.connect(&stranger).await);
+    }
+    for more in &mut refused[1..] {
+        // The connection may end with or without an error.
+        timeout(SOON, &mut more.driver).await.unwrap().unwrap().ok();
+    }
+    assert_eq!(world.try_get(Some(&world.agent()), "/v1/whoami").await, Ok(StatusCode::OK));
+    assert_eq!(world.stats.over_capacity.get(), 0);
+}
+
 #[tokio::test]
 async fn an_addon_of_a_cluster_has_so_many_connections_and_others_have_theirs() {
     let limits = Limits { max_identity_connections: 2, ..Limits::default() };

@@ -105,7 +105,7 @@ async fn an_api_server_that_refuses_the_hub_ends_it() {
         Some("cannot list certificatesigningrequests; give it the rights of deploy/rbac.yaml")
     );
     assert!(error.starts_with(HUB_USER) && error.contains("you may not"), "{error}");
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
 }
 
 #[tokio::test]
