@@ -21,7 +21,7 @@
 //! | [`ledger`] | one writer on SQLite or PostgreSQL, readers, the check of a whole ledger |
 //! | [`api`] | AddOnSigner and its CRD, its conversion to the core's types, the parts of OCM's types that we use |
 //! | [`telemetry`], [`audit`], `listener`, `output` | metrics, the audit log, the accept loop, what commands print |
-//! | `open_files` | raises the limit of open files |
+//! | `open_files`, `backoff` | raises the limit of open files; pauses before something is tried again |
 //! | [`app`], `tasks`, `preflight`, `probe` | the process of hub and gateway; what it asks first; what it is asked |
 //! | [`pulse`], [`registry_age`] | which tasks live; how old is what the hub knows |
 //! | [`cli`], `demo` | the command line; a demonstration on loopback |
@@ -32,6 +32,7 @@
 pub mod api;
 pub mod app;
 pub mod audit;
+pub(crate) mod backoff;
 pub mod cli;
 #[cfg(feature = "demo")]
 pub mod demo;

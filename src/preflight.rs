@@ -16,7 +16,7 @@ use tracing::warn;
 use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::request::BoundedRequest;
-use crate::hub::backoff::Pauses;
+use crate::backoff::Pauses;
 use crate::hub::registrations::registry::{RegistryError, discover};
 use crate::pulse::Pulse;
 use addon_signer_core::lease::LEASE_NAME;
@@ -57,6 +57,10 @@ impl Obstacle {
                 408 | 429 | 500.. => Self::Passing(format!("the API server cannot answer now: {cause}")),
                 _ => Self::Lasting(anyhow::Error::new(error).context(refused())),
             },
+            kube::Error::SerdeError(_) => {
+                let cause = "the answer is not one of an API server; check the address in the kubeconfig";
+                Self::Lasting(anyhow::Error::new(error).context(cause))
+            }
             kube::Error::Service(inner) if inner.is::<AuthError>() => Self::Passing(format!(
                 "the credential for the API server cannot be used; check the kubeconfig: {cause}"
             )),

@@ -69,6 +69,7 @@ impl RegistryAge {
                     "The API server is silent, so the hub does not know who is registered: it refuses everybody"
                 );
             } else {
+                // Requests that were put off come again within the longest pause between two tries.
                 info!("The API server answers again: the hub knows who is registered");
             }
         }

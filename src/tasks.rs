@@ -1,13 +1,12 @@
 //! The tasks of the process. When the first one ends, the process ends (invariant I12).
 
-use std::time::Duration;
-
 use anyhow::Context;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::gateway::Limits;
+use crate::listener::DRAIN_MARGIN;
 
 pub(crate) type Tasks = JoinSet<anyhow::Result<()>>;
 
@@ -31,8 +30,9 @@ pub(crate) async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: Cancellati
     let ended = tokio::select! {
         biased; // `stop` first: tasks that heed it end at once, and the others must still be waited for
         () = stop.cancelled() => {
-            // The gateway drains requests in flight; the hub's watches are dropped.
-            let drain = Limits::default().drain_timeout + Duration::from_secs(1);
+            // The gateway drains requests in flight. Meanwhile the hub's watches go on, because who loses the standing
+            // must be out within 2 s also now (invariant I15).
+            let drain = Limits::default().drain_timeout + 2 * DRAIN_MARGIN;
             let drained = tokio::time::timeout(drain, async { while tasks.join_next().await.is_some() {} });
             if drained.await.is_err() {
                 info!("Requests were still in flight when the process ended");
@@ -53,6 +53,8 @@ pub(crate) async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: Cancellati
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures::future::BoxFuture;
     use tokio::sync::watch;
 

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -14,13 +13,10 @@ use super::session::{GatewayShared, Session};
 use crate::audit::Caller;
 use crate::listener::{self, Door, Entered, NoHandshake, Places};
 
-/// Added to the drain timeout, which each connection keeps itself.
-const DRAIN_MARGIN: Duration = Duration::from_secs(1);
-
 /// Accepts until `stop` is cancelled, then waits for the connections, each of which ends within the drain timeout.
 pub(super) async fn run(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
     let Limits { max_connections, max_handshakes, handshake_timeout, drain_timeout, .. } = shared.limits;
-    let drain = drain_timeout + DRAIN_MARGIN;
+    let drain = drain_timeout + listener::DRAIN_MARGIN;
     let places = Places { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
     listener::accept(listener, places, shared, &stop).await;
 }

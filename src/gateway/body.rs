@@ -162,38 +162,49 @@ pub(super) struct Pace(Mutex<PaceState>);
 #[derive(Debug)]
 struct PaceState {
     tempo: Tempo,
-    /// Since when the client has had a piece to take, and its length; none while the upstream must act.
-    piece: Option<(Instant, usize)>,
+    /// How many pieces the client has to take.
+    waiting: usize,
+    /// Since when it has had to take the next one.
+    since: Instant,
 }
 
 impl Pace {
-    /// At the start the client has the head to take.
+    /// At the start the client has nothing to take.
     pub(super) fn new(rate: MinRate) -> Arc<Self> {
-        let piece = Some((Instant::now(), 0));
-        Arc::new(Self(Mutex::new(PaceState { tempo: Tempo::new(rate), piece })))
+        Arc::new(Self(Mutex::new(PaceState { tempo: Tempo::new(rate), waiting: 0, since: Instant::now() })))
     }
 
     /// Notes that the client gets a piece.
-    pub(super) fn given(&self, bytes: usize) {
-        lock(&self.0).piece = Some((Instant::now(), bytes));
+    pub(super) fn given(&self) {
+        let mut state = lock(&self.0);
+        if state.waiting == 0 {
+            state.since = Instant::now();
+        }
+        state.waiting += 1;
     }
 
-    /// Notes that the client has taken its piece. Returns whether it had one.
-    pub(super) fn taken(&self) -> bool {
+    /// Notes that a piece has left for the client's socket.
+    pub(super) fn taken(&self, bytes: usize) {
         let mut state = lock(&self.0);
-        let Some((since, bytes)) = state.piece.take() else { return false };
-        state.tempo.add(since.elapsed(), bytes);
-        true
+        let waited = state.since.elapsed();
+        state.tempo.add(waited, bytes);
+        state.since = Instant::now();
+        state.waiting = state.waiting.saturating_sub(1);
+    }
+
+    /// How many pieces the client has to take. While there are none, the upstream must act.
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.0).waiting
     }
 
     /// Whether the client takes too slowly.
     pub(super) fn is_slow(&self) -> bool {
         let state = lock(&self.0);
-        state.piece.is_some_and(|(since, _)| state.tempo.left(since.elapsed()).is_zero())
+        state.waiting > 0 && state.tempo.left(state.since.elapsed()).is_zero()
     }
 }
 
-/// Ignores poisoning: each change is one assignment, so a panic elsewhere leaves the value complete.
+/// Ignores poisoning: no change of these values panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -208,16 +219,15 @@ mod tests {
     /// a minute.
     async fn too_slow_after(each: Duration) -> Option<u32> {
         let pace = Pace::new(RATE);
-        assert!(pace.taken() && !pace.taken());
         for number in 0..200 {
             tokio::time::advance(Duration::from_secs(60)).await;
             assert!(!pace.is_slow(), "the upstream is slow, not the client");
-            pace.given(10);
+            pace.given();
             tokio::time::advance(each).await;
             if pace.is_slow() {
                 return Some(number);
             }
-            assert!(pace.taken());
+            pace.taken(10);
         }
         None
     }
@@ -227,5 +237,20 @@ mod tests {
         assert_eq!(too_slow_after(Duration::from_secs(10)).await, Some(0));
         assert_eq!(too_slow_after(Duration::from_secs(1)).await, Some(10));
         assert_eq!(too_slow_after(Duration::from_millis(100)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_further_piece_gives_a_client_that_takes_nothing_no_further_time() {
+        let pace = Pace::new(RATE);
+        for _ in 0..10 {
+            assert!(!pace.is_slow());
+            pace.given();
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(pace.is_slow() && pace.waiting() == 10);
+        pace.taken(1000);
+        assert!(!pace.is_slow() && pace.waiting() == 9);
+        tokio::time::advance(RATE.patience).await;
+        assert!(pace.is_slow());
     }
 }

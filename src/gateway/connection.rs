@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::routes;
-use super::session::Session;
+use super::session::{Beginning, Session};
 use super::tls::H2;
 use crate::listener::{FIRST, SessionPlace};
 use addon_signer_core::gateway::access::NoStanding;
@@ -47,12 +47,10 @@ pub(super) async fn serve(
 ) {
     // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. Who sends none
     // soon loses the place, which is none of a session.
-    let first = if session.begin() {
-        SWEEP
-    } else if place.only_to_refuse() {
-        GRACE
-    } else {
-        return;
+    let (first, _seat) = match session.begin() {
+        Beginning::LetIn => (SWEEP, None),
+        Beginning::Refused(seat) if place.only_to_refuse() => (GRACE, seat),
+        Beginning::Refused(_) | Beginning::Dropped => return session.shared.stats.refusals_unanswered.add(),
     };
     let tasks = ConnectionTasks(CancellationToken::new());
     let _end_tasks = tasks.0.clone().drop_guard();

@@ -1,8 +1,8 @@
 //! Streams the body of a response to the client. Time is bounded, and the body is never held in memory as a whole. A
-//! call has its seat until the last piece of its answer has left for the client's socket: HTTP/2 takes a piece from the
-//! body as soon as the client has room for one byte, and keeps the rest. Answers of our own are smaller than the 4 KiB
-//! that docs/operations.md counts for each stream of a connection, so they keep no seat.
+//! call has its seat until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from the
+//! body although the client has no room, and keeps them.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use futures::task::AtomicWaker;
 use hyper::HeaderMap;
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use tokio::time::{Instant, Sleep};
 
 use super::body::{BodyError, Pace};
-use super::session::{GatewayShared, InFlight};
-use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::pace::MinRate;
 
 /// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs some 370 bytes besides for
 /// each, and a backend may send a byte at a time: without this bound 32,768 pieces would take 12 MB.
@@ -31,22 +30,30 @@ struct Answering<C> {
 }
 
 impl<C> Answering<C> {
-    /// Waits until there is room for a piece.
-    fn poll_room(self: &Arc<Self>, cx: &Context<'_>) -> Poll<()> {
-        let has_room = || Arc::strong_count(self) <= MOST_PIECES; // one of them is the body's
-        if !has_room() {
+    /// Waits until the client has so few pieces to take.
+    fn poll_waiting(&self, few: usize, cx: &Context<'_>) -> Poll<()> {
+        if self.pace.waiting() > few {
             self.taken.register(cx.waker());
-            // A piece may have gone meanwhile. One that goes from now on wakes; the others that wait do so too.
-            if !has_room() {
+            // A piece may have gone meanwhile. One that goes from now on wakes.
+            if self.pace.waiting() > few {
                 return Poll::Pending;
             }
         }
         Poll::Ready(())
     }
+
+    /// A piece that counts until it is dropped.
+    fn hold<T>(self: &Arc<Self>, piece: T) -> Untaken<T, C>
+    where
+        T: AsRef<[u8]>,
+    {
+        self.pace.given();
+        Untaken { piece, call: Arc::clone(self) }
+    }
 }
 
-/// A piece of the answer that the client does not have yet.
-struct Untaken<T, C> {
+/// A piece of the answer that has not left for the client's socket.
+struct Untaken<T: AsRef<[u8]>, C> {
     piece: T,
     call: Arc<Answering<C>>,
 }
@@ -57,33 +64,29 @@ impl<T: AsRef<[u8]>, C> AsRef<[u8]> for Untaken<T, C> {
     }
 }
 
-impl<T, C> Drop for Untaken<T, C> {
+impl<T: AsRef<[u8]>, C> Drop for Untaken<T, C> {
     fn drop(&mut self) {
+        self.call.pace.taken(self.piece.as_ref().len());
         self.call.taken.wake();
     }
 }
 
 /// A response's body on its way to the client.
-pub(super) struct Download {
-    inner: Incoming,
+pub(super) struct Download<B, C> {
+    inner: B,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    call: Arc<Answering<InFlight>>,
-    shared: Arc<GatewayShared>,
-    peer: Arc<Peer>,
+    /// Whether the timer runs: the upstream must act.
+    is_timed: bool,
+    call: Arc<Answering<C>>,
 }
 
-impl Download {
-    pub(super) fn new(
-        inner: Incoming,
-        timeout: Duration,
-        shared: Arc<GatewayShared>,
-        peer: Arc<Peer>,
-        in_flight: InFlight,
-    ) -> Self {
-        let pace = Pace::new(shared.limits.min_rate);
-        let call = Arc::new(Answering { pace, taken: AtomicWaker::new(), _call: in_flight });
-        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), call, shared, peer }
+impl<B, C: Send + Sync + 'static> Download<B, C> {
+    /// `timeout` bounds the pauses of the upstream, `rate` those of the client. `call` lasts until the last piece is
+    /// sent.
+    pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
+        let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), _call: call });
+        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), is_timed: false, call }
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {
@@ -91,7 +94,7 @@ impl Download {
     }
 
     fn hold(&self, piece: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        Bytes::from_owner(Untaken { piece, call: Arc::clone(&self.call) })
+        Bytes::from_owner(self.call.hold(piece))
     }
 
     /// Lets the call last until these fields are sent. HTTP/2 also keeps fields in a table for later answers, unless
@@ -105,41 +108,38 @@ impl Download {
             }
         }
     }
-
-    fn fail(&self, error: BodyError) -> BodyError {
-        self.shared.broken_answers.say(&self.peer, &error);
-        error
-    }
 }
 
-impl Body for Download {
+impl<B, C> Body for Download<B, C>
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+    C: Send + Sync + 'static,
+{
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        // The client's pace goes on: it has not taken what waits.
-        ready!(this.call.poll_room(cx));
-        // The client has taken the last piece, so the upstream's time starts.
-        if this.call.pace.taken() {
-            this.timer.as_mut().reset(Instant::now() + this.timeout);
-        }
+        ready!(this.call.poll_waiting(MOST_PIECES - 1, cx));
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(mut frame))) => {
-                this.call.pace.given(frame.data_ref().map_or(0, Bytes::len));
+                this.is_timed = false;
                 if let Some(trailers) = frame.trailers_mut() {
                     this.hold_fields(trailers);
                 }
                 Poll::Ready(Some(Ok(frame.map_data(|data| this.hold(data)))))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(this.fail(BodyError::Upstream(error.to_string()))))),
-            Poll::Ready(None) => {
-                this.call.pace.given(0); // earlier pieces may wait
-                Poll::Ready(None)
-            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Upstream(error.to_string())))),
+            Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
+                // Until the client has taken all, its own pace counts.
+                ready!(this.call.poll_waiting(0, cx));
+                if !this.is_timed {
+                    this.timer.as_mut().reset(Instant::now() + this.timeout);
+                    this.is_timed = true;
+                }
                 ready!(this.timer.as_mut().poll(cx));
-                Poll::Ready(Some(Err(this.fail(BodyError::Stalled(this.timeout)))))
+                Poll::Ready(Some(Err(BodyError::Stalled(this.timeout))))
             }
         }
     }
@@ -155,10 +155,14 @@ impl Body for Download {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use addon_signer_core::gateway::pace::MinRate;
     use futures::task::{ArcWake, waker};
+    use futures::{StreamExt, stream};
+    use http_body_util::StreamBody;
+    use hyper::header::CONTENT_TYPE;
 
     use super::*;
 
@@ -171,20 +175,62 @@ mod tests {
         }
     }
 
-    #[test]
-    fn so_many_pieces_wait_for_a_client_whatever_their_size() {
-        let min_rate = MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) };
-        let call = Arc::new(Answering { pace: Pace::new(min_rate), taken: AtomicWaker::new(), _call: () });
+    const RATE: MinRate = MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) };
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn mk_piece() -> Frame<Bytes> {
+        Frame::data(Bytes::from_static(b"x"))
+    }
+
+    #[tokio::test]
+    async fn so_many_pieces_wait_for_a_client_whatever_their_size() {
+        let endless = StreamBody::new(stream::repeat_with(|| Ok::<_, Infallible>(mk_piece())));
+        let mut body = Download::new(endless, TIMEOUT, RATE, ());
         let woken = Arc::<Woken>::default();
         let waker = waker(Arc::clone(&woken));
-        let cx = Context::from_waker(&waker);
+        let mut cx = Context::from_waker(&waker);
         let mut pieces = Vec::new();
-        while call.poll_room(&cx).is_ready() {
-            pieces.push(Untaken { piece: [0_u8], call: Arc::clone(&call) });
+        while let Poll::Ready(piece) = Pin::new(&mut body).poll_frame(&mut cx) {
+            pieces.push(piece.unwrap().unwrap());
+            assert!(pieces.len() <= MOST_PIECES);
         }
         assert_eq!((pieces.len(), woken.0.load(Ordering::Relaxed)), (MOST_PIECES, 0));
         pieces.pop();
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        assert!(call.poll_room(&cx).is_ready());
+        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
+    }
+
+    /// Polls once, as a server does that wants the next piece.
+    async fn next<B, C>(body: &mut Download<B, C>) -> Option<Result<Frame<Bytes>, BodyError>>
+    where
+        B: Body<Data = Bytes, Error: Display> + Unpin,
+        C: Send + Sync + 'static,
+    {
+        poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_upstreams_time_begins_when_the_client_has_taken_all() {
+        let one = stream::iter([Ok::<_, Infallible>(mk_piece())]).chain(stream::pending());
+        let mut body = Download::new(StreamBody::new(one), TIMEOUT, RATE, ());
+        let piece = next(&mut body).await.unwrap().unwrap();
+        assert!(tokio::time::timeout(2 * TIMEOUT, next(&mut body)).await.is_err(), "the client must act");
+        assert!(body.pace().is_slow());
+        drop(piece);
+        assert!(!body.pace().is_slow());
+        let began = Instant::now();
+        assert!(matches!(next(&mut body).await, Some(Err(BodyError::Stalled(TIMEOUT)))));
+        assert!(began.elapsed() >= TIMEOUT && began.elapsed() < 2 * TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn trailers_count_until_they_are_sent() {
+        let trailers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("x"))]);
+        let last = StreamBody::new(stream::iter([Ok::<_, Infallible>(Frame::trailers(trailers))]));
+        let mut body = Download::new(last, TIMEOUT, RATE, ());
+        let frame = next(&mut body).await.unwrap().unwrap();
+        assert_eq!(body.pace().waiting(), 1);
+        drop(frame);
+        assert_eq!(body.pace().waiting(), 0);
     }
 }

@@ -102,7 +102,7 @@ pub struct Limits {
 
 /// How many addons of one cluster can have all the seats of an addon at the same time. The hub's administrators install
 /// many addons on a cluster, and whoever has taken the cluster over has all their certificates. Honest addons use a few
-/// seats each, so their number is not bounded by this.
+/// seats each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded by this.
 const ADDONS_AT_MOST: usize = 4;
 
 /// The default of [`Limits::max_connections`].
@@ -120,7 +120,8 @@ impl Limits {
     /// The limits for this many connections of all and of one addon on one cluster.
     #[must_use]
     pub fn sized(max_connections: usize, max_identity_connections: usize) -> Self {
-        let max_cluster_connections = max_identity_connections.saturating_mul(ADDONS_AT_MOST);
+        let max_cluster_connections =
+            max_identity_connections.saturating_mul(ADDONS_AT_MOST).max(DEFAULT_IDENTITY_CONNECTIONS);
         Self {
             max_connections,
             max_identity_connections,

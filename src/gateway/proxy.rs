@@ -85,10 +85,14 @@ impl Forward<'_> {
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
-        let shared = Arc::clone(&self.session.shared);
-        let body = Download::new(body, timeout, shared, self.peer, self.in_flight);
+        let (shared, peer) = (Arc::clone(&self.session.shared), self.peer);
+        let body = Download::new(body, timeout, shared.limits.min_rate, self.in_flight);
         self.session.watch_response(body.pace());
         body.hold_fields(&mut parts.headers);
+        let body = body.map_err(move |error| {
+            shared.broken_answers.say(&peer, &error);
+            error
+        });
         Response::from_parts(parts, body.boxed_unsync())
     }
 }

@@ -62,6 +62,16 @@ struct Activity {
     responses: Vec<Weak<Pace>>,
 }
 
+/// What becomes of a connection whose handshake is done.
+pub(super) enum Beginning {
+    /// Its peer is let in.
+    LetIn,
+    /// Its peer is refused, and may be told so. Who it is may be unknown.
+    Refused(Option<Seat>),
+    /// Its peer is refused, and too many others of its addon or cluster are about to be told so.
+    Dropped,
+}
+
 /// A connection whose handshake is done.
 pub(super) struct Session {
     pub(super) shared: Arc<GatewayShared>,
@@ -90,10 +100,17 @@ impl Session {
         Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
     }
 
-    /// Checks the peer when the connection begins; `false` if it was refused. `check` logs the verdict, and each
-    /// request gets it again.
-    pub(super) fn begin(&self) -> bool {
-        self.check().map_or_else(|cause| cause.is_not_ready(), |_| true)
+    /// Checks the peer when the connection begins. `check` logs the verdict, and each request gets it again.
+    pub(super) fn begin(&self) -> Beginning {
+        match self.check() {
+            Err(cause) if !cause.is_not_ready() => {
+                match cause.peer().map(|peer| self.shared.seats.refuse(&peer.identity)) {
+                    Some(Err(_)) => Beginning::Dropped,
+                    seat => Beginning::Refused(seat.and_then(Result::ok)),
+                }
+            }
+            _ => Beginning::LetIn,
+        }
     }
 
     /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log

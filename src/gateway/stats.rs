@@ -34,6 +34,8 @@ pub struct GatewayStats {
     pub identity_over_capacity: Counter,
     /// Connections of these that were ended because the addons of their cluster had too many together.
     pub cluster_over_capacity: Counter,
+    /// Connections of these that were refused and closed without an answer, because too many wait for theirs.
+    pub refusals_unanswered: Counter,
     /// Connections of these that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
     /// Handshakes that failed: no certificate, an untrusted one, not TLS 1.3.
@@ -83,6 +85,11 @@ impl Collector for GatewayCounters {
                 "gateway_connections_cluster_over_capacity",
                 "Connections ended because the addons of their cluster had too many together",
                 &stats.cluster_over_capacity,
+            ),
+            (
+                "gateway_refusals_unanswered",
+                "Connections refused and closed without an answer, because too many waited for theirs",
+                &stats.refusals_unanswered,
             ),
             (
                 "gateway_connections_not_configured",

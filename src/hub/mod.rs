@@ -3,7 +3,6 @@
 //! come and go. Of several hubs one leads: the one that holds the Lease.
 
 pub mod authorities;
-pub(crate) mod backoff;
 pub mod lease;
 mod recording;
 pub mod registrations;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use crate::backoff::WatchBackoff;
 use crate::listener;
 
 const NAMESPACE: &str = "kube-system";
@@ -83,7 +84,7 @@ impl FrontProxy {
 /// be used.
 pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>>) {
     let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-    let mut seen = watch_object(maps, CONFIG_MAP).default_backoff().boxed();
+    let mut seen = watch_object(maps, CONFIG_MAP).backoff(WatchBackoff::default()).boxed();
     while let Some(event) = seen.next().await {
         let map = match event {
             Ok(map) => map,

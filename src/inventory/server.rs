@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::tls::Configuration;
 use crate::audit::Audit;
 use crate::listener::{self, Door, Entered, FIRST, NoHandshake, Places};
 
@@ -34,7 +35,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How many files its connections need, those that wait for a handshake included.
 pub(crate) const OPEN_FILES: u64 = (HANDSHAKES * (1 + listener::WAITING) + SESSIONS) as u64;
 
-type Configured = watch::Receiver<Option<Arc<ServerConfig>>>;
+type Configured = watch::Receiver<Option<Arc<Configuration>>>;
 
 /// The connections of the front proxy, and those of strangers, which get no session.
 struct FrontDoor {
@@ -51,14 +52,14 @@ pub(super) async fn run(
     audit: Audit,
     stop: CancellationToken,
 ) {
-    let drain = FIRST + GRACE + Duration::from_secs(1);
+    let drain = FIRST + GRACE + listener::DRAIN_MARGIN;
     let places = Places { handshakes: HANDSHAKES, handshake_timeout: HANDSHAKE, sessions: SESSIONS, drain };
     listener::accept(listener, places, Arc::new(FrontDoor { router, configured, audit }), &stop).await;
 }
 
 impl Door for FrontDoor {
     fn tls(&self) -> Option<Arc<ServerConfig>> {
-        self.configured.borrow().clone()
+        self.configured.borrow().as_ref().map(|configured| Arc::clone(&configured.tls))
     }
 
     /// Logs in the audit log only, because that is throttled.
@@ -74,6 +75,7 @@ impl Door for FrontDoor {
 /// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
 async fn serve(entered: Entered, router: Router, mut configured: Configured, stop: CancellationToken) {
     let Entered { tls, config, place: _place, .. } = entered;
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     let asked = CancellationToken::new();
     let first = asked.clone();
     let service = service_fn(move |request| {
@@ -85,16 +87,20 @@ async fn serve(entered: Entered, router: Router, mut configured: Configured, sto
         .header_read_timeout(IDLE)
         .serve_connection(TokioIo::new(tls), service);
     tokio::pin!(connection);
-    tokio::select! {
+    let may_ask = tokio::select! {
         done = connection.as_mut() => return ended(done),
-        () = stop.cancelled() => {}
+        () = stop.cancelled() => true,
         // An error means that the sender is gone, so the process ends.
-        _ = configured.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, &config))) => {}
-        () = tokio::time::sleep(LONGEST) => {}
-    }
-    tokio::select! {
-        done = connection.as_mut() => return ended(done),
-        _ = timeout(FIRST, asked.cancelled()) => {} // none came
+        now = configured.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(&now.tls, &config))) => {
+            now.is_ok_and(|now| now.as_ref().is_some_and(|now| now.lets_in(&chain)))
+        }
+        () = tokio::time::sleep(LONGEST) => true,
+    };
+    if may_ask {
+        tokio::select! {
+            done = connection.as_mut() => return ended(done),
+            _ = timeout(FIRST, asked.cancelled()) => {} // none came
+        }
     }
     connection.as_mut().graceful_shutdown();
     match timeout(GRACE, connection).await {

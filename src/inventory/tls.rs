@@ -1,8 +1,11 @@
 //! The TLS configuration: who may call, and the certificate to serve. It is replaced as a whole on every change.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
@@ -22,11 +25,29 @@ pub(super) struct Sources {
 
 type Inputs = (FrontProxy, Arc<CertifiedKey>);
 
+/// A configuration, and who is let in by it.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    pub(super) tls: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    clock: Clock,
+}
+
+impl Configuration {
+    /// Whether a client with this chain would be let in now.
+    pub(super) fn lets_in(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let now = u64::try_from(self.clock.now().unix()).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        let verify = |(leaf, others)| self.verifier.verify_client_cert(leaf, others, now);
+        chain.split_first().map(verify).is_some_and(|verified| verified.is_ok())
+    }
+}
+
 /// Publishes a configuration after every change; `None` while the front proxy is not known or there is no certificate.
 /// When a source is gone, returns what it sent.
 pub(super) async fn keep_in_effect(
     mut sources: Sources,
-    publish: watch::Sender<Option<Arc<ServerConfig>>>,
+    publish: watch::Sender<Option<Arc<Configuration>>>,
 ) -> &'static str {
     let mut shown: Option<Arc<CertifiedKey>> = None;
     let mut built_from = None;
@@ -70,9 +91,10 @@ fn is_known(pair: &CertifiedKey, anchors: Option<&Bundle>, clock: &Clock) -> boo
     anchors.zip(leaf).is_some_and(|(anchors, leaf)| anchors.verify(leaf, Purpose::Server, clock.now()).is_ok())
 }
 
-fn build(front_proxy: &FrontProxy, pair: Arc<CertifiedKey>, clock: &Clock) -> Result<ServerConfig, FrontProxyError> {
-    let mut config = listener::server_config(front_proxy.verifier()?, pair, clock)?;
+fn build(front_proxy: &FrontProxy, pair: Arc<CertifiedKey>, clock: &Clock) -> Result<Configuration, FrontProxyError> {
+    let verifier = front_proxy.verifier()?;
+    let mut config = listener::server_config(Arc::clone(&verifier), pair, clock)?;
     // Requests are few and answers are pages. With HTTP/1.1 there are no streams to bound.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(Configuration { tls: Arc::new(config), verifier, clock: clock.clone() })
 }

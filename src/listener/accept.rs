@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -48,6 +49,9 @@ const PROBES: u32 = 4;
 /// connections, and says why.
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(35);
+
+/// Added to the time that a session has to end after the stop: it may begin [`FIRST`] later.
+pub(crate) const DRAIN_MARGIN: Duration = Duration::from_secs(FIRST.as_secs() + 1);
 
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -128,16 +132,7 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
             () = stop.cancelled() => break,
             Some(ended) = connections.join_next() => report(ended),
             accepted = listener.accept() => match accepted {
-                Ok((tcp, remote)) => {
-                    door.knocked();
-                    match pools.begin(&pools.waiting, remote) {
-                        Some(waiting) => {
-                            let entering = Entering { waiting, pools: pools.clone(), remote };
-                            connections.spawn(entering.run(tcp, Arc::clone(&door), stop.clone()));
-                        }
-                        None => door.refused(remote, &pools.no_place()),
-                    }
-                }
+                Ok((tcp, remote)) => pools.receive(tcp, remote, &door, stop, &mut connections),
                 // The client left before its connection was accepted (see accept(2)); the listener still works.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
                 Err(error) => {
@@ -150,6 +145,10 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
                 }
             },
         }
+    }
+    // Those that wait to be accepted would be reset.
+    while let Some(Ok((tcp, remote))) = listener.accept().now_or_never() {
+        pools.receive(tcp, remote, &door, stop, &mut connections);
     }
     drop(listener);
     let drained = async {
@@ -192,6 +191,25 @@ impl Pools {
             handshakes: Arc::new(Mutex::new(handshakes)),
             sessions: Arc::new(Semaphore::new(places.sessions)),
             refusals: Arc::new(Semaphore::new(places.handshakes.div_ceil(REFUSALS))),
+        }
+    }
+
+    /// Begins a connection, if there is a place for it.
+    fn receive<D: Door>(
+        &self,
+        tcp: TcpStream,
+        remote: SocketAddr,
+        door: &Arc<D>,
+        stop: &CancellationToken,
+        connections: &mut JoinSet<()>,
+    ) {
+        door.knocked();
+        match self.begin(&self.waiting, remote) {
+            Some(waiting) => {
+                let entering = Entering { waiting, pools: self.clone(), remote };
+                connections.spawn(entering.run(tcp, Arc::clone(door), stop.clone()));
+            }
+            None => door.refused(remote, &self.no_place()),
         }
     }
 
@@ -306,7 +324,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_ends_35_seconds_after_its_peer_has_vanished() {
+    async fn a_connection_is_told_to_end_35_seconds_after_its_peer_has_vanished() {
         let listener = bind("127.0.0.1:0".parse().unwrap(), 65_536).unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (tcp, _) = listener.accept().await.unwrap();

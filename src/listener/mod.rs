@@ -19,7 +19,7 @@ mod hello;
 mod no_handshake;
 mod plain;
 
-pub(crate) use accept::{Door, Entered, Places, SessionPlace, WAITING, accept, bind};
+pub(crate) use accept::{DRAIN_MARGIN, Door, Entered, Places, SessionPlace, WAITING, accept, bind};
 pub(crate) use no_handshake::NoHandshake;
 pub(crate) use plain::serve_plain;
 

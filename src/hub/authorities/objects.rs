@@ -15,8 +15,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::backoff::WatchBackoff;
 use crate::hub::authorities::store::LineNames;
-use crate::hub::backoff::WatchBackoff;
 use addon_signer_core::names::ANNOTATION_ROTATE;
 
 /// An object as the watch has shown it.
@@ -127,7 +127,11 @@ fn follow(
         }
         Some(Ok(Event::InitDone)) => {
             let listed = std::mem::take(listed);
-            known.send_modify(|known| *kind(known) = Some(listed));
+            known.send_modify(|known| {
+                // A deletion since the last list was perhaps missed.
+                known.deleted += 1;
+                *kind(known) = Some(listed);
+            });
         }
         Some(Ok(Event::Apply(object))) => known.send_modify(|known| {
             if let Some(versions) = kind(known) {

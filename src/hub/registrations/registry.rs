@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::api::manager::annotator;
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
 use crate::audit::Audit;
-use crate::hub::backoff::WatchBackoff;
+use crate::backoff::WatchBackoff;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::discovery::served_version;
 use crate::hub::registrations::work::{PAGE, SeenAddOn};

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_names, templates_of_management_addon};
 use crate::api::ocm::ADDON_GROUP;
-use crate::hub::backoff::WatchBackoff;
+use crate::backoff::WatchBackoff;
 use crate::hub::registrations::discovery::{resource, served_version};
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::errors::explain;

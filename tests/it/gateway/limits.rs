@@ -1,5 +1,6 @@
 //! Limits on what a client can use at the gateway.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, Limits};
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{GatewayWorld, HOUR, SOON, get, mk_config, route};
+use super::world::{Connection, GatewayWorld, HOUR, SOON, get, mk_config, route};
 use crate::support::wait_until;
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -169,6 +170,20 @@ async fn connections_that_are_refused_take_no_places_of_sessions() {
 }
 
 #[tokio::test]
+async fn a_cluster_that_is_refused_hides_no_refusal_of_another() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let of = |cluster| world.telemetry.client(cluster, "telemetry", world.clock.now(), HOUR);
+    let (one, other) = (of("c9"), of("c8"));
+    let mut silent = Vec::new();
+    let unanswered = async || {
+        silent.extend(join_all((0..4).map(|_| world.connect(&one))).await);
+        (world.stats.refusals_unanswered.get() > 0).then_some(())
+    };
+    wait_until(SOON, "the cluster to have all its places", unanswered).await;
+    assert_eq!(world.try_get(Some(&other), "/v1/whoami").await, Ok(StatusCode::FORBIDDEN));
+}
+
+#[tokio::test]
 async fn an_addon_of_a_cluster_has_so_many_connections_and_others_have_theirs() {
     let limits = Limits { max_identity_connections: 2, ..Limits::default() };
     let world = GatewayWorld::start_with(Vec::new(), limits).await;
@@ -307,9 +322,12 @@ async fn a_stop_waits_for_the_first_question_of_a_new_connection() {
     let mut asked = world.connect(&agent).await;
     assert_eq!(asked.get("/v1/whoami").await.status, StatusCode::OK);
     let mut new = join_all((0..10).map(|_| world.connect(&agent))).await;
+    let without_tls = TcpStream::connect(world.address).await.unwrap();
     world.stop.cancel();
     timeout(SOON, &mut asked.driver).await.unwrap().unwrap().unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await; // as long as a question may be under way
+    let late = world.tls_over(without_tls, Arc::new(world.client_config(Some(&agent)))).await.unwrap();
+    new.push(Connection::over(late).await);
     for connection in &mut new {
         assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     }

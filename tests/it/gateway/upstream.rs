@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use futures::stream;
+use futures::{StreamExt, stream};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Bytes, Frame, Incoming};
@@ -63,6 +63,7 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
         "/one-tick" => streaming(ticks(2, Duration::from_secs(3600))),
         "/piece" => text("x".repeat(20_000)),
         "/tick" => streaming(ticks(1, Duration::from_secs(1))),
+        "/piece-and-no-more" => streaming(first_piece()),
         "/fields" => fields(),
         "/upload" => upload(request).await,
         _ => text(seen(&request)),
@@ -86,6 +87,12 @@ async fn upload(request: Request<Incoming>) -> Answer {
             broken
         }
     }
+}
+
+/// 20,000 bytes, and then nothing.
+fn first_piece() -> impl Body<Data = Bytes, Error = Infallible> + Send + 'static {
+    let piece = Ok(Frame::data(Bytes::from(vec![b'x'; 20_000])));
+    StreamBody::new(stream::iter([piece]).chain(stream::pending()))
 }
 
 /// No body, and a head of 20,000 bytes.

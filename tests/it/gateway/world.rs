@@ -183,6 +183,14 @@ impl GatewayWorld {
     pub(crate) async fn tls_shared(&self, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(self.address).await?;
         tcp.set_nodelay(true)?;
+        self.tls_over(tcp, config).await
+    }
+
+    pub(crate) async fn tls_over(
+        &self,
+        tcp: TcpStream,
+        config: Arc<ClientConfig>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         TlsConnector::from(config).connect(ServerName::IpAddress(self.address.ip().into()), tcp).await
     }
 

@@ -96,10 +96,12 @@ async fn another_front_proxy_is_followed_at_once() {
     let stage = Stage::start(&hub).await;
     let first = stage.front_proxy(&hub, "front-proxy-client");
     stage.wait_served(&first).await;
+    let mut silent = stage.connect(&first).await;
     let ca = TestCa::new();
     tell_front_proxy(&stage.admin, &ca).await;
     stage.wait_served(&pair(&ca, "front-proxy-client")).await;
     assert!(stage.ask(&first, "alice", "/certificates").await.is_err());
+    assert!(silent.ask().await.is_err(), "nor is its first question answered");
     stage.stop().await;
 }
 

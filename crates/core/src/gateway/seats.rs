@@ -11,6 +11,8 @@ pub enum Use {
     Connection,
     /// A call that is being answered.
     Call,
+    /// A connection that only gets its refusal.
+    Refusal,
 }
 
 /// How many connections and calls.
@@ -20,6 +22,8 @@ pub struct SeatCount {
     pub connections: usize,
     /// Calls.
     pub calls: usize,
+    /// Connections that only get their refusal.
+    pub refusals: usize,
 }
 
 impl SeatCount {
@@ -27,6 +31,7 @@ impl SeatCount {
         match kind {
             Use::Connection => &mut self.connections,
             Use::Call => &mut self.calls,
+            Use::Refusal => &mut self.refusals,
         }
     }
 }
@@ -102,7 +107,7 @@ mod tests {
     use super::*;
 
     fn mk_seats(of_addon: (usize, usize), of_cluster: (usize, usize)) -> Seats {
-        let count = |(connections, calls)| SeatCount { connections, calls };
+        let count = |(connections, calls)| SeatCount { connections, calls, refusals: 0 };
         Seats::new(count(of_addon), count(of_cluster))
     }
 

@@ -271,10 +271,10 @@ fn cluster_of(username: &str) -> Option<ClusterName> {
 pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) -> String {
     let proxied = csr_user.filter(|_| grpc_proxy == Some(username));
     let user = proxied.unwrap_or(username);
-    cluster_of(user).map_or_else(|| user.to_owned(), |cluster| tenant_of_cluster(&cluster))
+    cluster_of(user).map_or_else(|| format!("account {user}"), |cluster| tenant_of_cluster(&cluster))
 }
 
-/// The [`tenant`] of a cluster's requesters. No account of another kind can have this name: it has a space.
+/// The [`tenant`] of a cluster's requesters. No account of another kind has this name, whatever its own is.
 #[must_use]
 pub fn tenant_of_cluster(cluster: &ClusterName) -> String {
     format!("cluster {cluster}")

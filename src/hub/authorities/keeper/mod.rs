@@ -12,13 +12,13 @@ mod steps;
 
 use crate::api::rules::AuthorityPlan;
 use crate::audit::Audit;
+use crate::backoff::Pauses;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::gate::Gate;
 use crate::hub::authorities::objects::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
-use crate::hub::backoff::Pauses;
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;

@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::api::request::BoundedRequest;
+use crate::backoff::WatchBackoff;
 use crate::hub::HubError;
-use crate::hub::backoff::WatchBackoff;
 use crate::hub::requests::known::{KnownRequest, KnownRequests};
 use crate::hub::requests::plan;
 use crate::hub::requests::rereads::Rereads;

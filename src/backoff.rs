@@ -39,7 +39,7 @@ impl Pauses {
 /// API server is back nobody would get a certificate, and a detached cluster would keep its access. A hub has only a
 /// few watches, so frequent retries are no burden.
 #[derive(Debug)]
-pub(super) struct WatchBackoff(Pauses);
+pub(crate) struct WatchBackoff(Pauses);
 
 impl Default for WatchBackoff {
     fn default() -> Self {
