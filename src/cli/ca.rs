@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::caller::CommandUser;
+use super::signer_object;
 use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use crate::hub::authorities::report::ServingReport;
@@ -50,6 +51,7 @@ struct ConnectionArgs {
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
     /// The AddOnSigner's name [default: all of them, and the gateway's].
+    #[arg(value_parser = signer_object)]
     signer: Option<String>,
     /// The gateway's serving authorities.
     #[arg(long, conflicts_with = "signer")]
@@ -68,7 +70,7 @@ pub struct StatusArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RotateArgs {
     /// The AddOnSigner's name.
-    #[arg(required_unless_present = "serving")]
+    #[arg(required_unless_present = "serving", value_parser = signer_object)]
     signer: Option<String>,
     /// The gateway's serving authority.
     #[arg(long, conflicts_with = "signer")]

@@ -101,6 +101,16 @@ enum Command {
     },
 }
 
+/// Reads the name of an AddOnSigner. A signer name, such as example.com/telemetry, names none.
+fn signer_object(text: &str) -> Result<String, String> {
+    if text.contains('/') {
+        return Err("this is a signer name; give the name of the AddOnSigner, which `kubectl get ads` shows beside \
+                    it"
+        .to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses the command line, runs the command, and reports what went wrong.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();

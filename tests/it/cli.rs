@@ -205,6 +205,21 @@ async fn wrong_usage_exits_with_two() {
 }
 
 #[tokio::test]
+async fn a_signer_name_is_refused_where_an_addonsigner_is_meant() {
+    let home = tempfile::tempdir().unwrap();
+    let name = "example.com/telemetry";
+    for arguments in
+        [["certs", "list", "--signer", name], ["ca", "status", "--watch", name], ["ca", "rotate", "--watch", name]]
+    {
+        let refused = run(home.path(), &arguments).await;
+        assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{arguments:?}: {}", refused.stderr);
+        let sentence =
+            "this is a signer name; give the name of the AddOnSigner, which `kubectl get ads` shows beside it";
+        assert!(refused.stderr.contains(sentence), "{arguments:?}: {}", refused.stderr);
+    }
+}
+
+#[tokio::test]
 async fn the_crd_and_completions_are_printed() {
     let home = tempfile::tempdir().unwrap();
     let crd = run(home.path(), &["crd"]).await;

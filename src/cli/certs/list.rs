@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize as _;
 
 use super::{LedgerSource, SourceArgs, past};
+use crate::cli::signer_object;
 use crate::ledger::view::Certificate;
 use crate::output::{print, render, table};
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, QueryError, StateFilter};
@@ -22,7 +23,7 @@ pub struct ListArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Only of this AddOnSigner, or `gateway-serving`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = signer_object)]
     signer: Option<String>,
     /// Only of this cluster.
     #[arg(long, value_name = "NAME")]
