@@ -1,4 +1,5 @@
-//! deploy/ in a namespace of another name, by the kustomization of docs/install.md, if kubectl is installed.
+//! deploy/ with the kustomizations of docs/install.md, if kubectl is installed: in a namespace of another name, with
+//! PostgreSQL, and an agent of another addon.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -9,11 +10,9 @@ use serde_json::{Value, json};
 use super::{dir, manifests, of_kind};
 use crate::support::needed::{Needed, skip};
 
-/// The kustomization that the document shows.
-fn documented() -> String {
-    let document = std::fs::read_to_string(dir("../docs/install.md")).unwrap();
-    let blocks = document.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
-    blocks.into_iter().find(|block| block.contains("namespace: pki")).unwrap()
+/// The kustomization with these words that docs/install.md shows.
+fn documented(words: &str) -> String {
+    super::documented("docs/install.md", words)
 }
 
 /// What kustomize makes of the kustomization in a folder beside deploy/; `None` without kubectl.
@@ -60,7 +59,7 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
 
 #[test]
 fn everything_moves_to_another_namespace_but_what_must_stay() {
-    let kustomization = documented() + "components: [../deploy/inventory, ../deploy/postgres]\n";
+    let kustomization = documented("namespace: pki") + "components: [../deploy/inventory, ../deploy/postgres]\n";
     let Some(rendered) = render(&kustomization) else { return };
     let mut expected: Vec<Value> = [".", "inventory", "postgres"].into_iter().flat_map(manifests).map(moved).collect();
     for deployment in expected.iter_mut().filter(|object| object["kind"] == "Deployment") {
@@ -73,10 +72,80 @@ fn everything_moves_to_another_namespace_but_what_must_stay() {
 
 #[test]
 fn without_the_inventory_the_base_moves_alone() {
-    let kustomization = documented();
+    let kustomization = documented("namespace: pki");
     let (base, _) = kustomization.split_once("  # With the component deploy/inventory").unwrap();
     let Some(rendered) = render(base) else { return };
     assert_eq!(by_name(rendered), by_name(manifests(".").into_iter().map(moved).collect()));
+}
+
+/// Replaces the values at these places.
+fn replaced(mut object: Value, changes: &[(&str, Value)]) -> Value {
+    for (pointer, value) in changes {
+        *object.pointer_mut(pointer).unwrap() = value.clone();
+    }
+    object
+}
+
+#[test]
+fn with_postgresql_there_is_no_claim_and_the_port_can_be_another() {
+    let Some(rendered) = render(&format!("resources: [../deploy]\n{}", documented("components: [../deploy/postgres]")))
+    else {
+        return;
+    };
+    let pod = "/spec/template/spec";
+    let env = json!({ "name": "ADDON_SIGNER_LEDGER",
+                      "valueFrom": { "secretKeyRef": { "name": "ledger-url", "key": "url" } } });
+    let expected = [".", "postgres"].into_iter().flat_map(manifests).filter_map(|object| {
+        Some(match (object["kind"].as_str()?, super::name(&object)) {
+            ("PersistentVolumeClaim", _) => return None,
+            ("NetworkPolicy", "addon-signer-postgres") => {
+                replaced(object, &[("/spec/egress/0/ports/0/port", 6432.into())])
+            }
+            ("Deployment", _) => {
+                let mount = json!([{ "name": "ledger-ca", "mountPath": "/etc/ledger", "readOnly": true }]);
+                let volume = json!([{ "name": "ledger-ca", "configMap": { "name": "ledger-ca" } }]);
+                let mut object = replaced(
+                    object,
+                    &[(&format!("{pod}/volumes"), volume), (&format!("{pod}/containers/0/volumeMounts"), mount)],
+                );
+                let all = object.pointer_mut(&format!("{pod}/containers/0/env")).unwrap();
+                all.as_array_mut().unwrap().push(env.clone());
+                object
+            }
+            _ => object,
+        })
+    });
+    assert_eq!(by_name(rendered), by_name(expected.collect()));
+}
+
+#[test]
+fn an_agent_of_another_addon_needs_only_the_documented_edits() {
+    let Some(rendered) = render(&documented("resources: [../deploy/agent]")) else { return };
+    let moved = ("/metadata/namespace", json!("open-cluster-management-agent"));
+    let pod = "/spec/template/spec";
+    let args = [
+        "--cluster=cluster7",
+        "--addon=logging",
+        "--signer=example.com/logging",
+        "--gateway=https://gateway.hub.example.com:8443",
+        "--hub-kubeconfig=/var/run/hub/kubeconfig",
+        "--secret-namespace=open-cluster-management-agent-addon",
+    ];
+    let expected = manifests("agent").into_iter().map(|object| match object["kind"].as_str().unwrap() {
+        "ServiceAccount" => replaced(object, std::slice::from_ref(&moved)),
+        "Role" => replaced(object, &[("/rules/1/resourceNames", json!(["logging-client-cert"]))]),
+        "RoleBinding" => replaced(object, &[("/subjects/0/namespace", moved.1.clone())]),
+        _ => replaced(
+            object,
+            &[
+                moved.clone(),
+                (&format!("{pod}/containers/0/image"), "registry.example.com/addon-signer-agent:0.1.0".into()),
+                (&format!("{pod}/containers/0/args"), json!(args)),
+                (&format!("{pod}/volumes/0/secret/secretName"), "hub-kubeconfig-secret".into()),
+            ],
+        ),
+    });
+    assert_eq!(by_name(rendered), by_name(expected.collect()));
 }
 
 /// What kustomize cannot find: the namespace inside of an argument.

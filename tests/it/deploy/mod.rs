@@ -43,6 +43,13 @@ fn all_folders() -> impl Iterator<Item = &'static str> {
     FOLDERS.into_iter().chain(COMPONENTS)
 }
 
+/// The YAML with these words that a document shows.
+fn documented(document: &str, words: &str) -> String {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
+    let mut blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.find(|block| block.contains(words)).unwrap().to_owned()
+}
+
 fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
