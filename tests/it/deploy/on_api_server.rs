@@ -10,7 +10,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::{all_folders, all_manifests, manifests, name, of_kind};
+use super::{all_folders, all_manifests, documented, manifests, name, of_kind};
 use crate::support::accounts::{AGENT_USER, HUB_GROUPS, HUB_USER};
 use crate::support::real::assets;
 use crate::support::{TestHub, wait_until};
@@ -103,6 +103,23 @@ async fn the_api_server_takes_every_object_and_pod() {
         let refusal = pods.create(&dry_run, &pod(&spec)).await.unwrap_err();
         assert!(refusal.to_string().contains("violates PodSecurity"), "{refusal}");
     }
+}
+
+/// The pod by which docs/ledger.md reaches the ledger's volume, as the user to whom the files belong.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_pod_may_run_beside_the_hub_and_has_its_volume_and_its_user() {
+    let documented: Value = serde_saphyr::from_str(&documented("docs/ledger.md", "kind: Pod")).unwrap();
+    let objects = manifests(".");
+    let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
+    for field in ["securityContext", "volumes"] {
+        assert_eq!(documented["spec"][field], pod[field], "{field}");
+    }
+    let Some(hub) = start().await else { return };
+    let admin = hub.admin().await;
+    prepare(&admin).await;
+    let pods: Api<Pod> = Api::namespaced(admin, "addon-signer");
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    pods.create(&dry_run, &serde_json::from_value(documented).unwrap()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
