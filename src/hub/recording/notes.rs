@@ -223,3 +223,47 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change is one operation, so that a panic elsewhere leaves it whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::ledger::{LedgerWriter, WriterOptions};
+    use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
+
+    #[tokio::test]
+    async fn only_a_standing_that_was_lost_is_missed_however_old_the_registry_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
+        let replica = "hub-a".to_owned();
+        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: Clock::default() });
+        let running = tokio::spawn(writer.run(1));
+        let cluster: ClusterName = "spoke1".parse().unwrap();
+        let mk_standing = |addon: &str, change| {
+            let addon = addon.parse().unwrap();
+            Record::Standing { cluster: cluster.clone(), addon, change }
+        };
+        for (addon, change) in
+            [("here", Standing::Registered), ("gone", Standing::Resumed), ("suspended", Standing::Suspended)]
+        {
+            ledger.change(mk_standing(addon, change), "").await.unwrap();
+        }
+        let (notes, registry) = (Notes::default(), SharedRegistry::default());
+        let missed = || lock(&notes.0.waiting).values().map(|(record, _)| record.clone()).collect::<Vec<_>>();
+        // Nothing happens before the registry is complete.
+        assert!(tokio::time::timeout(RETRY, notes.find_missed(&ledger, &registry)).await.is_err());
+        assert_eq!(missed(), []);
+        registry.write(|registry| {
+            let here = HashMap::from([("here".parse().unwrap(), AddOnFacts::Installed)]);
+            registry
+                .replace_clusters(HashMap::from([(cluster.clone(), ClusterFacts { accepted: true, deleting: false })]));
+            registry.replace_addons(HashMap::from([(cluster.clone(), here)]));
+            registry.set_outdated(true);
+        });
+        notes.find_missed(&ledger, &registry).await.unwrap();
+        assert_eq!(missed(), [mk_standing("gone", Standing::Detached)]);
+        drop(ledger);
+        running.await.unwrap().unwrap();
+    }
+}

@@ -1,4 +1,4 @@
-//! Tests the supervisor against an API server that takes its time, on a clock that the test moves.
+//! Tests the supervisor by itself, and against an API server that takes its time, on a clock that the test moves.
 
 use std::convert::Infallible;
 
@@ -8,6 +8,7 @@ use kube::client::Body;
 use serde_json::json;
 
 use super::*;
+use crate::api::signer::RegistrationMode;
 use crate::hub::requests::dispatcher::{Dispatcher, DispatcherLinks};
 use crate::hub::standings::Standings;
 use crate::hub::{Hub, HubEnds, HubParts, lease};
@@ -97,4 +98,28 @@ async fn each_of_many_slow_calls_is_a_sign_of_life() {
         () = watching => panic!("silent after {:?}", began.elapsed()),
     }
     assert!(began.elapsed() > 2 * HANGS_AFTER, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_signer_that_the_ledger_knows_is_gone_only_if_no_object_may_be_it() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let mut specs = ["here", "gone", "left"].map(|name| mk_object(name).spec);
+    specs[2].registration = RegistrationMode::External;
+    supervisor.recorded = watch::channel(specs.to_vec()).1;
+    supervisor.objects = BTreeMap::from([("renamed".to_owned(), mk_object("here"))]);
+    // What this hub has seen itself.
+    let mut seen = |name: &str| {
+        let config = SignerConfig::read(&mk_object(name).spec, None).unwrap();
+        supervisor.deleted.insert(config.rules.signer_name.clone(), Arc::new(config));
+    };
+    seen("here");
+    seen("seen");
+    let gone = |supervisor: &mut Supervisor| {
+        supervisor.tell_signers();
+        let signers = supervisor.signers.borrow().clone().unwrap();
+        signers.deleted.keys().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(gone(&mut supervisor), ["example.com/gone", "example.com/seen"]);
+    supervisor.undecodable.insert("any".to_owned(), String::new());
+    assert_eq!(gone(&mut supervisor), ["example.com/seen"]);
 }
