@@ -160,6 +160,7 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -168,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pulse::Pulses;
+    use crate::pulse::{HANGS_AFTER, Pulses};
 
     /// How long the hub asks a server that first answers with `first` and then refuses, and the reason it ends for.
     async fn refused_after(first: u16) -> (Duration, String) {
@@ -190,7 +191,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_counts_soon_and_only_after_a_while_if_the_api_server_was_away_before() {
         const SENTENCE: &str = "the API server does not accept this process; check the kubeconfig";
-        for code in [401, 403, 404] {
+        // With 200 it is no answer of an API server.
+        for code in [200, 401, 403, 404] {
             let (after, sentence) = refused_after(code).await;
             assert!(after >= DOUBT && after < 2 * DOUBT && sentence == SENTENCE, "{code}: {after:?} {sentence}");
         }
@@ -198,5 +200,19 @@ mod tests {
             let (after, sentence) = refused_after(code).await;
             assert!(after >= STARTING && after < 2 * STARTING && sentence == SENTENCE, "{code}: {after:?} {sentence}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_credential_that_cannot_be_used_is_named_and_each_attempt_is_a_sign_of_life() {
+        let refused = async |_: Request<Body>| Err::<Response<Body>, _>(AuthError::UnrefreshableTokenResponse);
+        let service = tower::service_fn(refused);
+        let client = Client::new(service, "default");
+        let (waits, pulses) = (watch::Sender::new(None), Pulses::default());
+        // It is kept, because a task that has ended is not missed.
+        let mut asking = pin!(preflight(&client, "addon-signer", &waits, pulses.start("start")));
+        assert!(tokio::time::timeout(2 * HANGS_AFTER, &mut asking).await.is_err());
+        assert!(pulses.silent(2 * LONGEST).is_empty());
+        let said = waits.borrow().clone().unwrap();
+        assert!(said.starts_with("the credential for the API server cannot be used"), "{said}");
     }
 }

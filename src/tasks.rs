@@ -102,4 +102,17 @@ mod tests {
         first_end(hub, tasks, stop).await.unwrap();
         assert!(*is_drained.borrow());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_a_hub_that_still_starts_nor_a_task_that_does_not_end_holds_the_process() {
+        let mut tasks = [Tasks::new(), Tasks::new()];
+        for tasks in &mut tasks {
+            tasks.spawn(std::future::pending());
+        }
+        let [hub, tasks] = tasks;
+        let stop = CancellationToken::new();
+        stop.cancel();
+        // Kubernetes gives 30 s.
+        tokio::time::timeout(Duration::from_secs(30), first_end(hub, tasks, stop)).await.unwrap().unwrap();
+    }
 }

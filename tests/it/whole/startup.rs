@@ -134,6 +134,8 @@ async fn an_overloaded_api_server_is_asked_again_and_each_reason_is_logged_once(
     let whole = Whole::start_with(client, options(), Clock::default()).await;
     not_ready(&whole, "the hub does not run yet: the API server cannot answer now: etcd is away").await;
     wait_until(PATIENCE, "the second question", async || (asked.load(Ordering::Relaxed) >= 2).then_some(())).await;
+    let lease = leases(&hub.admin().await).get_opt("addon-signer").await.unwrap();
+    assert!(lease.is_none(), "it may lack the rights to lead: {lease:?}");
     fault.send_replace(Some((429, "slow down")));
     not_ready(&whole, "the API server cannot answer now: slow down").await;
     // An API server that has just started refuses what it allows later.
