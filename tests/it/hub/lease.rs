@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
-use super::{MOMENT, mk_csr, mk_ready, submit};
+use super::{MOMENT, mk_csr, mk_ready, mk_served, submit};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use crate::support::lease::{change, leases};
 use crate::support::store::on_every_store;
 use crate::support::{TestHub, wait_until};
@@ -188,6 +188,27 @@ async fn a_hub_whose_etcd_was_restored_under_it_ends() {
     hub.restore(backup);
     let ended = timeout(PATIENCE, waiting.ended()).await.unwrap().unwrap_err();
     assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
+}
+
+/// It reads another's old Lease, or the backup has none: then only the version of what it writes says so.
+#[tokio::test]
+async fn a_hub_that_waits_ends_whatever_lease_a_restored_etcd_has() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let Some(without) = hub.back_up() else { return }; // a real etcd is shared with other tests
+    let held = json!({ "holderIdentity": "another", "leaseDurationSeconds": 3_600 });
+    leases(&admin).create(&PostParams::default(), &mk_lease(LEASE_NAME, held)).await.unwrap();
+    let with = hub.back_up().unwrap();
+    for backup in [with, without] {
+        for count in 1..=3 {
+            change(&leases(&admin), |spec| spec.lease_transitions = Some(count)).await.unwrap();
+        }
+        let mut waiting = start(&hub).await;
+        waits(&waiting).await;
+        hub.restore(backup);
+        let ended = timeout(PATIENCE, waiting.ended()).await.unwrap().unwrap_err();
+        assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
+    }
 }
 
 /// A hub that waits also learns of the epochs that pass while it waits, not only of those before its start.
