@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use addon_signer::ledger::{LedgerError, Location};
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::{Existing, Intended};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
@@ -109,32 +110,52 @@ async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_e
     commit_is_found_out(Moment::Parted).await;
 }
 
-#[tokio::test]
-async fn a_ledger_that_comes_back_without_its_last_rows_is_not_continued() {
+/// Checks that a ledger that is changed by `sql` while it is away is not continued when it comes back.
+async fn is_not_continued(issued: u64, sql: &str) {
     let Some(server) = postgres().await else { return };
     let proxy = Cut::in_front_of(server.port()).await;
     let running = RunningWriter::start(&server.url_through(proxy.port(), "ledger"));
-    running.issue(1).await;
+    running.up().await;
+    for number in 1..=issued {
+        running.issue(number).await;
+    }
     proxy.close_at_commit(Moment::Before);
     let ledger = running.ledger.clone();
-    let asked = tokio::spawn(async move { ledger.intend(mk_intent(2)).await });
+    let asked = tokio::spawn(async move { ledger.intend(mk_intent(0)).await });
     timeout(PATIENCE, proxy.closed()).await.unwrap();
-    // As a standby that lagged behind and has taken over: the certificate's row is missing.
     let mut connection = PgConnection::connect(&server.url("ledger")).await.unwrap();
-    for sql in
-        ["SET session_replication_role = replica", "DELETE FROM entries WHERE seq = (SELECT MAX(seq) FROM entries)"]
-    {
-        sqlx::query(sql).execute(&mut connection).await.unwrap();
+    for sql in ["SET session_replication_role = replica", sql] {
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
     }
     let before = count(&server, "entries").await;
     proxy.open();
     let error = running.ended().await;
     assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
-    assert!(error.to_string().contains("without its last rows"), "{error}");
+    assert!(error.to_string().contains("as another one or without its last rows"), "{error}");
     assert!(timeout(PATIENCE, asked).await.unwrap().unwrap().is_err(), "nobody gets a certificate by it");
     assert_eq!(count(&server, "entries").await, before, "nothing was added");
     // A new start continues what is there; the hub compares it with everything else.
     RunningWriter::start_as(&server.url("ledger"), "hub-1", 2).up().await;
+}
+
+/// As a standby that lagged behind and has taken over.
+#[tokio::test]
+async fn a_ledger_that_comes_back_without_its_last_rows_is_not_continued() {
+    const LOSE: &str = "DELETE FROM entries WHERE seq = (SELECT MAX(seq) FROM entries)";
+    is_not_continued(1, LOSE).await; // the row of a certificate
+    is_not_continued(0, LOSE).await; // the row that this process wrote when it opened the ledger
+}
+
+#[tokio::test]
+async fn another_ledger_with_as_many_rows_is_not_continued() {
+    is_not_continued(
+        1,
+        "UPDATE entries SET entry = replace(entry, 'hub-0', 'hub-9'), \
+         hash = sha256(convert_to(replace(entry, 'hub-0', 'hub-9'), 'UTF8')) \
+         WHERE seq = (SELECT MAX(seq) FROM entries)",
+    )
+    .await;
+    is_not_continued(1, "UPDATE latest SET value = 'another' WHERE topic = 'ledger'").await;
 }
 
 #[tokio::test]
@@ -143,11 +164,17 @@ async fn a_server_that_is_silent_after_the_login_is_not_waited_for() {
     let location: Location = server.url("ledger").parse().unwrap();
     let running = RunningWriter::start(&server.url("ledger"));
     running.up().await;
+    let [ledger, hash, time, key, signature] = <[String; 5]>::default();
+    let checkpoint = Checkpoint { ledger, seq: 1, hash, time, key, signature };
     assert_eq!(location.last_epoch().await, 1);
+    assert_eq!(location.contradicts(&checkpoint).await, Ok(Some("row 1 is another one".to_owned())));
     let mut connection = PgConnection::connect(&server.url("ledger")).await.unwrap();
     let mut held = connection.begin().await.unwrap();
-    sqlx::query("LOCK TABLE fence IN ACCESS EXCLUSIVE MODE").execute(&mut *held).await.unwrap();
-    assert_eq!(timeout(PATIENCE, location.last_epoch()).await.expect("an answer, not silence"), 0);
+    sqlx::query("LOCK TABLE fence, entries IN ACCESS EXCLUSIVE MODE").execute(&mut *held).await.unwrap();
+    let both = async { tokio::join!(location.last_epoch(), location.contradicts(&checkpoint)) };
+    let (epoch, compared) = timeout(PATIENCE, both).await.expect("answers, not silence");
+    assert_eq!(epoch, 0);
+    assert!(matches!(compared, Err(LedgerError::Unavailable { .. })), "{compared:?}");
     held.rollback().await.unwrap();
     assert_eq!(location.last_epoch().await, 1);
 }
