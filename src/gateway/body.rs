@@ -96,12 +96,20 @@ pub(super) struct Upload {
     /// Since when the client must send the next piece, and when it will have been too slow.
     waiting: Option<Instant>,
     timer: Pin<Box<Sleep>>,
+    /// What lasts as long as the upload: a backend may answer early and read on.
+    _call: Arc<dyn Send + Sync>,
 }
 
 impl Upload {
-    pub(super) fn new(inner: Incoming, max: u64, rate: MinRate, progress: Arc<UploadProgress>) -> Self {
+    pub(super) fn new(
+        inner: Incoming,
+        max: u64,
+        rate: MinRate,
+        progress: Arc<UploadProgress>,
+        call: Arc<dyn Send + Sync>,
+    ) -> Self {
         let timer = Box::pin(tokio::time::sleep(rate.patience));
-        Self { inner, max, passed: 0, progress, rate, tempo: Tempo::new(rate), waiting: None, timer }
+        Self { inner, max, passed: 0, progress, rate, tempo: Tempo::new(rate), waiting: None, timer, _call: call }
     }
 
     /// Waits until the client is too slow.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::routes;
-use super::session::{Beginning, Session};
+use super::session::Session;
 use super::tls::H2;
 use crate::listener::{FIRST, SessionPlace};
 use addon_signer_core::gateway::access::NoStanding;
@@ -47,10 +47,11 @@ pub(super) async fn serve(
 ) {
     // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. Who sends none
     // soon loses the place, which is none of a session.
-    let (first, _seat) = match session.begin() {
-        Beginning::LetIn => (SWEEP, None),
-        Beginning::Refused(seat) if place.only_to_refuse() => (GRACE, seat),
-        Beginning::Refused(_) | Beginning::Dropped => return session.shared.stats.refusals_unanswered.add(),
+    let first = if session.begin() {
+        SWEEP
+    } else {
+        place.only_to_refuse();
+        GRACE
     };
     let tasks = ConnectionTasks(CancellationToken::new());
     let _end_tasks = tasks.0.clone().drop_guard();
@@ -84,6 +85,7 @@ pub(super) async fn serve(
                 }
                 return;
             }
+            () = place.taken() => return session.shared.stats.refusals_unanswered.add(),
         };
         end = Some(end.map_or(latest, |end| end.min(latest)));
         connection.as_mut().graceful_shutdown();

@@ -147,7 +147,7 @@ impl Limits {
 
     /// How many files the process needs open: one for each handshake and each refusal, one for each connection and two
     /// for its calls to backends, since an addon has that many seats; and some for the ledger, the API server and
-    /// probes. A connection to a backend that is kept was one of a call, and takes its file on.
+    /// probes. An estimate: connections to backends are kept for a while, and few addons use all their seats.
     #[must_use]
     pub fn open_files(&self) -> u64 {
         let strangers = self.max_handshakes.saturating_mul(2 + listener::WAITING);

@@ -28,7 +28,8 @@ pub(super) struct Forward<'f> {
     pub(super) session: &'f Session,
     pub(super) peer: Arc<Peer>,
     pub(super) path: &'f SafePath<'f>,
-    pub(super) in_flight: InFlight,
+    /// Lasts until both bodies have ended.
+    pub(super) in_flight: Arc<InFlight>,
 }
 
 impl Forward<'_> {
@@ -77,7 +78,9 @@ impl Forward<'_> {
         headers::set_forwarded(&mut parts.headers, client, host).map_err(|error| unusable(&error))?;
         let MinRate { bytes_per_second, patience } = self.session.shared.limits.min_rate;
         let rate = MinRate { bytes_per_second, patience: patience.max(route.timeout) };
-        Ok(Request::from_parts(parts, Upload::new(body, route.max_body, rate, Arc::clone(progress))))
+        let call = Arc::clone(&self.in_flight);
+        let upload = Upload::new(body, route.max_body, rate, Arc::clone(progress), call);
+        Ok(Request::from_parts(parts, upload))
     }
 
     fn download(self, response: Response<Incoming>, timeout: Duration) -> Response<OutBody> {

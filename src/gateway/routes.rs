@@ -83,7 +83,7 @@ async fn dispatch(
     match path.segments().as_slice() {
         ["v1", "whoami"] => read_only(&request).map(|()| who_am_i(&peer)),
         ["v1", "bundle"] => read_only(&request).and_then(|()| bundle(session, request.headers())),
-        ["addons", _, ..] => Forward { session, peer, path: &path, in_flight }.send(request).await,
+        ["addons", _, ..] => Forward { session, peer, path: &path, in_flight: Arc::new(in_flight) }.send(request).await,
         _ => Err(Refusal::NotFound),
     }
 }

@@ -9,47 +9,26 @@ use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 /// Whose seats are counted. The name of the agent is no part of it, because the requester chooses that.
 type SeatHolder = (ClusterName, AddOnName);
 
-/// How many connections of an addon on a cluster may wait for their refusal to be sent; the addons of a cluster have
-/// twice as many together.
-const REFUSALS: usize = 2;
-
 /// The seats of all.
 #[derive(Clone)]
 pub(super) struct SharedSeats(Arc<Mutex<Seats>>);
 
 impl SharedSeats {
     pub(super) fn new(limits: &Limits) -> Self {
-        let of_addon = SeatCount {
-            connections: limits.max_identity_connections,
-            calls: limits.max_identity_calls,
-            refusals: REFUSALS,
-        };
-        let of_cluster = SeatCount {
-            connections: limits.max_cluster_connections,
-            calls: limits.max_cluster_calls,
-            refusals: 2 * REFUSALS,
-        };
+        let of_addon = SeatCount { connections: limits.max_identity_connections, calls: limits.max_identity_calls };
+        let of_cluster = SeatCount { connections: limits.max_cluster_connections, calls: limits.max_cluster_calls };
         Self(Arc::new(Mutex::new(Seats::new(of_addon, of_cluster))))
     }
 
     /// Takes a seat for a connection.
     pub(super) fn connect(&self, identity: &PeerIdentity) -> Result<Seat, NoSeat> {
-        self.take(&holder(identity), Use::Connection)
-    }
-
-    /// Takes a seat for a connection that only gets its refusal.
-    pub(super) fn refuse(&self, identity: &PeerIdentity) -> Result<Seat, NoSeat> {
-        self.take(&holder(identity), Use::Refusal)
+        self.take(&Arc::new((identity.cluster.clone(), identity.addon.clone())), Use::Connection)
     }
 
     fn take(&self, holder: &Arc<SeatHolder>, kind: Use) -> Result<Seat, NoSeat> {
         lock(&self.0).take(&holder.0, &holder.1, kind)?;
         Ok(Seat { all: self.clone(), holder: Arc::clone(holder), kind })
     }
-}
-
-fn holder(identity: &PeerIdentity) -> Arc<SeatHolder> {
-    Arc::new((identity.cluster.clone(), identity.addon.clone()))
 }
 
 /// One seat, which dropping gives back.

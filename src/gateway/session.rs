@@ -1,7 +1,6 @@
 //! Sessions: who the peer of a connection is by the trust in effect, and whether it still has standing.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustls_pki_types::CertificateDer;
@@ -62,16 +61,6 @@ struct Activity {
     responses: Vec<Weak<Pace>>,
 }
 
-/// What becomes of a connection whose handshake is done.
-pub(super) enum Beginning {
-    /// Its peer is let in.
-    LetIn,
-    /// Its peer is refused, and may be told so. Who it is may be unknown.
-    Refused(Option<Seat>),
-    /// Its peer is refused, and too many others of its addon or cluster are about to be told so.
-    Dropped,
-}
-
 /// A connection whose handshake is done.
 pub(super) struct Session {
     pub(super) shared: Arc<GatewayShared>,
@@ -83,8 +72,9 @@ pub(super) struct Session {
     leaf: CertificateDer<'static>,
     known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
-    /// Whether the audit log already has the refusal or the end of the connection.
-    refused: AtomicBool,
+    /// Why the connection was refused or must end, which the audit log has. It does not change any more: a connection
+    /// that was refused has no place for a session.
+    refused: OnceLock<NoStanding>,
     activity: Mutex<Activity>,
 }
 
@@ -96,31 +86,28 @@ impl Session {
         let activity = Mutex::new(activity);
         let [close, asked] = [(); 2].map(|()| CancellationToken::new());
         let admitted = OnceLock::new();
-        let refused = AtomicBool::new(false);
+        let refused = OnceLock::new();
         Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
     }
 
-    /// Checks the peer when the connection begins. `check` logs the verdict, and each request gets it again.
-    pub(super) fn begin(&self) -> Beginning {
-        match self.check() {
-            Err(cause) if !cause.is_not_ready() => {
-                match cause.peer().map(|peer| self.shared.seats.refuse(&peer.identity)) {
-                    Some(Err(_)) => Beginning::Dropped,
-                    seat => Beginning::Refused(seat.and_then(Result::ok)),
-                }
-            }
-            _ => Beginning::LetIn,
-        }
+    /// Checks the peer when the connection begins; `false` if it was refused. `check` logs the verdict, and each
+    /// request gets it again.
+    pub(super) fn begin(&self) -> bool {
+        self.check().map_or_else(|cause| cause.is_not_ready(), |_| true)
     }
 
     /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log
     /// gets the first admission and the first refusal of a connection.
     pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
+        if let Some(cause) = self.refused.get() {
+            return Err(cause.clone());
+        }
         let checked = self.decide().and_then(|peer| self.enter(&peer).map(|()| peer));
-        match &checked {
-            Ok(_) => {}
-            Err(cause) if cause.is_not_ready() || self.refused.swap(true, Ordering::Relaxed) => {}
-            Err(cause) => self.tell(cause),
+        if let Err(cause) = &checked
+            && !cause.is_not_ready()
+            && self.refused.set(cause.clone()).is_ok()
+        {
+            self.tell(cause);
         }
         checked
     }

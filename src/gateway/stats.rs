@@ -34,7 +34,7 @@ pub struct GatewayStats {
     pub identity_over_capacity: Counter,
     /// Connections of these that were ended because the addons of their cluster had too many together.
     pub cluster_over_capacity: Counter,
-    /// Connections of these that were refused and closed without an answer, because too many wait for theirs.
+    /// Connections of these that were refused and closed before they asked, because newer ones needed their place.
     pub refusals_unanswered: Counter,
     /// Connections of these that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
@@ -88,7 +88,7 @@ impl Collector for GatewayCounters {
             ),
             (
                 "gateway_refusals_unanswered",
-                "Connections refused and closed without an answer, because too many waited for theirs",
+                "Connections refused and closed before they asked, because newer ones needed their place",
                 &stats.refusals_unanswered,
             ),
             (

@@ -20,6 +20,10 @@ use addon_signer_core::gateway::upstream::{self, RefusedAddress};
 
 const POOL_IDLE: Duration = Duration::from_secs(30);
 const POOL_PER_HOST: usize = 128;
+/// How long a backend may take no data after its answer has ended; until then the route's timeout counts, which is no
+/// longer.
+#[cfg(target_os = "linux")]
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Upstream connections, pooled by host. None goes to an address that no backend may have.
 pub(super) struct UpstreamClient {
@@ -33,6 +37,8 @@ impl UpstreamClient {
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(limits.connect_timeout));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(LONGEST_PAUSE));
         let buffer = usize::try_from(limits.upstream_socket).ok(); // always, and none is the system's own size
         connector.set_send_buffer_size(buffer);
         connector.set_recv_buffer_size(buffer);

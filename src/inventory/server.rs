@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::CONNECTION;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -78,35 +81,39 @@ async fn serve(entered: Entered, router: Router, mut configured: Configured, sto
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     let asked = CancellationToken::new();
     let first = asked.clone();
+    let in_effect = configured.clone();
     let service = service_fn(move |request| {
         first.cancel();
-        TowerToHyperService::new(router.clone()).call(request)
+        // Whoever is the front proxy no more must not ask, also if the connection was made or the request begun before.
+        let lets_in = in_effect.borrow().as_ref().is_some_and(|now| now.lets_in(&chain));
+        let router = router.clone();
+        async move { if lets_in { TowerToHyperService::new(router).call(request).await } else { Ok(refusal()) } }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
         .serve_connection(TokioIo::new(tls), service);
     tokio::pin!(connection);
-    let may_ask = tokio::select! {
+    tokio::select! {
         done = connection.as_mut() => return ended(done),
-        () = stop.cancelled() => true,
+        () = stop.cancelled() => {}
         // An error means that the sender is gone, so the process ends.
-        now = configured.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(&now.tls, &config))) => {
-            now.is_ok_and(|now| now.as_ref().is_some_and(|now| now.lets_in(&chain)))
-        }
-        () = tokio::time::sleep(LONGEST) => true,
-    };
-    if may_ask {
-        tokio::select! {
-            done = connection.as_mut() => return ended(done),
-            _ = timeout(FIRST, asked.cancelled()) => {} // none came
-        }
+        _ = configured.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(&now.tls, &config))) => {}
+        () = tokio::time::sleep(LONGEST) => {}
+    }
+    tokio::select! {
+        done = connection.as_mut() => return ended(done),
+        _ = timeout(FIRST, asked.cancelled()) => {} // none came
     }
     connection.as_mut().graceful_shutdown();
     match timeout(GRACE, connection).await {
         Ok(done) => ended(done),
         Err(_) => tracing::debug!("An answer of the inventory was not finished in time"),
     }
+}
+
+fn refusal() -> Response {
+    (StatusCode::UNAUTHORIZED, [(CONNECTION, "close")]).into_response()
 }
 
 fn ended(done: hyper::Result<()>) {

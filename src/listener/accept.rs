@@ -12,6 +12,7 @@ use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::coop::unconstrained;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -106,18 +107,30 @@ pub(crate) struct Entered {
     pub(crate) place: SessionPlace,
 }
 
-/// The place of a session. One whose client is refused gives it back at once, so that clients that get no answer but
-/// that cannot take the places of those that do.
+/// The place of a session. One whose client is refused changes it at once for one of the few places of connections that
+/// only get their refusal, which newer ones may take. So refused clients hold nobody's place, and hide no refusal of
+/// others: one that asks at once has its answer before its place is taken.
 pub(crate) struct SessionPlace {
-    held: OwnedSemaphorePermit,
-    refusals: Arc<Semaphore>,
+    session: Option<OwnedSemaphorePermit>,
+    refusal: Option<HandshakePlace>,
+    pools: Pools,
+    remote: SocketAddr,
 }
 
 impl SessionPlace {
-    /// Changes it for one of the few places of connections that only get their refusal; `false` if there is none.
-    pub(crate) fn only_to_refuse(&mut self) -> bool {
-        let place = Arc::clone(&self.refusals).try_acquire_owned();
-        place.map(|place| self.held = place).is_ok()
+    /// Changes it for a place that another connection may take.
+    pub(crate) fn only_to_refuse(&mut self) {
+        self.refusal = self.pools.begin(&self.pools.refusals, self.remote);
+        self.session = None;
+    }
+
+    /// Waits until another connection has taken the place, which nobody does with that of a session.
+    pub(crate) async fn taken(&self) {
+        match (&self.session, &self.refusal) {
+            (_, Some(refusal)) => refusal.displaced.cancelled().await,
+            (Some(_), None) => std::future::pending().await,
+            (None, None) => {}
+        }
     }
 }
 
@@ -147,8 +160,12 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
         }
     }
     // Those that wait to be accepted would be reset.
-    while let Some(Ok((tcp, remote))) = listener.accept().now_or_never() {
-        pools.receive(tcp, remote, &door, stop, &mut connections);
+    for _ in 0..BACKLOG {
+        match unconstrained(listener.accept()).now_or_never() {
+            Some(Ok((tcp, remote))) => pools.receive(tcp, remote, &door, stop, &mut connections),
+            Some(Err(_)) => {} // that client left
+            None => break,
+        }
     }
     drop(listener);
     let drained = async {
@@ -177,20 +194,21 @@ struct Pools {
     waiting: Pool,
     handshakes: Pool,
     sessions: Arc<Semaphore>,
-    refusals: Arc<Semaphore>,
+    refusals: Pool,
 }
 
 impl Pools {
     fn new(places: Places) -> Self {
         let waiting = Handshakes::new(places.handshakes.saturating_mul(WAITING), Duration::ZERO);
         let handshakes = Handshakes::new(places.handshakes, PATIENCE);
+        let refusals = Handshakes::new(places.handshakes.div_ceil(REFUSALS), Duration::ZERO);
         Self {
             places,
             since: Instant::now(),
             waiting: Arc::new(Mutex::new(waiting)),
             handshakes: Arc::new(Mutex::new(handshakes)),
             sessions: Arc::new(Semaphore::new(places.sessions)),
-            refusals: Arc::new(Semaphore::new(places.handshakes.div_ceil(REFUSALS))),
+            refusals: Arc::new(Mutex::new(refusals)),
         }
     }
 
@@ -223,10 +241,10 @@ impl Pools {
         Some(HandshakePlace { pool: Arc::clone(pool), place, displaced })
     }
 
-    fn session(&self) -> Result<SessionPlace, NoHandshake> {
-        let held = Arc::clone(&self.sessions).try_acquire_owned();
-        let held = held.map_err(|_| NoHandshake::OverCapacity(self.places.sessions))?;
-        Ok(SessionPlace { held, refusals: Arc::clone(&self.refusals) })
+    fn session(self, remote: SocketAddr) -> Result<SessionPlace, NoHandshake> {
+        let session = Arc::clone(&self.sessions).try_acquire_owned();
+        let session = session.map_err(|_| NoHandshake::OverCapacity(self.places.sessions))?;
+        Ok(SessionPlace { session: Some(session), refusal: None, pools: self, remote })
     }
 
     fn no_place(&self) -> NoHandshake {
@@ -234,7 +252,7 @@ impl Pools {
     }
 }
 
-/// Gives the place back when it is dropped.
+/// A place that another connection may take. Gives it back when it is dropped.
 struct HandshakePlace {
     pool: Pool,
     place: Place,
@@ -274,7 +292,7 @@ impl Entering {
             () = after_the_first(&stop) => return,
             done = timeout(longest, entering) => done.unwrap_or(Err(NoHandshake::Slow(longest))),
         };
-        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, place: pools.session()? })) {
+        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, place: pools.session(remote)? })) {
             Ok(entered) => door.serve(entered, stop).await,
             Err(cause) => door.refused(remote, &cause),
         }

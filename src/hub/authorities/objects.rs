@@ -178,6 +178,10 @@ mod tests {
         known.send_modify(|known| known.secrets = Some(Versions::new()));
         bring(&known, Event::InitDone);
         let before = objects.of(&names);
+        bring(&known, Event::InitDone);
+        let again = objects.changed(&names, before.as_ref()).now_or_never();
+        assert_eq!(again, Some(()), "it was perhaps deleted before a further list");
+        let before = objects.of(&names);
         assert_eq!(objects.changed(&names, before.as_ref()).now_or_never(), None);
         bring(&known, Event::Apply(map.clone()));
         bring(&known, Event::Delete(map));

@@ -66,6 +66,10 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
         "/piece-and-no-more" => streaming(first_piece()),
         "/fields" => fields(),
         "/upload" => upload(request).await,
+        "/early" => {
+            tokio::spawn(request.into_body().collect());
+            text(String::new())
+        }
         _ => text(seen(&request)),
     };
     Ok(answer)

@@ -11,8 +11,6 @@ pub enum Use {
     Connection,
     /// A call that is being answered.
     Call,
-    /// A connection that only gets its refusal.
-    Refusal,
 }
 
 /// How many connections and calls.
@@ -22,8 +20,6 @@ pub struct SeatCount {
     pub connections: usize,
     /// Calls.
     pub calls: usize,
-    /// Connections that only get their refusal.
-    pub refusals: usize,
 }
 
 impl SeatCount {
@@ -31,7 +27,6 @@ impl SeatCount {
         match kind {
             Use::Connection => &mut self.connections,
             Use::Call => &mut self.calls,
-            Use::Refusal => &mut self.refusals,
         }
     }
 }
@@ -107,7 +102,7 @@ mod tests {
     use super::*;
 
     fn mk_seats(of_addon: (usize, usize), of_cluster: (usize, usize)) -> Seats {
-        let count = |(connections, calls)| SeatCount { connections, calls, refusals: 0 };
+        let count = |(connections, calls)| SeatCount { connections, calls };
         Seats::new(count(of_addon), count(of_cluster))
     }
 
