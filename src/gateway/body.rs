@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::stream::UpstreamConnection;
 use addon_signer_core::gateway::pace::{MinRate, Tempo};
 
 /// The type of every response body.
@@ -47,6 +48,8 @@ struct UploadState {
     turn: Turn,
     since: Instant,
     failure: Option<BodyError>,
+    /// Whether the upstream gets no more of it.
+    is_over: bool,
 }
 
 /// Progress of an upload. The body reports it; the task that waits for the response reads it.
@@ -55,7 +58,8 @@ pub(super) struct UploadProgress(Mutex<UploadState>);
 
 impl UploadProgress {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Upstream, since: Instant::now(), failure: None })))
+        let since = Instant::now();
+        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Upstream, since, failure: None, is_over: false })))
     }
 
     /// The party that must act next, and since when.
@@ -74,13 +78,31 @@ impl UploadProgress {
     fn set(&self, turn: Turn) {
         let mut state = lock(&self.0);
         if state.turn != turn {
-            *state = UploadState { turn, since: Instant::now(), failure: None };
+            (state.turn, state.since) = (turn, Instant::now());
         }
     }
 
     fn fail(&self, failure: BodyError) -> BodyError {
         lock(&self.0).failure = Some(failure.clone());
         failure
+    }
+}
+
+/// Ends an upload with its answer: when this is dropped, the upstream's connection ends unless the upload is over. An
+/// upstream that answers early and then reads nothing would hold the call's places for as long as it likes, also when
+/// the client has gone. nginx and Envoy do the same.
+pub(super) struct EndsUpload {
+    pub(super) progress: Arc<UploadProgress>,
+    pub(super) connection: UpstreamConnection,
+}
+
+impl Drop for EndsUpload {
+    fn drop(&mut self) {
+        // The upload's own end waits for the lock, so until then its connection is not another call's.
+        let state = lock(&self.progress.0);
+        if !state.is_over {
+            self.connection.end();
+        }
     }
 }
 
@@ -96,7 +118,7 @@ pub(super) struct Upload {
     /// Since when the client must send the next piece, and when it will have been too slow.
     waiting: Option<Instant>,
     timer: Pin<Box<Sleep>>,
-    /// What lasts as long as the upload: a backend may answer early and read on.
+    /// What lasts as long as the upload: a backend may answer before it has read all.
     _call: Arc<dyn Send + Sync>,
 }
 
@@ -121,6 +143,12 @@ impl Upload {
         }
         ready!(self.timer.as_mut().poll(cx));
         Poll::Ready(self.progress.fail(BodyError::Slow(self.rate.bytes_per_second)))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        lock(&self.progress.0).is_over = true;
     }
 }
 

@@ -47,11 +47,12 @@ pub(super) async fn serve(
 ) {
     // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. Who sends none
     // soon loses the place, which is none of a session.
-    let first = if session.begin() {
-        SWEEP
-    } else {
-        place.only_to_refuse();
-        GRACE
+    let first = match session.begin() {
+        Ok(()) => SWEEP,
+        Err(cause) => {
+            place.only_to_refuse(cause.peer().map(|peer| peer.identity.cluster.clone()));
+            GRACE
+        }
     };
     let tasks = ConnectionTasks(CancellationToken::new());
     let _end_tasks = tasks.0.clone().drop_guard();
@@ -85,6 +86,7 @@ pub(super) async fn serve(
                 }
                 return;
             }
+            // A refusal that was answered has ended its connection.
             () = place.taken() => return session.shared.stats.refusals_unanswered.add(),
         };
         end = Some(end.map_or(latest, |end| end.min(latest)));

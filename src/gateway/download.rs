@@ -14,7 +14,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use tokio::time::{Instant, Sleep};
 
-use super::body::{BodyError, Pace};
+use super::body::{BodyError, EndsUpload, Pace};
 use addon_signer_core::gateway::pace::MinRate;
 
 /// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs some 370 bytes besides for
@@ -79,6 +79,7 @@ pub(super) struct Download<B, C> {
     /// Whether the timer runs: the upstream must act.
     is_timed: bool,
     call: Arc<Answering<C>>,
+    _upload: Option<EndsUpload>,
 }
 
 impl<B, C: Send + Sync + 'static> Download<B, C> {
@@ -86,7 +87,12 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
         let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), _call: call });
-        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), is_timed: false, call }
+        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), is_timed: false, call, _upload: None }
+    }
+
+    /// Ends the upload when this answer has ended.
+    pub(super) fn ends(&mut self, upload: Option<EndsUpload>) {
+        self._upload = upload;
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {

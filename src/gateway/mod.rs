@@ -45,6 +45,7 @@ mod seats;
 pub mod serving;
 mod session;
 mod stats;
+mod stream;
 mod tls;
 mod upstream;
 

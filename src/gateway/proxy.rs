@@ -11,10 +11,11 @@ use hyper::{Request, Response, Uri, Version};
 use hyper_util::client::legacy::ResponseFuture;
 use tokio::time::Instant;
 
-use super::body::{BodyError, OutBody, Turn, Upload, UploadProgress};
+use super::body::{BodyError, EndsUpload, OutBody, Turn, Upload, UploadProgress};
 use super::download::Download;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
+use super::stream::UpstreamConnection;
 use addon_signer_core::gateway::access;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
@@ -52,7 +53,7 @@ impl Forward<'_> {
             // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
             return Err(Refusal::Upstream(format!("it answered {}, which nobody asked for", response.status())));
         }
-        Ok(self.download(response, timeout))
+        Ok(self.download(response, timeout, progress))
     }
 
     fn upstream_request(
@@ -83,13 +84,20 @@ impl Forward<'_> {
         Ok(Request::from_parts(parts, upload))
     }
 
-    fn download(self, response: Response<Incoming>, timeout: Duration) -> Response<OutBody> {
+    fn download(
+        self,
+        response: Response<Incoming>,
+        timeout: Duration,
+        progress: Arc<UploadProgress>,
+    ) -> Response<OutBody> {
         let (mut parts, body) = response.into_parts();
+        let connection = parts.extensions.remove::<UpstreamConnection>();
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
         let (shared, peer) = (Arc::clone(&self.session.shared), self.peer);
-        let body = Download::new(body, timeout, shared.limits.min_rate, self.in_flight);
+        let mut body = Download::new(body, timeout, shared.limits.min_rate, self.in_flight);
+        body.ends(connection.map(|connection| EndsUpload { progress, connection }));
         self.session.watch_response(body.pace());
         body.hold_fields(&mut parts.headers);
         let body = body.map_err(move |error| {

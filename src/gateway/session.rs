@@ -90,10 +90,15 @@ impl Session {
         Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
     }
 
-    /// Checks the peer when the connection begins; `false` if it was refused. `check` logs the verdict, and each
-    /// request gets it again.
-    pub(super) fn begin(&self) -> bool {
-        self.check().map_or_else(|cause| cause.is_not_ready(), |_| true)
+    /// Checks the peer when the connection begins. `check` logs the verdict, and each request gets it again.
+    ///
+    /// # Errors
+    /// The connection is refused.
+    pub(super) fn begin(&self) -> Result<(), NoStanding> {
+        match self.check() {
+            Err(cause) if !cause.is_not_ready() => Err(cause),
+            _ => Ok(()),
+        }
     }
 
     /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log

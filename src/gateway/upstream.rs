@@ -11,23 +11,22 @@ use hyper::Request;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tower::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tower::util::MapResponse;
+use tower::{Service, ServiceExt};
 
 use super::Limits;
 use super::body::Upload;
+use super::stream::UpstreamStream;
 use addon_signer_core::gateway::upstream::{self, RefusedAddress};
 
 const POOL_IDLE: Duration = Duration::from_secs(30);
 const POOL_PER_HOST: usize = 128;
-/// How long a backend may take no data after its answer has ended; until then the route's timeout counts, which is no
-/// longer.
-#[cfg(target_os = "linux")]
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Upstream connections, pooled by host. None goes to an address that no backend may have.
 pub(super) struct UpstreamClient {
-    client: Client<HttpConnector<CheckedResolver>, Upload>,
+    client: Client<Connector, Upload>,
     allow_loopback: bool,
 }
 
@@ -37,8 +36,6 @@ impl UpstreamClient {
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(limits.connect_timeout));
-        #[cfg(target_os = "linux")]
-        connector.set_tcp_user_timeout(Some(LONGEST_PAUSE));
         let buffer = usize::try_from(limits.upstream_socket).ok(); // always, and none is the system's own size
         connector.set_send_buffer_size(buffer);
         connector.set_recv_buffer_size(buffer);
@@ -48,7 +45,7 @@ impl UpstreamClient {
             .pool_idle_timeout(POOL_IDLE)
             .pool_max_idle_per_host(POOL_PER_HOST)
             .http1_max_buf_size(limits.call_buffer)
-            .build(connector);
+            .build(connector.map_response(UpstreamStream::new as fn(_) -> _));
         Self { client, allow_loopback }
     }
 
@@ -58,6 +55,8 @@ impl UpstreamClient {
         Ok(self.client.request(request))
     }
 }
+
+type Connector = MapResponse<HttpConnector<CheckedResolver>, fn(TokioIo<TcpStream>) -> UpstreamStream>;
 
 /// Resolves names as the system does, and fails if one of the addresses is refused. The connection goes to the very
 /// addresses that were checked, so that a name with changing answers gets nowhere.

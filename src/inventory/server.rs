@@ -13,6 +13,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -47,6 +48,15 @@ struct FrontDoor {
     audit: Audit,
 }
 
+impl FrontDoor {
+    /// Checks whether a client with this chain would be let in now.
+    fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), NoHandshake> {
+        let configured = self.configured.borrow();
+        let configured = configured.as_ref().ok_or(NoHandshake::NotConfigured)?;
+        configured.check(chain).map_err(NoHandshake::Tls)
+    }
+}
+
 /// Accepts until `stop` is cancelled.
 pub(super) async fn run(
     listener: TcpListener,
@@ -71,23 +81,23 @@ impl Door for FrontDoor {
     }
 
     async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
-        serve(entered, self.router.clone(), self.configured.clone(), stop).await;
+        serve(entered, self, stop).await;
     }
 }
 
 /// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
-async fn serve(entered: Entered, router: Router, mut configured: Configured, stop: CancellationToken) {
-    let Entered { tls, config, place: _place, .. } = entered;
+async fn serve(entered: Entered, door: Arc<FrontDoor>, stop: CancellationToken) {
+    let Entered { tls, config, remote, place: _place } = entered;
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     let asked = CancellationToken::new();
     let first = asked.clone();
-    let in_effect = configured.clone();
+    let mut configured = door.configured.clone();
     let service = service_fn(move |request| {
         first.cancel();
         // Whoever is the front proxy no more must not ask, also if the connection was made or the request begun before.
-        let lets_in = in_effect.borrow().as_ref().is_some_and(|now| now.lets_in(&chain));
-        let router = router.clone();
-        async move { if lets_in { TowerToHyperService::new(router).call(request).await } else { Ok(refusal()) } }
+        let refused = door.check(&chain).inspect_err(|cause| door.refused(remote, cause)).is_err();
+        let router = door.router.clone();
+        async move { if refused { Ok(refusal()) } else { TowerToHyperService::new(router).call(request).await } }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -34,12 +34,15 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Whether a client with this chain would be let in now.
-    pub(super) fn lets_in(&self, chain: &[CertificateDer<'_>]) -> bool {
+    /// Checks whether a client with this chain would be let in now.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
         let now = u64::try_from(self.clock.now().unix()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-        let verify = |(leaf, others)| self.verifier.verify_client_cert(leaf, others, now);
-        chain.split_first().map(verify).is_some_and(|verified| verified.is_ok())
+        let (leaf, others) = chain.split_first().ok_or(rustls::Error::NoCertificatesPresented)?;
+        self.verifier.verify_client_cert(leaf, others, now).map(drop)
     }
 }
 

@@ -7,12 +7,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::coop::unconstrained;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -22,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use super::FIRST;
 use super::hello;
 use super::no_handshake::NoHandshake;
-use addon_signer_core::gateway::handshakes::{Handshakes, Place};
+use addon_signer_core::gateway::handshakes::{Handshakes, Place, Source};
+use addon_signer_core::identity::ClusterName;
 
 /// Pause after a failed accept, for instance when file descriptors have run out. To retry at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -40,6 +39,9 @@ const REFUSALS: usize = 8;
 
 /// How long a handshake has its place for certain. An honest one needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a refusal has its place for certain. A client that asks at once has its answer by then.
+const REFUSAL: Duration = Duration::from_millis(50);
 
 /// When a peer that has said nothing is first asked whether it is still there, and how often after that.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
@@ -109,7 +111,7 @@ pub(crate) struct Entered {
 
 /// The place of a session. One whose client is refused changes it at once for one of the few places of connections that
 /// only get their refusal, which newer ones may take. So refused clients hold nobody's place, and hide no refusal of
-/// others: one that asks at once has its answer before its place is taken.
+/// others: they share those places by cluster, or by address while the cluster is not known.
 pub(crate) struct SessionPlace {
     session: Option<OwnedSemaphorePermit>,
     refusal: Option<HandshakePlace>,
@@ -118,9 +120,11 @@ pub(crate) struct SessionPlace {
 }
 
 impl SessionPlace {
-    /// Changes it for a place that another connection may take.
-    pub(crate) fn only_to_refuse(&mut self) {
-        self.refusal = self.pools.begin(&self.pools.refusals, self.remote);
+    /// Changes it for a place that another connection may take. `cluster` is that of the client's certificate, if it
+    /// is valid.
+    pub(crate) fn only_to_refuse(&mut self, cluster: Option<ClusterName>) {
+        let source = cluster.map_or_else(|| self.remote.ip().into(), Source::Cluster);
+        self.refusal = self.pools.begin(&self.pools.refusals, source);
         self.session = None;
     }
 
@@ -146,8 +150,7 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
             Some(ended) = connections.join_next() => report(ended),
             accepted = listener.accept() => match accepted {
                 Ok((tcp, remote)) => pools.receive(tcp, remote, &door, stop, &mut connections),
-                // The client left before its connection was accepted (see accept(2)); the listener still works.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
+                Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
                     if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING) {
                         warned = Some(Instant::now());
@@ -159,15 +162,10 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
             },
         }
     }
-    // Those that wait to be accepted would be reset.
-    for _ in 0..BACKLOG {
-        match unconstrained(listener.accept()).now_or_never() {
-            Some(Ok((tcp, remote))) => pools.receive(tcp, remote, &door, stop, &mut connections),
-            Some(Err(_)) => {} // that client left
-            None => break,
-        }
+    let receive = |tcp, remote| pools.receive(tcp, remote, &door, stop, &mut connections);
+    if let Err(error) = accept_waiting(listener, receive) {
+        tracing::warn!(%error, "Connections that waited to be accepted were reset");
     }
-    drop(listener);
     let drained = async {
         while let Some(ended) = connections.join_next().await {
             report(ended);
@@ -176,6 +174,28 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, places: Places, door:
     if timeout(places.drain, drained).await.is_err() {
         tracing::warn!("Some connections did not end within the drain and were cut");
     }
+}
+
+/// Accepts those that wait to be accepted, which would be reset, and listens no more. tokio may not know of them yet.
+fn accept_waiting(listener: TcpListener, mut receive: impl FnMut(TcpStream, SocketAddr)) -> std::io::Result<()> {
+    let listener = listener.into_std()?;
+    for _ in 0..BACKLOG {
+        match listener.accept() {
+            Ok((tcp, remote)) => {
+                tcp.set_nonblocking(true)?;
+                receive(TcpStream::from_std(tcp)?, remote);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if is_of_the_client(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The client left before its connection was accepted (see accept(2)); the listener still works.
+fn is_of_the_client(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset)
 }
 
 fn report(ended: Result<(), JoinError>) {
@@ -201,7 +221,7 @@ impl Pools {
     fn new(places: Places) -> Self {
         let waiting = Handshakes::new(places.handshakes.saturating_mul(WAITING), Duration::ZERO);
         let handshakes = Handshakes::new(places.handshakes, PATIENCE);
-        let refusals = Handshakes::new(places.handshakes.div_ceil(REFUSALS), Duration::ZERO);
+        let refusals = Handshakes::new(places.handshakes.div_ceil(REFUSALS), REFUSAL);
         Self {
             places,
             since: Instant::now(),
@@ -222,7 +242,7 @@ impl Pools {
         connections: &mut JoinSet<()>,
     ) {
         door.knocked();
-        match self.begin(&self.waiting, remote) {
+        match self.begin(&self.waiting, remote.ip().into()) {
             Some(waiting) => {
                 let entering = Entering { waiting, pools: self.clone(), remote };
                 connections.spawn(entering.run(tcp, Arc::clone(door), stop.clone()));
@@ -232,9 +252,9 @@ impl Pools {
     }
 
     /// Takes a place, maybe that of another connection, if there is one.
-    fn begin(&self, pool: &Pool, remote: SocketAddr) -> Option<HandshakePlace> {
+    fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakePlace> {
         let displaced = CancellationToken::new();
-        let (place, other) = lock(pool).begin(remote.ip(), self.since.elapsed(), displaced.clone())?;
+        let (place, other) = lock(pool).begin(source, self.since.elapsed(), displaced.clone())?;
         if let Some(other) = other {
             other.cancel();
         }
@@ -261,7 +281,7 @@ struct HandshakePlace {
 
 impl Drop for HandshakePlace {
     fn drop(&mut self) {
-        lock(&self.pool).end(self.place);
+        lock(&self.pool).end(&self.place);
     }
 }
 
@@ -281,7 +301,7 @@ impl Entering {
                 () = waiting.displaced.cancelled() => return Err(pools.no_place()),
                 spoken = hello::arrives(&tcp) => spoken.map_err(NoHandshake::Closed)?,
             }
-            let handshake = pools.begin(&pools.handshakes, remote).ok_or_else(|| pools.no_place())?;
+            let handshake = pools.begin(&pools.handshakes, remote.ip().into()).ok_or_else(|| pools.no_place())?;
             drop(waiting);
             tokio::select! {
                 () = handshake.displaced.cancelled() => Err(pools.no_place()),

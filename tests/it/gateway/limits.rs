@@ -1,6 +1,5 @@
 //! Limits on what a client can use at the gateway.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,18 +7,16 @@ use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use addon_signer_core::trust::Route;
-use futures::channel::mpsc;
 use futures::future::join_all;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Bytes, Frame};
+use http_body_util::{BodyExt, Full};
+
 use hyper::{Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{Connection, GatewayWorld, HOUR, SOON, collect, get, mk_config, route};
-use crate::support::log::capture_audit;
+use super::world::{Connection, GatewayWorld, HOUR, SOON, get, mk_config, route};
 use crate::support::wait_until;
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -151,59 +148,6 @@ async fn sessions_over_the_cap_are_closed_at_once() {
     drop(two);
     wait_until(SOON, "a place to be free", async || world.try_get(Some(&agent), "/v1/whoami").await.ok()).await;
     assert_eq!(one.get("/v1/whoami").await.status, StatusCode::OK);
-}
-
-/// There is one place for them, and whoever asks at once has its answer before another takes it.
-#[tokio::test]
-async fn connections_that_are_refused_take_no_places_of_sessions_and_hide_no_refusal_of_others() {
-    let limits = Limits { max_connections: 4, max_handshakes: 8, ..Limits::default() };
-    let world = GatewayWorld::start_with(Vec::new(), limits).await;
-    let of = |cluster| world.telemetry.client(cluster, "telemetry", world.clock.now(), HOUR);
-    let (one, other) = (of("c9"), of("c8"));
-    let mut silent = Vec::new();
-    let some_are_cut = async || {
-        silent.extend(join_all((0..8).map(|_| world.connect(&one))).await);
-        (world.stats.refusals_unanswered.get() > 0).then_some(())
-    };
-    wait_until(SOON, "a refused connection to lose its place", some_are_cut).await;
-    assert_eq!(world.try_get(Some(&other), "/v1/whoami").await, Ok(StatusCode::FORBIDDEN));
-    assert_eq!(world.try_get(Some(&world.agent()), "/v1/whoami").await, Ok(StatusCode::OK));
-    assert_eq!(world.stats.over_capacity.get(), 0);
-}
-
-/// It has no place of a session, so it must not become one.
-#[tokio::test]
-async fn a_connection_that_was_refused_stays_refused() {
-    let (log, _, _guard) = capture_audit();
-    let world = GatewayWorld::start(Vec::new()).await;
-    let mut refused = world.connect(&world.telemetry.client("c9", "telemetry", world.clock.now(), HOUR)).await;
-    let told = async || log.json().iter().find(|line| line["event"] == "refused-connection").cloned();
-    wait_until(SOON, "the connection to be refused", told).await;
-    world.registry.write(|registry| {
-        registry.set_cluster("c9".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
-        registry.set_addon("c9".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
-    });
-    // It may have ended already.
-    if let Ok(answer) = refused.send(get("/v1/whoami")).await {
-        assert_eq!(answer.status(), StatusCode::FORBIDDEN);
-    }
-}
-
-#[tokio::test]
-async fn an_upload_keeps_its_place_when_its_backend_answers_early() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let limits = Limits { max_identity_calls: 1, ..Limits::default() };
-    let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
-    let mut another = world.connect(&world.agent()).await;
-    let mut h2 = world.connect_h2_for(&world.agent()).await;
-    let (uploading, rest) = mpsc::unbounded::<Result<Frame<Bytes>, Infallible>>();
-    let request = Request::post("https://gateway.example/addons/telemetry/early").body(StreamBody::new(rest)).unwrap();
-    let answer = collect(h2.send_request(request).await.unwrap()).await;
-    assert_eq!(answer.status, StatusCode::OK);
-    assert_eq!(another.get("/v1/whoami").await.problem(), (429, "too-many-calls".to_owned()));
-    drop(uploading);
-    let free = async || (another.get("/v1/whoami").await.status == StatusCode::OK).then_some(());
-    wait_until(SOON, "the call to have ended", free).await;
 }
 
 #[tokio::test]
@@ -363,4 +307,17 @@ async fn a_gateway_whose_inputs_end_stops() {
     world.trust = tokio::sync::watch::channel(Default::default()).0;
     let ended = timeout(SOON, &mut world.running).await.unwrap().unwrap();
     assert!(matches!(ended, Err(GatewayError::InputEnded("whom to trust"))), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_stop_resets_none_that_wait_to_be_accepted() {
+    const MANY: usize = 300;
+    let mut world = GatewayWorld::start(Vec::new()).await;
+    // The gateway does not run meanwhile.
+    let mut waiting: Vec<_> = (0..MANY).map(|_| std::net::TcpStream::connect(world.address).unwrap()).collect();
+    world.stop.cancel();
+    timeout(SOON, &mut world.running).await.unwrap().unwrap().unwrap();
+    for client in &mut waiting {
+        assert_eq!(std::io::Read::read(client, &mut [0]).unwrap(), 0, "its end, and no error");
+    }
 }

@@ -70,6 +70,12 @@ async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
             tokio::spawn(request.into_body().collect());
             text(String::new())
         }
+        "/early-and-deaf" => {
+            tokio::spawn(unread::<()>(request));
+            text(String::new())
+        }
+        "/deaf" => unread(request).await,
+        "/echo" => streaming(request.into_body().map_err(|error| panic!("{error}"))),
         _ => text(seen(&request)),
     };
     Ok(answer)
@@ -91,6 +97,11 @@ async fn upload(request: Request<Incoming>) -> Answer {
             broken
         }
     }
+}
+
+/// Keeps the request, and reads nothing of it.
+async fn unread<T>(_request: Request<Incoming>) -> T {
+    std::future::pending().await
 }
 
 /// 20,000 bytes, and then nothing.

@@ -9,13 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// Where connections come from: an IPv4 address, or the network of an IPv6 address, because a network has 2^64 of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Source(IpAddr);
+use crate::identity::ClusterName;
 
-impl Source {
-    fn of(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
+/// Where connections come from, by what is known of them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// An IPv4 address, or the network of an IPv6 address, because a network has 2^64 of them.
+    Address(IpAddr),
+    /// The cluster of a valid certificate.
+    Cluster(ClusterName),
+}
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
             IpAddr::V4(address) => address.into(),
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         })
@@ -23,7 +30,7 @@ impl Source {
 }
 
 /// The place of one handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     source: Source,
     arrival: u64,
@@ -51,43 +58,43 @@ impl<T> Handshakes<T> {
 
     /// Begins a handshake at `now`, a time since any fixed moment. If that is one too many, also returns the one that
     /// the caller must end, or `None` for all if there is no place.
-    pub fn begin(&mut self, from: IpAddr, now: Duration, handshake: T) -> Option<(Place, Option<T>)> {
-        let place = Place { source: Source::of(from), arrival: self.arrivals };
+    pub fn begin(&mut self, source: Source, now: Duration, handshake: T) -> Option<(Place, Option<T>)> {
+        let place = Place { source, arrival: self.arrivals };
         self.arrivals += 1;
         self.under_way += 1;
-        self.change(place.source, |same| same.insert(place.arrival, (now, handshake)));
+        self.change(&place.source, |same| same.insert(place.arrival, (now, handshake)));
         if self.under_way <= self.max {
             return Some((place, None));
         }
         let (oldest, since) = self.oldest_of_the_largest()?;
         if oldest.source == place.source && now.saturating_sub(since) < self.patience {
-            drop(self.end(place));
+            drop(self.end(&place));
             return None;
         }
-        let displaced = self.end(oldest);
+        let displaced = self.end(&oldest);
         Some((place, displaced))
     }
 
     /// Ends a handshake, and returns it unless it ended before.
-    pub fn end(&mut self, place: Place) -> Option<T> {
-        let (_, handshake) = self.change(place.source, |same| same.remove(&place.arrival))?;
+    pub fn end(&mut self, place: &Place) -> Option<T> {
+        let (_, handshake) = self.change(&place.source, |same| same.remove(&place.arrival))?;
         self.under_way -= 1;
         Some(handshake)
     }
 
     /// Changes the handshakes of a source, and its rank.
-    fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut BTreeMap<u64, (Duration, T)>) -> R) -> R {
-        let same = self.by_source.entry(source).or_default();
+    fn change<R>(&mut self, source: &Source, change: impl FnOnce(&mut BTreeMap<u64, (Duration, T)>) -> R) -> R {
+        let same = self.by_source.entry(source.clone()).or_default();
         if let Some((oldest, _)) = same.first_key_value() {
-            self.ranks.remove(&(same.len(), Reverse(*oldest), source));
+            self.ranks.remove(&(same.len(), Reverse(*oldest), source.clone()));
         }
         let changed = change(same);
         match same.first_key_value() {
             Some((oldest, _)) => {
-                self.ranks.insert((same.len(), Reverse(*oldest), source));
+                self.ranks.insert((same.len(), Reverse(*oldest), source.clone()));
             }
             None => {
-                self.by_source.remove(&source);
+                self.by_source.remove(source);
             }
         }
         changed
@@ -95,9 +102,9 @@ impl<T> Handshakes<T> {
 
     /// If several sources have as many, the one whose handshake is older than those of the others.
     fn oldest_of_the_largest(&self) -> Option<(Place, Duration)> {
-        let (_, Reverse(arrival), source) = *self.ranks.last()?;
-        let (since, _) = self.by_source.get(&source)?.get(&arrival)?;
-        Some((Place { source, arrival }, *since))
+        let (_, Reverse(arrival), source) = self.ranks.last()?;
+        let (since, _) = self.by_source.get(source)?.get(arrival)?;
+        Some((Place { source: source.clone(), arrival: *arrival }, *since))
     }
 }
 
@@ -107,8 +114,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    fn ip(address: &str) -> IpAddr {
-        address.parse().unwrap()
+    fn ip(address: &str) -> Source {
+        address.parse::<IpAddr>().unwrap().into()
     }
 
     /// Begins a handshake from each address, in this order and each long after the other; returns who was displaced by
@@ -127,7 +134,8 @@ mod tests {
         let mut handshakes = Handshakes::new(4, PATIENCE);
         let balancer = ip("10.0.0.1");
         let tenth = |n: u32| PATIENCE / 10 * n;
-        let begun = (0..8).map(|n| handshakes.begin(balancer, tenth(n), n).map(|(_, other)| other)).collect::<Vec<_>>();
+        let begun =
+            (0..8).map(|n| handshakes.begin(balancer.clone(), tenth(n), n).map(|(_, other)| other)).collect::<Vec<_>>();
         assert_eq!(begun, [Some(None), Some(None), Some(None), Some(None), None, None, None, None]);
         let (_, other) = handshakes.begin(ip("10.0.0.2"), tenth(8), 8).unwrap();
         assert_eq!(other, Some(0), "somebody else gets a place");
@@ -173,21 +181,23 @@ mod tests {
         };
         let (first, _) = begin(&mut handshakes, 'a', 0);
         let (second, _) = begin(&mut handshakes, 'b', 0);
-        assert_eq!((handshakes.end(first), handshakes.end(first)), (Some('a'), None));
+        assert_eq!((handshakes.end(&first), handshakes.end(&first)), (Some('a'), None));
         assert_eq!(begin(&mut handshakes, 'c', 0).1, None);
         assert_eq!(begin(&mut handshakes, 'd', 1).1, Some('b'));
-        assert_eq!(handshakes.end(second), None, "it was displaced");
+        assert_eq!(handshakes.end(&second), None, "it was displaced");
         assert_eq!(handshakes.under_way, 2);
     }
 
     #[test]
     fn a_flood_cannot_displace_a_few_others() {
         let mut handshakes = Handshakes::new(64, PATIENCE);
-        let few: Vec<IpAddr> = (1..=8).map(|last| IpAddr::from([10, 0, 0, last])).collect();
-        few.iter().for_each(|from| assert_eq!(handshakes.begin(*from, Duration::ZERO, *from).unwrap().1, None));
+        let few: Vec<_> = (1..=8).map(|last| Source::from(IpAddr::from([10, 0, 0, last]))).collect();
+        for from in few {
+            assert_eq!(handshakes.begin(from.clone(), Duration::ZERO, from).unwrap().1, None);
+        }
         let flood = ip("192.0.2.1");
         for n in 0..10_000 {
-            let begun = handshakes.begin(flood, PATIENCE / 100 * n, flood);
+            let begun = handshakes.begin(flood.clone(), PATIENCE / 100 * n, flood.clone());
             assert!(begun.and_then(|(_, displaced)| displaced).is_none_or(|displaced| displaced == flood));
         }
         assert_eq!(handshakes.under_way, 64);
@@ -199,12 +209,12 @@ mod tests {
         let mut places = Vec::new();
         for n in 0..1_000_usize {
             let from = IpAddr::from([10, 0, 0, u8::try_from(n * n % 11).unwrap()]);
-            places.extend(handshakes.begin(from, Duration::ZERO, ()).map(|(place, _)| place));
+            places.extend(handshakes.begin(from.into(), Duration::ZERO, ()).map(|(place, _)| place));
             if n % 3 == 0 {
-                handshakes.end(places.swap_remove(n * 7 % places.len())); // maybe one that was displaced
+                handshakes.end(&places.swap_remove(n * 7 % places.len())); // maybe one that was displaced
             }
             let rank = |(source, same): (&Source, &BTreeMap<u64, _>)| {
-                (same.len(), Reverse(*same.first_key_value().unwrap().0), *source)
+                (same.len(), Reverse(*same.first_key_value().unwrap().0), source.clone())
             };
             assert_eq!(handshakes.ranks, handshakes.by_source.iter().map(rank).collect());
         }

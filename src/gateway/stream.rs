@@ -1,0 +1,93 @@
+//! A connection to an upstream that can be ended while a call is under way. hyper's client has no way to that: it looks
+//! at nothing else while the upstream takes no data.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures::task::AtomicWaker;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// By this the connection of an answer can be ended. The response has it among its extensions.
+#[derive(Clone, Default)]
+pub(super) struct UpstreamConnection(Arc<Ending>);
+
+#[derive(Default)]
+struct Ending {
+    is_due: AtomicBool,
+    /// The connection's task.
+    task: AtomicWaker,
+}
+
+impl UpstreamConnection {
+    /// Ends the connection, whatever is under way on it.
+    pub(super) fn end(&self) {
+        self.0.is_due.store(true, Ordering::Release);
+        self.0.task.wake();
+    }
+
+    /// An error if the connection must end. Wakes the task of `cx` when that is so later.
+    fn goes_on(&self, cx: &Context<'_>) -> io::Result<()> {
+        self.0.task.register(cx.waker());
+        if self.0.is_due.load(Ordering::Acquire) { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+}
+
+/// A connection to an upstream, which [`UpstreamConnection`] ends. It ends when it is written to or flushed: hyper's
+/// client does one of them whenever its task runs.
+pub(super) struct UpstreamStream {
+    inner: TokioIo<TcpStream>,
+    connection: UpstreamConnection,
+}
+
+impl UpstreamStream {
+    pub(super) fn new(inner: TokioIo<TcpStream>) -> Self {
+        Self { inner, connection: UpstreamConnection::default() }
+    }
+}
+
+impl Connection for UpstreamStream {
+    fn connected(&self) -> Connected {
+        self.inner.connected().extra(self.connection.clone())
+    }
+}
+
+impl Read for UpstreamStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl Write for UpstreamStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.connection.goes_on(cx)?;
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.goes_on(cx)?;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.connection.goes_on(cx)?;
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+}

@@ -1,0 +1,122 @@
+//! Uploads end with their answers and with their clients, whatever the upstream reads: each has the seat of its call.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use addon_signer::gateway::Limits;
+use futures::channel::mpsc::{self, UnboundedSender};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Body, Bytes, Frame};
+use hyper::client::conn::http2;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+
+use super::upstream;
+use super::world::{Connection, GatewayWorld, SOON, collect, route};
+use crate::support::wait_until;
+
+/// More than the sockets and the gateway take.
+const MUCH: usize = 4 << 20;
+
+type Piece = Result<Frame<Bytes>, Infallible>;
+
+/// A gateway whose addons have one call at a time.
+async fn start() -> GatewayWorld {
+    let upstream = format!("http://{}", upstream::start().await);
+    GatewayWorld::start_with(vec![route("/", &upstream)], Limits { max_identity_calls: 1, ..Limits::default() }).await
+}
+
+/// A request whose body goes on until the sender is dropped.
+fn upload(path: &str) -> (UnboundedSender<Piece>, Request<impl Body<Data = Bytes, Error = Infallible> + use<>>) {
+    let (pieces, rest) = mpsc::unbounded();
+    let uri = format!("https://gateway.example/addons/telemetry/{path}");
+    (pieces, Request::post(uri).header("host", "gateway.example").body(StreamBody::new(rest)).unwrap())
+}
+
+fn piece(length: usize) -> Piece {
+    Ok(Frame::data(vec![b'x'; length].into()))
+}
+
+async fn seat_comes_back(another: &mut Connection) {
+    let free = async || (another.get("/v1/whoami").await.status == StatusCode::OK).then_some(());
+    wait_until(SOON, "the call to have ended", free).await;
+}
+
+#[tokio::test]
+async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
+    let world = start().await;
+    let mut another = world.connect(&world.agent()).await;
+    let mut h2 = world.connect_h2_for(&world.agent()).await;
+    for (path, length) in [("early", 1), ("early", MUCH), ("early-and-deaf", 1), ("early-and-deaf", MUCH)] {
+        let (uploading, request) = upload(path);
+        uploading.unbounded_send(piece(length)).unwrap();
+        let answer = collect(h2.send_request(request).await.unwrap()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path} {length}");
+        seat_comes_back(&mut another).await;
+    }
+    assert!(!h2.is_closed(), "other calls of the connection go on");
+}
+
+/// In HTTP/2, where the gateway reads on. In HTTP/1.1 nobody sees a client's end behind bytes that nobody reads, so the
+/// route's timeout bounds that.
+#[tokio::test]
+async fn an_upload_ends_with_its_client() {
+    for path in ["early-and-deaf", "deaf", "never", "endless"] {
+        let world = start().await;
+        let mut another = world.connect(&world.agent()).await;
+        let mut config = world.client_config(Some(&world.agent()));
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let (uploading, request) = upload(path);
+        uploading.unbounded_send(piece(MUCH)).unwrap();
+        let client = Runtime::new().unwrap();
+        let calling = client.spawn(call(world.address, config, request));
+        if path != "early-and-deaf" {
+            let taken =
+                async || (another.get("/v1/whoami").await.status == StatusCode::TOO_MANY_REQUESTS).then_some(());
+            wait_until(SOON, "the call to have its seat", taken).await;
+        }
+        assert!(!calling.is_finished());
+        client.shutdown_background();
+        seat_comes_back(&mut another).await;
+    }
+}
+
+/// Sends a request, and waits for nothing.
+async fn call<B>(address: SocketAddr, config: ClientConfig, request: Request<B>)
+where
+    B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
+{
+    let tcp = TcpStream::connect(address).await.unwrap();
+    let tls = TlsConnector::from(Arc::new(config)).connect(ServerName::IpAddress(address.ip().into()), tcp);
+    let io = TokioIo::new(tls.await.unwrap());
+    let (mut client, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let _answer = client.send_request(request).await.unwrap();
+    pending::<()>().await;
+}
+
+#[tokio::test]
+async fn an_upload_and_its_answer_go_on_side_by_side() {
+    let world = start().await;
+    let mut h2 = world.connect_h2_for(&world.agent()).await;
+    let (uploading, request) = upload("echo");
+    let sending = h2.send_request(request);
+    uploading.unbounded_send(piece(1)).unwrap();
+    let mut answer = sending.await.unwrap().into_body();
+    for length in [1, 2, 3] {
+        let echoed = answer.frame().await.unwrap().unwrap();
+        assert_eq!(echoed.into_data().unwrap().len(), length);
+        uploading.unbounded_send(piece(length + 1)).unwrap();
+    }
+    drop(uploading);
+    let rest = answer.collect().await.unwrap().to_bytes();
+    assert_eq!(rest.len(), 4);
+    seat_comes_back(&mut world.connect(&world.agent()).await).await;
+}
