@@ -10,14 +10,14 @@ WORKDIR /src
 COPY . .
 
 FROM build AS build-agent
-RUN cargo build --profile image --locked --package addon-signer-agent
+RUN cargo build --profile agent-image --locked --package addon-signer-agent
 
 FROM build AS build-hub
 RUN cargo build --profile image --locked --no-default-features --package addon-signer
 
 # The user and group of deploy/agent/agent.yaml.
 FROM scratch AS addon-signer-agent
-COPY --from=build-agent /src/target/image/addon-signer-agent /addon-signer-agent
+COPY --from=build-agent /src/target/agent-image/addon-signer-agent /addon-signer-agent
 USER 65532:65532
 ENTRYPOINT ["/addon-signer-agent"]
 

@@ -1,8 +1,8 @@
 //! Measures the resident memory of `addon-signer-agent` and its parts. docs/figures.md has the figures.
 //!
 //! ```console
-//! $ cargo build --profile image -p addon-signer-agent
-//! $ cargo bench --profile dev --bench agent -- --program target/image/addon-signer-agent
+//! $ cargo build --profile agent-image -p addon-signer-agent
+//! $ cargo bench --profile dev --bench agent -- --program target/agent-image/addon-signer-agent
 //! ```
 //!
 //! The agent is a child process; hub and gateway are in this process. They run on the stand-in, or on a real API server

@@ -45,6 +45,31 @@ pub struct Metrics {
     registry_age: Gauge,
     registrations_written: Counter,
     registrations_left: Family<SignerLabel, Gauge>,
+    foreign_certificates: Family<SignerLabel, Gauge>,
+    trust: TrustMetrics,
+}
+
+/// How far the trust bundle has reached.
+#[derive(Debug, Clone)]
+struct TrustMetrics {
+    works_written: Counter,
+    missing: Family<SignerLabel, Gauge>,
+}
+
+impl TrustMetrics {
+    fn new(registry: &mut Registry) -> Self {
+        let works_written = add(
+            registry,
+            "trust_works_written",
+            "ManifestWorks with the trust bundle that the hub made, changed or deleted",
+        );
+        let missing = add(
+            registry,
+            "trust_missing",
+            "Addons on clusters that have not applied the present trust bundle by their ManifestWork",
+        );
+        Self { works_written, missing }
+    }
 }
 
 /// Registers a metric at zero.
@@ -93,6 +118,12 @@ impl Metrics {
             "registrations_left",
             "ManagedClusterAddOns whose registrations the hub leaves to another program",
         );
+        let foreign_certificates = add(
+            registry,
+            "foreign_certificates",
+            "Requests whose certificates none of the signer's authorities signed",
+        );
+        let trust = TrustMetrics::new(registry);
         register(registry);
         Self {
             registry: Arc::new(all),
@@ -108,6 +139,8 @@ impl Metrics {
             registry_age,
             registrations_written,
             registrations_left,
+            foreign_certificates,
+            trust,
         }
     }
 
@@ -149,6 +182,36 @@ impl Metrics {
         for (signer, addons) in signers {
             let label = SignerLabel { signer: signer.to_owned() };
             self.registrations_left.get_or_create(&label).set(i64::try_from(addons).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Sets how many requests of a signer have a certificate that another program signed; `None` if nothing is known.
+    pub(crate) fn foreign_certificates(&self, signer: &str, requests: Option<usize>) {
+        let label = SignerLabel { signer: signer.to_owned() };
+        match requests {
+            Some(requests) => {
+                self.foreign_certificates.get_or_create(&label).set(i64::try_from(requests).unwrap_or(i64::MAX));
+            }
+            None => {
+                self.foreign_certificates.remove(&label);
+            }
+        }
+    }
+
+    pub(crate) fn trust_work_written(&self) {
+        self.trust.works_written.inc();
+    }
+
+    /// Sets how many addons on clusters lack the present trust bundle; `None` if the hub brings it to none of them.
+    pub(crate) fn trust_missing(&self, signer: &str, addons: Option<usize>) {
+        let label = SignerLabel { signer: signer.to_owned() };
+        match addons {
+            Some(addons) => {
+                self.trust.missing.get_or_create(&label).set(i64::try_from(addons).unwrap_or(i64::MAX));
+            }
+            None => {
+                self.trust.missing.remove(&label);
+            }
         }
     }
 

@@ -1,15 +1,21 @@
-//! The memory of a hub with 3,500 clusters and three addons on each.
+//! A hub with 3,500 clusters and three addons on each: its memory, and how long the trust bundle takes to reach them.
 
 use std::time::{Duration, Instant};
 
+use addon_signer::api::manifest_work;
 use addon_signer::api::ocm::OcmObject;
 use addon_signer::hub::registrations::registry;
 use futures::{StreamExt, stream};
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::apply;
 use crate::measure::{peak_mb, resident_mb};
 use crate::support::hub::create_signer;
+use crate::support::objects::manifest_works;
 use crate::support::{accept_cluster, install_addon, wait_until};
 use crate::world::World;
 
@@ -19,6 +25,7 @@ const LONG: Duration = Duration::from_secs(900);
 
 pub(crate) async fn run() {
     let world = World::start().await;
+    apply(&world.admin, &manifests("manifest-works")).await;
     for addon in ADDONS {
         let spec = json!({"signerName": format!("example.com/{addon}"), "addOns": [addon]});
         create_signer(&world.admin, addon, spec).await;
@@ -61,6 +68,12 @@ pub(crate) async fn run() {
     let seconds = began.elapsed().as_secs_f64();
     println!("\n{} registrations written after {seconds:.0} s", CLUSTERS * ADDONS.len());
     println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
+    wait_bundles(&world, 1).await;
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{} ManifestWorks after {seconds:.0} s", CLUSTERS * ADDONS.len());
+    println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
+    new_trust(&world).await;
+    println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
     drop(hub);
     let hub = world.start_hub();
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -69,4 +82,50 @@ pub(crate) async fn run() {
         resident_mb(hub.id()),
         peak_mb(hub.id())
     );
+}
+
+/// Rotates the gateway's authority, so that every cluster needs another bundle at once, and enrols a cluster meanwhile.
+async fn new_trust(world: &World) {
+    let maps: Api<ConfigMap> = Api::namespaced(world.admin.clone(), "addon-signer");
+    let rotate = json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "now" } } });
+    maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&rotate)).await.unwrap();
+    let began = Instant::now();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    accept_cluster(&world.admin, "late").await;
+    install_addon(&world.admin, "late", ADDONS[0]).await;
+    let put = Instant::now();
+    let works = manifest_works(&world.admin, "late");
+    wait_until(LONG, "the late cluster's ManifestWork", async || {
+        works.get_opt("addon-signer-telemetry-trust").await.unwrap().map(drop)
+    })
+    .await;
+    println!("a cluster that comes meanwhile has its ManifestWork after {:.1} s", put.elapsed().as_secs_f64());
+    wait_bundles(world, 2).await;
+    let seconds = began.elapsed().as_secs_f64();
+    let rate = (CLUSTERS * ADDONS.len()) as f64 / seconds;
+    println!("every ManifestWork has the new bundle after {seconds:.0} s, {rate:.0} writes a second");
+}
+
+/// Waits until every ManifestWork has so many anchors.
+async fn wait_bundles(world: &World, anchors: usize) {
+    let api = Api::<OcmObject>::all_with(world.admin.clone(), &manifest_work::resource());
+    wait_until(LONG, "all ManifestWorks", async || {
+        let mut page = ListParams::default().limit(500);
+        let mut there = 0;
+        loop {
+            let found = api.list(&page).await.ok()?;
+            let has = |work: &&OcmObject| {
+                let text = work.object.data.pointer("/spec/workload/manifests/0/data/ca.crt");
+                text.and_then(|text| text.as_str()).is_some_and(|pem| pem.matches("BEGIN").count() == anchors)
+            };
+            there += found.items.iter().filter(has).count();
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        (there >= CLUSTERS * ADDONS.len()).then_some(())
+    })
+    .await;
 }

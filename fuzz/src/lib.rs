@@ -6,7 +6,7 @@ use std::time::Duration;
 use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::identity::Convention;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{Profile, SignerRules, Submission, evaluate};
+use addon_signer_core::policy::{Profile, RequesterKind, SignerRules, Submission, evaluate};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use x509_parser::prelude::{FromDer, X509Name};
 
@@ -74,6 +74,7 @@ pub fn mk_rules() -> SignerRules {
         signer_name: "example.com/telemetry".parse().expect("a signer name"),
         addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
         convention: Convention::default(),
+        requesters: [RequesterKind::Cluster, RequesterKind::AddOn].into(),
         organizational_units: BTreeSet::new(),
         keys: KeyKind::ALL.into_iter().collect(),
         duration: Duration::from_secs(86_400),

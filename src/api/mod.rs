@@ -2,7 +2,9 @@
 //! to an API server.
 
 pub mod addon_template;
+pub mod identity;
 pub mod manager;
+pub mod manifest_work;
 pub mod ocm;
 pub mod registrations;
 pub mod request;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec};
+use crate::api::signer::{AddOnSignerSpec, Approval, ManifestWorkMode, Method, RegistrationMode, Route as RouteSpec};
 use addon_signer_core::ca::line::RESERVE_AHEAD;
 use addon_signer_core::gateway::upstream;
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
@@ -60,6 +60,8 @@ pub struct SignerConfig {
     pub approves: bool,
     /// Whether the hub writes `status.registrations`.
     pub registers: bool,
+    /// Whether ManifestWorks bring the trust bundle to the clusters of its addons.
+    pub brings_trust: bool,
     /// How the signer's authorities are made.
     pub authority: AuthorityPlan,
     /// The routes to the addon's backends.
@@ -92,7 +94,8 @@ impl SignerConfig {
         let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
         let approves = spec.approval == Approval::Automatic;
         let registers = spec.registration == RegistrationMode::Managed;
-        Ok(Self { generation: 0, rules, approves, registers, authority, routes })
+        let brings_trust = spec.trust.manifest_work == ManifestWorkMode::Auto;
+        Ok(Self { generation: 0, rules, approves, registers, brings_trust, authority, routes })
     }
 
     /// Checks the upstreams whose host is an address. `allow_loopback` is the hub's own setting.
@@ -130,10 +133,14 @@ fn rules(
         let field = if spec.add_ons.is_empty() { "addOns" } else { "certificate.keys" };
         return Err(invalid(field, "it must name at least one"));
     }
+    if identity.requesters.is_empty() {
+        return Err(invalid("identity.requesters", "it must name at least one"));
+    }
     Ok(SignerRules {
         signer_name,
         addons: addons.map_err(|error| invalid("addOns", &error.to_string()))?,
         convention,
+        requesters: identity.requesters.iter().map(|kind| kind.kind()).collect(),
         organizational_units: identity.organizational_units.iter().cloned().collect(),
         keys: spec.certificate.keys.iter().map(|key| key.kind()).collect(),
         duration: shortest,
@@ -203,6 +210,7 @@ mod tests {
         assert_eq!(field(|spec| spec.add_ons.clear()), "addOns");
         assert_eq!(field(|spec| spec.identity.user = "{cluster}{addon}".into()), "identity");
         assert_eq!(field(|spec| spec.identity.groups = vec!["{agent}".into()]), "identity");
+        assert_eq!(field(|spec| spec.identity.requesters.clear()), "identity.requesters");
         assert_eq!(field(|spec| spec.certificate.duration = "5m".into()), "certificate.duration");
         assert_eq!(field(|spec| spec.certificate.duration = "200h".into()), "certificate.duration");
         assert_eq!(field(|spec| spec.certificate.max_duration = "9000h".into()), "certificate.maxDuration");

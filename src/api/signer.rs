@@ -6,11 +6,11 @@
 //! the API server's cost budget.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
-use addon_signer_core::identity;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::identity::IdentitySpec;
 use super::status::AddOnSignerStatus;
 
 /// A signer for the agents of one or more addons.
@@ -74,9 +74,32 @@ pub struct AddOnSignerSpec {
     /// The certificate authority that signs them.
     #[serde(default)]
     pub authority: AuthoritySpec,
+    /// How the gateway's trust bundle reaches the clusters.
+    #[serde(default)]
+    pub trust: TrustSpec,
     /// What these agents reach through the gateway.
     #[serde(default)]
     pub gateway: GatewaySpec,
+}
+
+/// How the gateway's trust bundle reaches the clusters, besides the certificates' requests, the gateway and the
+/// ConfigMap on the hub.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrustSpec {
+    /// Whether a ManifestWork writes ConfigMap ADDON-hub-trust on each cluster of the addons.
+    #[serde(default)]
+    pub manifest_work: ManifestWorkMode,
+}
+
+/// Whether a ManifestWork writes the trust bundle on each cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ManifestWorkMode {
+    /// If the hub has the right (deploy/manifest-works).
+    #[default]
+    Auto,
+    /// No, and those of these addons are deleted, unless another AddOnSigner needs them.
+    Never,
 }
 
 /// Who approves valid requests.
@@ -97,44 +120,6 @@ pub enum RegistrationMode {
     Managed,
     /// The addon's own controller does.
     External,
-}
-
-/// The identity convention. Each text is a template over `{cluster}`, `{addon}` and `{agent}`; the defaults are OCM's
-/// convention (OCM `pkg/registration/register/csr/csr.go`). Texts are printable ASCII.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct IdentitySpec {
-    /// Common name. A template over {cluster}, {addon} and {agent}; the first two must occur.
-    #[serde(default = "default_user")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))]
-    #[x_kube(
-        validation = Rule::new("self.contains('{cluster}')")
-            .message("identity.user must contain {cluster}: an identity belongs to one cluster"),
-        validation = Rule::new("self.contains('{addon}')")
-            .message("identity.user must contain {addon}: an identity belongs to one addon")
-    )]
-    pub user: String,
-    /// Organizations that a request may have. Templates as in user.
-    #[serde(default = "default_groups")]
-    #[schemars(
-        length(max = 16),
-        inner(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))
-    )]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub groups: Vec<String>,
-    /// DNS names that a request may have. Templates as in user.
-    #[serde(default = "default_dns_names")]
-    #[schemars(
-        length(max = 16),
-        inner(length(min = 1, max = 253), regex(pattern = r"^([a-z0-9.-]|\{(cluster|addon|agent)\})+$"))
-    )]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub dns_names: Vec<String>,
-    /// Organizational units that a request may have, literally.
-    #[serde(default)]
-    #[schemars(length(max = 16), inner(length(min = 1, max = 512)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub organizational_units: Vec<String>,
 }
 
 /// Lifetime and keys of the agents' certificates.
@@ -285,17 +270,6 @@ pub enum Method {
     Delete,
 }
 
-impl Default for IdentitySpec {
-    fn default() -> Self {
-        Self {
-            user: default_user(),
-            groups: default_groups(),
-            dns_names: default_dns_names(),
-            organizational_units: Vec::new(),
-        }
-    }
-}
-
 impl Default for CertificateSpec {
     fn default() -> Self {
         Self { duration: default_certificate_duration(), max_duration: default_max_duration(), keys: default_keys() }
@@ -310,18 +284,6 @@ impl Default for AuthoritySpec {
             renew_before: default_renew_before(),
         }
     }
-}
-
-fn default_user() -> String {
-    identity::DEFAULT_USER.to_owned()
-}
-
-fn default_groups() -> Vec<String> {
-    identity::DEFAULT_GROUPS.map(str::to_owned).to_vec()
-}
-
-fn default_dns_names() -> Vec<String> {
-    identity::DEFAULT_DNS_NAMES.map(str::to_owned).to_vec()
 }
 
 fn default_certificate_duration() -> String {

@@ -15,6 +15,15 @@ pub const CONDITION_ROTATING: &str = "Rotating";
 /// Condition type: OCM's agents are told to ask for this signer's certificates, by the hub or by the addon-manager.
 pub const CONDITION_REGISTERED: &str = "Registered";
 
+/// Condition type: requests of this signer have certificates that another program signed.
+pub const CONDITION_FOREIGN: &str = "ForeignCertificates";
+
+/// Condition type: every cluster of the addons has the present trust bundle by its ManifestWork.
+pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
+
+/// Whether a condition is true, its reason and its message.
+pub type Told = (bool, &'static str, String);
+
 /// What the hub reports about a signer.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +38,7 @@ pub struct AddOnSignerStatus {
     /// The rotation under way; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// Ready, AuthorityHealthy, Rotating and Registered.
+    /// Ready, AuthorityHealthy, Rotating, Registered and ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,

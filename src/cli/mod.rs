@@ -5,6 +5,7 @@
 pub mod ca;
 mod caller;
 pub mod certs;
+pub mod check;
 pub mod hub;
 pub mod inventory;
 
@@ -89,6 +90,8 @@ enum Command {
     /// List and revoke certificates, check the ledger, archive its oldest entries.
     #[command(subcommand)]
     Certs(certs::CertsCommand),
+    /// Say whether the installation is sound, and what to do where it is not.
+    Check(check::CheckArgs),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
@@ -139,6 +142,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Hub(args) => runtime()?.block_on(hub::run(args)),
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
+        Command::Check(args) => runtime()?.block_on(check::run(args)),
         #[cfg(feature = "demo")]
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Crd => {

@@ -3,6 +3,7 @@
 //! come and go. Of several hubs one leads: the one that holds the Lease.
 
 pub mod authorities;
+pub mod distribution;
 pub mod lease;
 mod recording;
 pub mod registrations;
@@ -32,12 +33,16 @@ use addon_signer_core::templates::Templates;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use authorities::objects;
+use distribution::known::Known;
+use distribution::plan::Distribution;
+use distribution::{Distributor, DistributorInputs};
 use lease::Leading;
 use recording::Notes;
 use recording::checkpoints::Checkpoints;
 use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError};
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
+use requests::foreign::ForeignReport;
 use requests::sweep::Sweep;
 use standings::Standings;
 use supervisor::{Supervisor, SupervisorLinks};
@@ -195,12 +200,21 @@ async fn run(
     let (report, reported) = watch::channel(None);
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
-    let Reading { addons, all_again, standings, templates } = read(&mut tasks, &links, addon_api, &notes);
+    let Reading { addons, all_again, standings, templates, known } = read(&mut tasks, &links, addon_api, &notes);
     let epoch = tokio::select! {
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
     };
     record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone() });
+    let (distribution, distributed) = watch::channel(Distribution::default());
+    let inputs = DistributorInputs {
+        known,
+        signers: served.clone(),
+        trust: links.trust.subscribe(),
+        registry: links.registry.clone(),
+        report: distribution,
+    };
+    distribute(&mut tasks, &links, addon_api, inputs);
     let inputs = registrations::RegistrationInputs { seen: addons, all_again, signers: served, templates, report };
     let writer = registrations::RegistrationWriter::new(
         registrations::Target { client: links.client.clone(), api: addon_api },
@@ -212,13 +226,15 @@ async fn run(
     let pulse = links.pulses.start("registrations");
     tasks.spawn("registrations", async move { Ok(writer.keep(pulse).await?) });
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
-    let news = DispatcherLinks { standings, forbidden: refused };
+    let (signed, foreign) = watch::channel(ForeignReport::new());
+    let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = objects::channel();
     let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
-    let ends = SupervisorLinks { signers, registrations: reported, signing, forbidden, objects, notes };
+    let registrations = reported;
+    let ends = SupervisorLinks { signers, registrations, distributed, signing, forbidden, foreign, objects, notes };
     let supervisor = Supervisor::new(links, settings, addon_api, ends);
     tasks.spawn("AddOnSigners", supervisor.run());
     tokio::select! {
@@ -236,18 +252,22 @@ struct Reading {
     /// Whose standing has changed.
     standings: Standings,
     templates: watch::Receiver<Templates>,
+    /// Where agents run.
+    known: Known,
 }
 
 fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Notes) -> Reading {
     let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
-    let (known, templates) = watch::channel(Templates::default());
+    let (read, templates) = watch::channel(Templates::default());
     let standings = Standings::default();
     let recorded = Recorded {
         registry: links.registry.clone(),
         audit: links.audit.clone(),
         notes: notes.clone(),
         standings: standings.clone(),
+        known: Known::default(),
     };
+    let known = recorded.known.clone();
     let client = links.client.clone();
     let clusters = recorded.clone();
     tasks.spawn("ManagedClusters", async move { Ok(registry::watch_clusters(client, clusters).await?) });
@@ -259,8 +279,15 @@ fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Not
         Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?)
     });
     let client = links.client.clone();
-    tasks.spawn("AddOnTemplates", registrations::keep_templates(client, known).map(Ok));
-    Reading { addons: (seen, addons), all_again, standings, templates }
+    tasks.spawn("AddOnTemplates", registrations::keep_templates(client, read).map(Ok));
+    Reading { addons: (seen, addons), all_again, standings, templates, known }
+}
+
+fn distribute(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, inputs: DistributorInputs) {
+    let HubLinks { client, leading, metrics, pulses, .. } = links;
+    let pulse = pulses.start("trust on the clusters");
+    let distributor = Distributor::new(client, addon_api, leading.clone(), metrics.clone(), inputs, pulse);
+    tasks.spawn("trust on the clusters", distributor.run().map(Ok));
 }
 
 /// The tasks that run as long as the hub. The end of each one ends the hub.

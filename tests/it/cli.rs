@@ -32,7 +32,7 @@ pub(crate) async fn run(home: &Path, arguments: &[&str]) -> Output {
     }
 }
 
-fn write(home: &Path, kubeconfig: &Kubeconfig) -> PathBuf {
+pub(crate) fn write(home: &Path, kubeconfig: &Kubeconfig) -> PathBuf {
     let file = home.join("kubeconfig");
     std::fs::write(&file, serde_saphyr::to_string(kubeconfig).unwrap()).unwrap();
     file

@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod checked;
 mod cli;
 mod deploy;
 mod gateway;

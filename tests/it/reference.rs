@@ -244,6 +244,9 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     let mut objects = vec![format!("lease/{LEASE_NAME}")];
     objects.extend([&client.secret, &serving.secret, ledger, agent].map(|name| format!("secret/{name}")));
     objects.extend([&client.config_map, &serving.config_map, ledger].map(|name| format!("configmap/{name}")));
+    let trust = find("src/api/manifest_work.rs", "    format!(\"");
+    let trust: Vec<_> = trust.iter().map(|name| name.replace('{', "<").replace('}', ">")).collect();
+    objects.extend([format!("manifestwork/{}", trust[0]), format!("configmap/{}", trust[1])]);
     table("## Objects", objects);
     let mut paths = find("src/probe.rs", ".route(\"");
     paths.extend(find("src/inventory/resources.rs", ".route(\"").iter().map(|path| format!("{BASE}{path}")));

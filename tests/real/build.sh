@@ -48,6 +48,7 @@ build_etcd() { compile etcd "$1/etcd" ""; }
 build_ocm() {
     compile ocm "$1/registration-agent" ""
     ln "$1/registration-agent" "$1/addon-manager"
+    ln "$1/registration-agent" "$1/work-agent"
     ln "$1/registration-agent" "$1/framework-addon-v1alpha1"
 }
 

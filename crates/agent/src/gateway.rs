@@ -17,12 +17,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tower::ServiceExt;
 
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::proxy::Dialer;
 
 /// The time limit of one request, from connecting to the last byte of the answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -58,8 +60,6 @@ pub enum GatewayError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gateway {
     url: String,
-    host: String,
-    port: u16,
     name: ServerName<'static>,
 }
 
@@ -73,13 +73,11 @@ impl FromStr for Gateway {
         let authority = uri.authority().filter(|authority| plain && !authority.as_str().contains('@'));
         let authority = authority.ok_or_else(refused)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host.clone()).map_err(|_| refused())?;
-        let port = match authority.port_u16() {
-            Some(port) => port,
-            None if authority.as_str() == authority.host() => 443,
-            None => return Err(refused()), // the port is not a number
-        };
-        Ok(Self { url: format!("https://{authority}"), host, port, name })
+        let name = ServerName::try_from(host).map_err(|_| refused())?;
+        if authority.port_u16().is_none() && authority.as_str() != authority.host() {
+            return Err(refused()); // the port is not a number
+        }
+        Ok(Self { url: format!("https://{authority}"), name })
     }
 }
 
@@ -181,8 +179,7 @@ impl Gateway {
 
     async fn connect(&self, usable: &Usable) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
         let config = client_config(usable)?;
-        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        tcp.set_nodelay(true)?;
+        let tcp = Dialer::from_env()?.oneshot(self.url.parse()?).await?.into_inner();
         Ok(TlsConnector::from(Arc::new(config)).connect(self.name.clone(), tcp).await?)
     }
 }
@@ -213,12 +210,12 @@ mod tests {
         for bad in ["", "gateway", "http://a", "https://", "https://a/b", "https://u@a", "https://a?b", "https://a:b"] {
             assert_eq!(bad.parse::<Gateway>(), Err(GatewayUrlError(bad.to_owned())), "{bad:?}");
         }
-        for (good, host, port) in
-            [("https://a.example", "a.example", 443), ("https://127.0.0.1:8443/", "127.0.0.1", 8443)]
+        for (good, name) in
+            [("https://a.example", "a.example"), ("https://127.0.0.1:8443/", "127.0.0.1"), ("https://[::1]:1", "::1")]
         {
             let gateway: Gateway = good.parse().unwrap();
-            assert_eq!((gateway.host.as_str(), gateway.port), (host, port));
+            assert_eq!(gateway.name.to_str(), name);
+            assert_eq!(gateway.url, good.trim_end_matches('/'));
         }
-        assert_eq!("https://[::1]:1".parse::<Gateway>().unwrap().host, "::1");
     }
 }

@@ -14,7 +14,9 @@ pub mod api_error;
 pub mod cli;
 pub mod enrol;
 pub mod gateway;
+pub mod health;
 mod order;
+pub mod owner;
 mod retry;
 pub mod store;
 
@@ -34,6 +36,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};
+use health::HealthLease;
 use order::Order;
 use retry::{Backoff, jittered};
 use store::{Store, StoreError};
@@ -54,6 +57,8 @@ pub struct Timing {
     pub retry_cap: Duration,
     /// The pause between two requests for the gateway's anchors.
     pub refresh: Duration,
+    /// The pause between two renewals of the health Lease.
+    pub health: Duration,
 }
 
 impl Default for Timing {
@@ -64,6 +69,7 @@ impl Default for Timing {
             retry_first: Duration::from_secs(30),
             retry_cap: Duration::from_secs(600),
             refresh: Duration::from_secs(300),
+            health: Duration::from_secs(60),
         }
     }
 }
@@ -137,6 +143,9 @@ pub struct Agent {
     resume_at: Instant,
     /// When the next request for anchors is due.
     refresh_at: Instant,
+    health: Option<HealthLease>,
+    /// When the next renewal of the health Lease is due.
+    health_at: Instant,
 }
 
 impl Agent {
@@ -165,8 +174,16 @@ impl Agent {
             backoff: Backoff::new(timing.retry_first, timing.retry_cap),
             resume_at: now,
             refresh_at: now,
+            health: None,
+            health_at: now,
             timing,
         }
+    }
+
+    /// Keeps this Lease too, while the certificate is good.
+    #[must_use]
+    pub fn with_health(self, health: Option<HealthLease>) -> Self {
+        Self { health, ..self }
     }
 
     /// Enrols or renews if that is due.
@@ -180,14 +197,16 @@ impl Agent {
             let proven = self.gateway.prove(&usable, &self.wanted.user).await;
             self.note_revoked(&usable, proven.as_ref().err());
         }
-        match self.judge(stored.as_ref()) {
-            Plan::Keep(usable) => Ok(Outcome::Valid { renew_at: usable.renew_at }),
-            Plan::Renew(old) => self.replace(Some(&old)).await,
+        let outcome = match self.judge(stored.as_ref()) {
+            Plan::Keep(usable) => Outcome::Valid { renew_at: usable.renew_at },
+            Plan::Renew(old) => self.replace(Some(&old)).await?,
             Plan::Enrol(reason) => {
                 info!(id = %self.identity, %reason, "Enrolling");
-                self.replace(None).await
+                self.replace(None).await?
             }
-        }
+        };
+        self.keep_health().await;
+        Ok(outcome)
     }
 
     /// Keeps the stored credentials valid for ever. It logs errors and tries again.
@@ -217,12 +236,16 @@ impl Agent {
                 if self.is_revoked(&usable) {
                     return Duration::ZERO; // the next round enrols
                 }
+                self.keep_health().await;
                 let due = self.clock.now().until(usable.renew_at);
                 due.min(until(self.refresh_at)).min(self.timing.poll)
             }
             Plan::Renew(usable) => {
                 self.refresh(stored.as_ref(), &usable).await;
                 let old = Some(&usable).filter(|usable| !self.is_revoked(usable));
+                if old.is_some() {
+                    self.keep_health().await;
+                }
                 self.attempt(old).await
             }
             Plan::Enrol(reason) => {
@@ -321,6 +344,15 @@ impl Agent {
         match self.store.save(&stored.with_bundle(&pem)).await {
             Ok(()) => info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors"),
             Err(error) => warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors"),
+        }
+    }
+
+    /// Renews the health Lease if that is due. The certificate is good.
+    async fn keep_health(&mut self) {
+        let Some(health) = self.health.as_ref().filter(|_| until(self.health_at).is_zero()) else { return };
+        self.health_at = Instant::now() + jittered(self.timing.health);
+        if let Err(error) = health.renew(self.clock.now()).await {
+            warn!(id = %self.identity, %error, "Cannot renew the health Lease");
         }
     }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use addon_signer_core::bounded::Keep;
 use addon_signer_core::credentials::plan::Wanted;
 use addon_signer_core::csr::build::Wish;
-use addon_signer_core::identity::{AddOnName, ClusterName, cluster_group};
+use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName, addon_group, cluster_group};
 use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 
 /// OCM's own agent stops at this many requests of one cluster and addon.
@@ -71,13 +71,14 @@ impl Order {
         format!("{LABEL_CLUSTER_NAME}={},{LABEL_ADDON_NAME}={}", self.cluster, self.addon)
     }
 
-    /// How many requests of a page ([`LISTED`]) the cluster itself made. Anybody can set labels, but the API server
-    /// sets the groups.
+    /// How many requests of a page ([`LISTED`]) the cluster itself made, or the addon on it. Anybody can set labels,
+    /// but the API server sets the groups.
     pub(crate) fn ours(&self, page: &Value) -> usize {
-        let group = cluster_group(&self.cluster);
+        let addon = AddOnKey { cluster: self.cluster.clone(), addon: self.addon.clone() };
+        let ours = [cluster_group(&self.cluster), addon_group(&addon)];
         let listed = page.get("items").and_then(Value::as_array).into_iter().flatten();
         let groups = listed.filter_map(|request| request.pointer("/spec/groups").and_then(Value::as_array));
-        groups.filter(|groups| groups.iter().any(|found| *found == group)).count()
+        groups.filter(|groups| groups.iter().any(|found| ours.iter().any(|group| found == group))).count()
     }
 }
 
@@ -177,7 +178,9 @@ mod tests {
         assert_eq!(ours(&[Value::Null]), 0);
         let others = json!(["system:open-cluster-management:cluster10"]);
         let own = json!(["a", "system:open-cluster-management:cluster1"]);
-        assert_eq!(ours(&[others.clone(), own, others]), 1);
+        let addons = json!(["system:open-cluster-management:cluster:cluster1:addon:telemetry"]);
+        let another_addons = json!(["system:open-cluster-management:cluster:cluster1:addon:logging"]);
+        assert_eq!(ours(&[others.clone(), own, addons, another_addons, others]), 2);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client as HyperClient};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
@@ -24,6 +23,7 @@ use tower::{BoxError, ServiceBuilder};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::contacts::{Contacts, Noting};
+use crate::proxy::Dialer;
 
 /// The longest time until TCP and TLS are set up.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Makes a client for these settings. It connects when it is first used.
 ///
 /// # Errors
-/// Certificates or keys that cannot be read, a server name that is none, or a proxy: proxies are not supported.
+/// Certificates or keys that cannot be read, a server name that is none, or a proxy that cannot be used.
 pub fn connect(config: Config) -> Result<Client, kube::Error> {
     connect_noting(config, Contacts::default())
 }
@@ -55,9 +55,6 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
 /// # Errors
 /// As [`connect`].
 pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube::Error> {
-    if config.proxy_url.is_some() {
-        return Client::try_from(config); // which says that proxies are not supported
-    }
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
     let service = ServiceBuilder::new()
@@ -84,7 +81,7 @@ fn builder() -> Builder {
     builder
 }
 
-fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<HttpConnector>>, kube::Error> {
+fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<Dialer>>, kube::Error> {
     let mut tls = config.rustls_client_config()?;
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let names: Arc<dyn ResolveServerName + Send + Sync> = match &config.tls_server_name {
@@ -94,9 +91,7 @@ fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<HttpConn
             Arc::new(FixedServerNameResolver::new(name))
         }
     };
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false); // the scheme is https
-    tcp.set_nodelay(true);
+    let tcp = Dialer::of_kubeconfig(config.proxy_url.as_ref()).map_err(|error| kube::Error::Service(error.into()))?;
     let mut connector = TimeoutConnector::new(HttpsConnector::new(tcp, tls, false, names));
     connector.set_connect_timeout(Some(CONNECT));
     Ok(connector)

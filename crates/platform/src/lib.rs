@@ -7,3 +7,4 @@ pub mod crypto;
 pub mod errors;
 pub mod kubernetes;
 pub mod logs;
+pub mod proxy;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::resources::{RESOURCES, Resource};
+use super::resources::Resource;
 
 /// The version whose rules the stand-in follows.
 const GIT_VERSION: &str = "v1.36.1+addon-signer-embedded";
@@ -17,35 +17,38 @@ pub(super) fn version() -> Value {
 
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
+/// The resources that are served.
+type Served<'s> = &'s [&'static Resource];
+
 /// The answer for a discovery or OpenAPI path; `None` for any other path.
-pub(super) fn answer(path: &str) -> Option<Value> {
+pub(super) fn answer(path: &str, served: Served<'_>) -> Option<Value> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         ["api"] => Some(json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })),
-        ["apis"] => Some(group_list()),
-        ["api", "v1"] => resource_list("", "v1"),
-        ["apis", group] => groups()
+        ["apis"] => Some(group_list(served)),
+        ["api", "v1"] => resource_list(served, "", "v1"),
+        ["apis", group] => groups(served)
             .into_iter()
             .find(|(name, _)| name == group && !name.is_empty())
             .map(|(name, version)| merged(group_entry(name, version), "APIGroup")),
-        ["apis", group, version] => resource_list(group, version),
-        ["openapi", "v3"] => Some(openapi_index()),
-        ["openapi", "v3", "api", "v1"] => openapi("", "v1"),
-        ["openapi", "v3", "apis", group, version] => openapi(group, version),
+        ["apis", group, version] => resource_list(served, group, version),
+        ["openapi", "v3"] => Some(openapi_index(served)),
+        ["openapi", "v3", "api", "v1"] => openapi(served, "", "v1"),
+        ["openapi", "v3", "apis", group, version] => openapi(served, group, version),
         _ => None,
     }
 }
 
-fn groups() -> BTreeSet<(&'static str, &'static str)> {
-    RESOURCES.iter().map(|r| (r.group, r.version)).collect()
+fn groups(served: Served<'_>) -> BTreeSet<(&'static str, &'static str)> {
+    served.iter().map(|r| (r.group, r.version)).collect()
 }
 
-fn of_group(group: &str) -> impl Iterator<Item = &'static Resource> {
-    RESOURCES.iter().filter(move |r| r.group == group)
+fn of_group(served: Served<'_>, group: &str) -> impl Iterator<Item = &'static Resource> {
+    served.iter().copied().filter(move |r| r.group == group)
 }
 
-fn group_list() -> Value {
-    let groups: Vec<Value> = groups()
+fn group_list(served: Served<'_>) -> Value {
+    let groups: Vec<Value> = groups(served)
         .into_iter()
         .filter(|(group, _)| !group.is_empty())
         .map(|(group, version)| group_entry(group, version))
@@ -66,9 +69,9 @@ fn merged(mut object: Value, kind: &str) -> Value {
     object
 }
 
-fn resource_list(group: &str, version: &str) -> Option<Value> {
+fn resource_list(served: Served<'_>, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for r in of_group(group).filter(|r| r.version == version) {
+    for r in of_group(served, group).filter(|r| r.version == version) {
         resources.push(json!({ "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
             "kind": r.kind, "verbs": r.verbs(), "shortNames": r.short }));
         for sub in r.subresources {
@@ -76,13 +79,13 @@ fn resource_list(group: &str, version: &str) -> Option<Value> {
                 "namespaced": r.namespaced, "kind": r.kind, "verbs": SUBRESOURCE_VERBS }));
         }
     }
-    let api_version = of_group(group).find(|r| r.version == version)?.api_version();
+    let api_version = of_group(served, group).find(|r| r.version == version)?.api_version();
     Some(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources }))
 }
 
-fn openapi_index() -> Value {
+fn openapi_index(served: Served<'_>) -> Value {
     let mut paths = Map::new();
-    for (group, version) in groups() {
+    for (group, version) in groups(served) {
         let path = base(group, version);
         let url = json!({ "serverRelativeURL": format!("/openapi/v3/{path}?hash=0") });
         paths.insert(path, url);
@@ -96,9 +99,9 @@ fn base(group: &str, version: &str) -> String {
 
 /// kubectl leaves the validation of an object to the server only if `PATCH` of its kind accepts `fieldValidation`
 /// (cli-runtime `query_param_verifier_v3.go`). So the document says that, and it has no schemas.
-fn openapi(group: &str, version: &str) -> Option<Value> {
+fn openapi(served: Served<'_>, group: &str, version: &str) -> Option<Value> {
     let mut paths = Map::new();
-    for r in of_group(group).filter(|r| r.version == version && !r.review) {
+    for r in of_group(served, group).filter(|r| r.version == version && !r.review) {
         let kind = json!({ "group": r.group, "version": r.version, "kind": r.kind });
         let parameter = json!({ "name": "fieldValidation", "in": "query", "schema": { "type": "string" } });
         let patch = json!({ "parameters": [parameter], "responses": {},
@@ -107,7 +110,7 @@ fn openapi(group: &str, version: &str) -> Option<Value> {
         let path = format!("/{}{scope}/{}/{{name}}", base(group, version), r.plural);
         paths.insert(path, json!({ "patch": patch }));
     }
-    of_group(group).find(|r| r.version == version)?;
+    of_group(served, group).find(|r| r.version == version)?;
     let info = json!({ "title": "addon-signer stand-in", "version": GIT_VERSION });
     Some(json!({ "openapi": "3.0.0", "info": info, "paths": paths, "components": { "schemas": {} } }))
 }
@@ -115,14 +118,16 @@ fn openapi(group: &str, version: &str) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::RESOURCES;
 
     #[test]
     fn every_group_is_discovered() {
-        for (group, version) in groups() {
+        let all: Vec<&Resource> = RESOURCES.iter().collect();
+        for (group, version) in groups(&all) {
             let path = format!("/{}", base(group, version));
-            assert!(answer(&path).is_some(), "{path}");
-            assert!(answer(&format!("/openapi/v3{path}")).is_some(), "{path}");
+            assert!(answer(&path, &all).is_some(), "{path}");
+            assert!(answer(&format!("/openapi/v3{path}"), &all).is_some(), "{path}");
         }
-        assert!(answer("/apis/nobody.example").is_none());
+        assert!(answer("/apis/nobody.example", &all).is_none());
     }
 }

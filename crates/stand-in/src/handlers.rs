@@ -44,10 +44,14 @@ async fn answer(hub: &Arc<Hub>, request: Request<Incoming>) -> Result<Response<B
     }
     let user = hub.caller(request.headers())?;
     let accept = header(&request, ACCEPT.as_str());
-    if let Some(document) = discovery::answer(&path) {
+    let served = hub.served();
+    if let Some(document) = discovery::answer(&path, &served) {
         return Ok(json_answer(200, &document));
     }
     let target = Target::parse(&path)?;
+    if !served.iter().any(|resource| std::ptr::eq(*resource, target.resource)) {
+        return Err(ApiError::NoSuchPath);
+    }
     let query = Query::parse(request.uri())?;
     let view = View::new(target.resource, &accept, &query);
     let call = Call { hub, target, user, query, view };

@@ -6,8 +6,8 @@
 //! a bug, except these known ones:
 //!
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
-//! - No CRD machinery: the custom resources of the table are always there, without schema, defaults, CEL rules or
-//!   pruning. A CustomResourceDefinition is stored as a plain object.
+//! - No CRD machinery: the custom resources of the table are there, ManifestWorks while their CustomResourceDefinition
+//!   is, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is stored as a plain object.
 //! - No aggregation: an APIService is stored, and no request is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
 //!   namespace is deleted at once.

@@ -36,6 +36,8 @@ pub(super) struct Resource {
     /// Whether `PUT` creates an object that does not exist, and needs a resourceVersion for one that does (Kubernetes'
     /// strategy of Leases: `AllowCreateOnUpdate`, not `AllowUnconditionalUpdate`).
     pub(super) upsert: bool,
+    /// Whether it is served only while its CustomResourceDefinition is stored.
+    pub(super) on_demand: bool,
     /// Whether it only answers `create` and stores nothing.
     pub(super) review: bool,
     /// The field selectors besides `metadata.name` and `metadata.namespace`.
@@ -56,6 +58,7 @@ const BUILT_IN: Resource = Resource {
     subresources: &[],
     custom: false,
     upsert: false,
+    on_demand: false,
     review: false,
     fields: &[],
     columns: &[AGE],
@@ -200,6 +203,15 @@ pub(super) static RESOURCES: &[Resource] = &[
             ("Available", Cell::Condition("ManagedClusterConditionAvailable")),
             AGE,
         ],
+        ..CUSTOM
+    },
+    Resource {
+        group: "work.open-cluster-management.io",
+        version: "v1",
+        plural: "manifestworks",
+        singular: "manifestwork",
+        kind: "ManifestWork",
+        on_demand: true,
         ..CUSTOM
     },
     Resource {

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::auth::User;
 use super::objects;
-use super::resources::Resource;
+use super::resources::{RESOURCES, Resource};
 use super::status::ApiError;
-use super::store::Store;
+use super::store::{Key, Store};
 use super::write::{Stamp, Write};
 use super::writes;
 
@@ -64,6 +64,16 @@ impl Hub {
             hub.write(|store| writes::create(store, &write, namespace))?;
         }
         Ok(hub)
+    }
+
+    /// The resources that are served now.
+    pub(super) fn served(&self) -> Vec<&'static Resource> {
+        let is_defined = |resource: &Resource| {
+            let name = resource.qualified();
+            let key = Key { plural: "customresourcedefinitions", namespace: String::new(), name };
+            self.read(|store| store.get(&key).is_some())
+        };
+        RESOURCES.iter().filter(|resource| !resource.on_demand || is_defined(resource)).collect()
     }
 
     /// Calls `look` with the objects.

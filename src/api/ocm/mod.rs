@@ -10,7 +10,7 @@ pub use object::OcmObject;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
-use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::names::{ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED};
 use addon_signer_core::registry::Revocation;
 use addon_signer_core::timestamp::Timestamp;
@@ -19,6 +19,13 @@ use addon_signer_core::timestamp::Timestamp;
 pub const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
 /// API group of ManagedClusterAddOn.
 pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
+
+/// On a ManagedClusterAddOn (v1beta1): the namespace of its agent.
+const ANNOTATION_INSTALL_NAMESPACE: &str = "addon.open-cluster-management.io/v1alpha1-install-namespace";
+/// On a ManagedClusterAddOn: the cluster on which its agent runs, if that is another one.
+const ANNOTATION_HOSTING_CLUSTER: &str = "addon.open-cluster-management.io/hosting-cluster-name";
+/// The namespace of agents for which none is named.
+const DEFAULT_NAMESPACE: &str = "open-cluster-management-agent-addon";
 
 /// The longest user name that is read from an annotation, in characters. Kubernetes' own names are shorter.
 const USER_MAX: usize = 256;
@@ -76,12 +83,34 @@ pub fn addon_key(addon: &DynamicObject) -> Option<AddOnKey> {
     Some(AddOnKey { cluster, addon: addon.metadata.name.as_ref()?.parse().ok()? })
 }
 
+/// Whether the agent of a ManagedClusterAddOn runs on another cluster.
+#[must_use]
+pub fn is_hosted(addon: &DynamicObject) -> bool {
+    annotation(addon, ANNOTATION_HOSTING_CLUSTER).is_some_and(|hosting| !hosting.is_empty())
+}
+
+/// The namespace of a ManagedClusterAddOn's agent on its cluster, as OCM's registration agent chooses it
+/// (`pkg/registration/spoke/addon/configuration.go`); `None` if that is no name of a namespace. The addon-manager puts
+/// that of an AddOnDeploymentConfig into `status.namespace`.
+#[must_use]
+pub fn install_namespace(addon: &DynamicObject) -> Option<&str> {
+    let text = |path| addon.data.pointer(path).and_then(Value::as_str);
+    let said =
+        [text("/status/namespace"), annotation(addon, ANNOTATION_INSTALL_NAMESPACE), text("/spec/installNamespace")];
+    let name = said.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or(DEFAULT_NAMESPACE);
+    // A cluster's name is that of its namespace on the hub, so both have the same form.
+    name.parse::<ClusterName>().is_ok().then_some(name)
+}
+
+fn annotation<'o>(object: &'o DynamicObject, name: &str) -> Option<&'o str> {
+    object.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
 /// Whether an administrator has suspended an addon on its cluster: [`ANNOTATION_SUSPENDED`] with any value but
 /// `false`, so that `True` or `yes` suspends it too.
 #[must_use]
 pub fn is_suspended(addon: &DynamicObject) -> bool {
-    let annotations = addon.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(ANNOTATION_SUSPENDED)).is_some_and(|value| value != "false")
+    annotation(addon, ANNOTATION_SUSPENDED).is_some_and(|value| value != "false")
 }
 
 /// The value of [`ANNOTATION_REVOKE_BEFORE`] is not a time. The intended time is unknown, so nobody gets in.
@@ -97,10 +126,9 @@ pub struct UnreadableRevocation;
 /// # Errors
 /// [`UnreadableRevocation`].
 pub fn revocation(addon: &DynamicObject) -> Result<Option<Revocation>, UnreadableRevocation> {
-    let annotation = |name| addon.metadata.annotations.as_ref().and_then(|all| all.get(name));
-    let Some(text) = annotation(ANNOTATION_REVOKE_BEFORE) else { return Ok(None) };
+    let Some(text) = annotation(addon, ANNOTATION_REVOKE_BEFORE) else { return Ok(None) };
     let before = Timestamp::from_rfc3339_rounded_up(text).ok_or(UnreadableRevocation)?;
-    let said = annotation(ANNOTATION_REVOKED_BY).and_then(|said| said.split_once(' '));
+    let said = annotation(addon, ANNOTATION_REVOKED_BY).and_then(|said| said.split_once(' '));
     let of_this = said.filter(|(time, _)| Timestamp::from_rfc3339_rounded_up(time) == Some(before));
     let by = of_this.map(|(_, user)| user.chars().take(USER_MAX).collect()).unwrap_or_default();
     Ok(Some(Revocation { before, by }))

@@ -1,5 +1,6 @@
-//! A ManagedCluster or ManagedClusterAddOn as the hub reads it: with the fields that it needs, in bounded memory. A
-//! cluster's agent writes the status of its own addons, and may make it as large as the API server takes (1.5 MB).
+//! A ManagedCluster, ManagedClusterAddOn or ManifestWork as the hub reads it: with the fields that it needs, in bounded
+//! memory. A cluster's agent writes the status of its own addons and ManifestWorks, and may make it as large as the API
+//! server takes (1.5 MB).
 
 use std::borrow::Cow;
 
@@ -10,8 +11,11 @@ use kube::core::DynamicResourceScope;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::{Map, Value};
 
+use super::{ANNOTATION_HOSTING_CLUSTER, ANNOTATION_INSTALL_NAMESPACE};
 use addon_signer_core::bounded::{self, Keep};
-use addon_signer_core::names::{ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED};
+use addon_signer_core::names::{
+    ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED, LABEL_HUB_TRUST,
+};
 
 /// The longest text of those that are always read. A longer one loses its end, which no fact survives: the annotation
 /// that revokes is then no time, and the one that suspends is not `false`.
@@ -21,6 +25,8 @@ const REGISTRATIONS: usize = 128 << 10;
 const CONDITIONS: usize = 64 << 10;
 const CONFIGS: usize = 32 << 10;
 const OWNERS: usize = 16 << 10;
+/// Of a ManifestWork: a bundle of a few anchors has some 3 KB.
+const WORKLOAD: usize = 64 << 10;
 /// How many entries of `metadata.managedFields` are read. Kubernetes keeps ten, and one for each program that applies.
 const MANAGERS: usize = 32;
 
@@ -40,14 +46,33 @@ static WANTED: Keep = Keep::Fields(&[
                     (ANNOTATION_SUSPENDED, Keep::Scalar(LONGEST)),
                     (ANNOTATION_REVOKE_BEFORE, Keep::Scalar(LONGEST)),
                     (ANNOTATION_REVOKED_BY, Keep::Scalar(LONGEST)),
+                    (ANNOTATION_INSTALL_NAMESPACE, Keep::Scalar(LONGEST)),
+                    (ANNOTATION_HOSTING_CLUSTER, Keep::Scalar(LONGEST)),
                 ]),
             ),
+            ("labels", Keep::Fields(&[(LABEL_HUB_TRUST, Keep::Scalar(LONGEST))])),
+            ("generation", Keep::Scalar(LONGEST)),
             ("ownerReferences", Keep::All(OWNERS)),
             ("managedFields", Keep::Each(MANAGERS, &MANAGER)),
         ]),
     ),
-    ("spec", Keep::Fields(&[("hubAcceptsClient", Keep::Scalar(LONGEST)), ("configs", Keep::All(CONFIGS))])),
-    ("status", Keep::Fields(&[("registrations", Keep::All(REGISTRATIONS)), ("conditions", Keep::All(CONDITIONS))])),
+    (
+        "spec",
+        Keep::Fields(&[
+            ("hubAcceptsClient", Keep::Scalar(LONGEST)),
+            ("installNamespace", Keep::Scalar(LONGEST)),
+            ("configs", Keep::All(CONFIGS)),
+            ("workload", Keep::All(WORKLOAD)),
+        ]),
+    ),
+    (
+        "status",
+        Keep::Fields(&[
+            ("namespace", Keep::Scalar(LONGEST)),
+            ("registrations", Keep::All(REGISTRATIONS)),
+            ("conditions", Keep::All(CONDITIONS)),
+        ]),
+    ),
 ]);
 
 /// Who wrote the fields that the hub asks about.
@@ -161,8 +186,10 @@ mod tests {
         assert!(is_anothers(&addon.object));
         assert_eq!(annotator(&addon.object.metadata, ANNOTATION_SUSPENDED), "kubectl");
         assert_eq!(addon.object.metadata.annotations.as_ref().unwrap().len(), 1);
-        assert_eq!((&addon.object.metadata.labels, &addon.object.metadata.finalizers), (&None, &None));
-        let expected = json!({ "spec": { "configs": [4] }, "status": { "registrations": [1], "conditions": [2] } });
+        let ObjectMeta { labels, finalizers, .. } = &addon.object.metadata;
+        assert!(labels.as_ref().unwrap().is_empty() && finalizers.is_none());
+        let spec = json!({ "configs": [4], "installNamespace": "ns" });
+        let expected = json!({ "spec": spec, "status": { "registrations": [1], "conditions": [2] } });
         assert_eq!(addon.object.data, expected);
         let empty = read(&json!({ "metadata": { "name": "telemetry" } }));
         assert_eq!(empty.object.data, json!({ "spec": null, "status": null }));

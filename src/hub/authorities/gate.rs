@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use crate::api::rules::AuthorityPlan;
 use crate::hub::authorities::board::Board;
+use crate::hub::distribution::plan::Distribution;
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
@@ -19,8 +20,14 @@ pub enum Gate {
         /// What the gateway has in effect.
         applied: watch::Receiver<Arc<Trust>>,
     },
-    /// Serving line: every certificate that was published with an older trust bundle has expired.
-    Leaves(Board),
+    /// Serving line: every certificate that was published with an older trust bundle has expired, and every cluster
+    /// that gets the bundle by a ManifestWork has applied it.
+    Holders {
+        /// When certificates end.
+        board: Board,
+        /// How far the ManifestWorks are.
+        distributed: watch::Receiver<Distribution>,
+    },
 }
 
 impl Gate {
@@ -28,7 +35,7 @@ impl Gate {
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
             Self::Gateway { .. } => plan,
-            Self::Leaves(board) => plan.for_holders(board.longest_life()),
+            Self::Holders { board, .. } => plan.for_holders(board.longest_life()),
         }
     }
 
@@ -43,8 +50,8 @@ impl Gate {
                     });
                 if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
             }
-            Self::Leaves(board) => match next.activate_after {
-                Some(at) if at < now => Ok(()),
+            Self::Holders { board, distributed } => match next.activate_after {
+                Some(at) if at < now => distributed.borrow().has_brought(&next.authority),
                 Some(at) => Err(format!(
                     "agents to hold the new anchor: the last certificate given out without it expires at {at}"
                 )),
@@ -57,7 +64,8 @@ impl Gate {
     pub(super) async fn changed(&mut self) -> bool {
         match self {
             Self::Gateway { applied, .. } => applied.changed().await.is_ok(),
-            Self::Leaves(_) => std::future::pending().await,
+            // The keeper looks at least every quarter of a minute, which is soon enough.
+            Self::Holders { .. } => std::future::pending().await,
         }
     }
 }

@@ -7,7 +7,7 @@ use kube::api::{ApiResource, GroupVersionKind};
 ///
 /// # Errors
 /// The error of the API server.
-pub(super) async fn served_version(
+pub(in crate::hub) async fn served_version(
     client: &Client,
     group: &str,
     plural: &str,

@@ -6,14 +6,14 @@
 //! ([`addon_signer_core::templates`]). If another program removes the hub's entry, the hub puts it back a few times and
 //! then leaves it ([`addon_signer_core::disputes`]).
 
-mod discovery;
+pub(in crate::hub) mod discovery;
 mod later;
 mod oversized;
 pub mod registry;
 pub mod report;
 pub mod wanted;
 mod watch;
-mod work;
+pub(in crate::hub) mod work;
 mod writer;
 
 pub(in crate::hub) use watch::keep_templates;

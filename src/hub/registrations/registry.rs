@@ -19,6 +19,7 @@ use crate::api::manager::annotator;
 use crate::api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
 use crate::audit::Audit;
 use crate::backoff::WatchBackoff;
+use crate::hub::distribution::known::Known;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::discovery::served_version;
 use crate::hub::registrations::work::{PAGE, SeenAddOn};
@@ -40,6 +41,8 @@ pub(in crate::hub) struct Recorded {
     pub notes: Notes,
     /// Told whose standing has changed, and when the registry is complete.
     pub standings: Standings,
+    /// Where agents run, for the distribution of trust.
+    pub known: Known,
 }
 
 impl Recorded {
@@ -168,12 +171,14 @@ pub(in crate::hub) async fn watch_addons(
         let news = match event {
             Ok(Event::Init) => {
                 listed = HashMap::new();
+                registry.known.begin_addons();
                 continue;
             }
             Ok(Event::InitApply(object)) => {
                 if registry.is_relisted() {
                     record_addon(&registry, &object.object);
                 }
+                registry.known.put_addon(&object.object);
                 if let Some((cluster, addon, found)) = addon_entry(&object.object) {
                     listed.entry(cluster).or_default().insert(addon, found);
                 }
@@ -183,6 +188,7 @@ pub(in crate::hub) async fn watch_addons(
                 let addons = std::mem::take(&mut listed);
                 info!(clusters = addons.len(), "The hub has read the addons of the managed clusters");
                 registry.write(|registry| registry.put_addons(addons));
+                registry.known.complete_addons();
                 // The writer must learn of addons that were deleted while the watch was broken: the list does not show
                 // them.
                 all_again.notify_one();
@@ -190,10 +196,12 @@ pub(in crate::hub) async fn watch_addons(
             }
             Ok(Event::Apply(object)) => {
                 record_addon(&registry, &object.object);
+                registry.known.put_addon(&object.object);
                 SeenAddOn::There(Box::new(object))
             }
             Ok(Event::Delete(object)) => {
                 let Some(key) = ocm::addon_key(&object.object) else { continue };
+                registry.known.remove_addon(&key);
                 let AddOnKey { cluster, addon } = key.clone();
                 registry.write(|registry| registry.put_addon(cluster, addon, None));
                 SeenAddOn::Gone(key)
@@ -326,6 +334,7 @@ mod tests {
             audit: Audit::new(Clock::default()),
             notes: Notes::default(),
             standings: standings.clone(),
+            known: Known::default(),
         };
         let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
         let accepted = ClusterFacts { accepted: true, deleting: false };

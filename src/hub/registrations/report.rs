@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::rules::SignerConfig;
+use crate::api::status::Told;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::templates::{Naming, TemplatedAddOns, Templates};
 
@@ -23,9 +24,6 @@ pub struct RegistrationReport {
     /// Addons that cannot be written, each with its last error.
     pub failing: Arc<BTreeMap<AddOnKey, String>>,
 }
-
-/// Whether a condition is true, its reason and its message.
-pub type Told = (bool, &'static str, String);
 
 impl RegistrationReport {
     /// Addons of a signer whose registrations are left to another program.

@@ -18,7 +18,7 @@ use addon_signer_platform::errors::explain;
 /// How many objects one page of a list of all addons has. A cluster may pad each of its addons to 1.5 MB, and kube
 /// holds the text of a page up to three times while it reads it: 72 MB, and as much in the watch's list if both go on
 /// at once. What is kept of 16 such objects is 6 MB.
-pub(super) const PAGE: u32 = 16;
+pub(in crate::hub) const PAGE: u32 = 16;
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
 

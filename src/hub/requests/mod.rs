@@ -3,10 +3,13 @@
 //! `dispatcher` watches all requests and gives each its turn, `known` keeps what there is room for, `rereads` reads the
 //! others when it is their turn, `signer` works on the requests of one signer name, `plan` names the one action for a
 //! request, `answers` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what
-//! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have.
+//! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those that
+//! another program signed, `failures` logs why work on a request failed.
 
 pub mod answers;
 pub(super) mod dispatcher;
+mod failures;
+pub(super) mod foreign;
 mod known;
 pub mod plan;
 mod rereads;

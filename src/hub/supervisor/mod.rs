@@ -19,16 +19,14 @@ mod gone;
 mod objects;
 pub mod permission;
 mod registered;
+mod reporting;
 mod start;
 pub mod status;
 mod task;
 
-use registered::REGISTERING;
-
 use super::{HubError, HubLinks, HubSettings};
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
-use crate::api::status::CONDITION_REGISTERED;
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::backoff::WatchBackoff;
 use crate::hub::authorities::board::Board;
@@ -36,10 +34,12 @@ use crate::hub::authorities::keeper::LinePlan;
 use crate::hub::authorities::objects::WatchedObjects;
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::AuthorityStore;
+use crate::hub::distribution::plan::Distribution;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::report::RegistrationReport;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::requests::dispatcher::Signing;
+use crate::hub::requests::foreign::ForeignReport;
 use crate::hub::requests::signer::{ClusterLimits, SignerShared};
 use crate::pulse::Pulse;
 use addon_signer_core::identity::{AddOnKey, SignerName};
@@ -104,6 +104,8 @@ pub(super) struct Supervisor {
     signers: watch::Sender<Option<Signers>>,
     /// The latest report about the registrations of all addons; `None` before the first one.
     registrations: watch::Receiver<Option<RegistrationReport>>,
+    /// How far the trust bundle has reached.
+    distributed: watch::Receiver<Distribution>,
     /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
     /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
@@ -113,6 +115,8 @@ pub(super) struct Supervisor {
     signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
     forbidden: mpsc::Receiver<String>,
+    /// Certificates that another program signed.
+    foreign: watch::Receiver<ForeignReport>,
     versions: WatchedObjects,
     tasks: JoinSet<(String, bool)>,
     changed: (mpsc::Sender<String>, mpsc::Receiver<String>),
@@ -127,10 +131,14 @@ pub(super) struct SupervisorLinks {
     pub(super) signers: watch::Sender<Option<Signers>>,
     /// What that writer reports.
     pub(super) registrations: watch::Receiver<Option<RegistrationReport>>,
+    /// How far the trust bundle has reached.
+    pub(super) distributed: watch::Receiver<Distribution>,
     /// Tells the dispatcher of requests which signers there are.
     pub(super) signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
     pub(super) forbidden: mpsc::Receiver<String>,
+    /// Certificates that another program signed.
+    pub(super) foreign: watch::Receiver<ForeignReport>,
     /// What the API server has of the objects of lines.
     pub(super) objects: WatchedObjects,
     /// What waits for the ledger.
@@ -139,7 +147,7 @@ pub(super) struct SupervisorLinks {
 
 impl Supervisor {
     pub(super) fn new(links: HubLinks, settings: HubSettings, addon_api: AddOnApi, ends: SupervisorLinks) -> Self {
-        let SupervisorLinks { signers, registrations, signing, forbidden, objects, notes } = ends;
+        let SupervisorLinks { signers, registrations, distributed, signing, forbidden, foreign, objects, notes } = ends;
         let client = links.client.clone();
         let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
         let shared = SignerShared {
@@ -169,11 +177,13 @@ impl Supervisor {
             served: BTreeMap::new(),
             signers,
             registrations,
+            distributed,
             left: Arc::default(),
             deleted: BTreeMap::new(),
             recorded: notes.specs(),
             signing,
             forbidden,
+            foreign,
             versions: objects,
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
@@ -252,6 +262,8 @@ impl Supervisor {
             if let Some(served) = self.served.remove(&name) {
                 info!(signer = name, "An AddOnSigner is gone; the gateway no longer accepts its certificates");
                 served.keeping.cancel();
+                self.links.metrics.foreign_certificates(&name, None);
+                self.links.metrics.trust_missing(&name, None);
                 let config = served.config.borrow().clone();
                 self.signing.stop(&config.rules.signer_name, &name);
                 self.board.remove_signer(&name);
@@ -354,40 +366,6 @@ impl Supervisor {
                     );
                 }
             }
-        }
-    }
-
-    async fn report_all(&mut self) {
-        self.say_undecodable().await;
-        for name in self.objects.keys().cloned().collect::<Vec<_>>() {
-            self.report(&name).await;
-        }
-    }
-
-    async fn report(&mut self, name: &str) {
-        self.pulse.beat();
-        let Ok(leads) = self.links.leading.leads() else { return }; // the status is written when this hub leads again
-        let Some(object) = self.objects.get(name) else { return };
-        let (validity, line) = match self.served.get(name) {
-            Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),
-            None => (self.read(object).map(|_| ()), LineState::Starting),
-        };
-        let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
-        let serving = self.serving.borrow().clone();
-        let registered = self.registered(name);
-        let status = status::wanted(object, &validity, &line, &serving, registered, self.links.clock.now());
-        let alarms = status::alarms(object.status.as_ref(), &status);
-        if let Err(error) = status::write(&leads, &self.api, object, &status).await {
-            // The next change or the next check of permissions tries again.
-            warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
-            return;
-        }
-        if let Some(object) = self.objects.get_mut(name) {
-            object.status = Some(status);
-        }
-        for condition in alarms {
-            let action = if condition.type_ == CONDITION_REGISTERED { REGISTERING } else { "Rotating" };
-            self.publish(name, (action, &condition.reason), condition.message, None).await;
         }
     }
 }

@@ -30,6 +30,20 @@ pub async fn check(client: &Client, signer_name: &SignerName, approves: bool) ->
     Ok(Ok(()))
 }
 
+/// Asks the API server about the verb `create` in all namespaces.
+///
+/// # Errors
+/// The error of the API server; the answer is then unknown.
+pub async fn may_create(client: &Client, group: &str, resource: &str) -> Result<bool, kube::Error> {
+    let attributes = ResourceAttributes {
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        verb: Some("create".to_owned()),
+        ..ResourceAttributes::default()
+    };
+    review(&Api::all(client.clone()), attributes).await
+}
+
 async fn is_allowed(reviews: &Api<SelfSubjectAccessReview>, verb: &str, name: &str) -> Result<bool, kube::Error> {
     let attributes = ResourceAttributes {
         group: Some("certificates.k8s.io".to_owned()),
@@ -38,6 +52,10 @@ async fn is_allowed(reviews: &Api<SelfSubjectAccessReview>, verb: &str, name: &s
         verb: Some(verb.to_owned()),
         ..ResourceAttributes::default()
     };
+    review(reviews, attributes).await
+}
+
+async fn review(reviews: &Api<SelfSubjectAccessReview>, attributes: ResourceAttributes) -> Result<bool, kube::Error> {
     let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
     let review = SelfSubjectAccessReview { spec, ..Default::default() };
     let answer = reviews.create(&PostParams::default(), &review).await?;

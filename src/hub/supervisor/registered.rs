@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::Supervisor;
 use crate::api::registrations::REASON_TAKEN_AWAY;
-use crate::hub::supervisor::status::Registered;
+use crate::hub::supervisor::status::Report;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
@@ -22,13 +22,13 @@ const NOTE_MAX: usize = 1024;
 
 impl Supervisor {
     /// The condition `Registered` of an AddOnSigner; it stays as it was until the first report.
-    pub(super) fn registered(&self, name: &str) -> Registered {
+    pub(super) fn registered(&self, name: &str) -> Report {
         let Some(served) = self.served.get(name).filter(|served| served.validity.is_ok()) else {
-            return Registered::No;
+            return Report::Nothing;
         };
         match &*self.registrations.borrow() {
-            Some(report) => report.condition(&served.config.borrow()).map_or(Registered::No, Registered::Told),
-            None => Registered::AsBefore,
+            Some(report) => report.condition(&served.config.borrow()).into(),
+            None => Report::AsBefore,
         }
     }
 

@@ -34,7 +34,7 @@ impl Supervisor {
             clock: self.links.clock.clone(),
             audit: self.links.audit.clone(),
             plan,
-            gate: Gate::Leaves(self.board.clone()),
+            gate: Gate::Holders { board: self.board.clone(), distributed: self.distributed.clone() },
             leading: self.links.leading.clone(),
             state: self.serving.clone(),
             board: self.board.clone(),

@@ -7,13 +7,13 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::api::status::{
-    AddOnSignerStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING,
+    AddOnSignerStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED,
+    CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, Told,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::hub::authorities::report::{authorities, forced, rotation, time};
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::lease::{Leads, NotWritten};
-use crate::hub::registrations::report::Told;
 use crate::ledger::Health;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -25,23 +25,31 @@ const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 /// Whether the hub can serve the object; if not, the reason and the message of the condition.
 pub type Validity = Result<(), (&'static str, String)>;
 
-/// The condition about the registrations of a signer's addons.
-pub enum Registered {
-    /// There is nothing to report, so there is no condition.
-    No,
+/// What there is to say by a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing, so there is no such condition.
+    Nothing,
     /// Nothing is known yet: the condition stays as it is.
     AsBefore,
     /// The condition is this one.
     Told(Told),
 }
 
-impl Registered {
-    fn told(self) -> Option<Told> {
-        match self {
-            Self::Told(told) => Some(told),
-            Self::No | Self::AsBefore => None,
-        }
+impl From<Option<Told>> for Report {
+    fn from(told: Option<Told>) -> Self {
+        told.map_or(Self::Nothing, Self::Told)
     }
+}
+
+/// What other parts of the hub report about a signer.
+pub struct Reports {
+    /// The registrations of its addons.
+    pub registered: Report,
+    /// How far the trust bundle has reached.
+    pub distributed: Report,
+    /// Certificates that another program signed.
+    pub foreign: Report,
 }
 
 /// Whether decisions can be recorded: while they cannot, nothing is signed.
@@ -57,13 +65,12 @@ pub fn recordable(ledger: &Health) -> Validity {
 /// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
 ///
 /// `serving` is the gateway's line: its anchors are published with each certificate, so nothing is signed without them.
-/// `registered` is the condition about the addons' registrations.
 pub fn wanted(
     signer: &AddOnSigner,
     validity: &Validity,
     line: &LineState,
     serving: &LineState,
-    registered: Registered,
+    reports: Reports,
     now: Timestamp,
 ) -> AddOnSignerStatus {
     let before = signer.status.clone().unwrap_or_default();
@@ -83,21 +90,23 @@ pub fn wanted(
     let rotation = last.and_then(|ready| rotation(ready.line(), ready.waiting.clone()));
     let rotating = last.map(|ready| rotating(ready, now));
     let generation = signer.metadata.generation;
-    let as_before = matches!(registered, Registered::AsBefore);
     let mut conditions = Vec::new();
     let known = [
-        (CONDITION_READY, Some(ready)),
-        (CONDITION_AUTHORITY_HEALTHY, healthy),
-        (CONDITION_ROTATING, rotating),
-        (CONDITION_REGISTERED, registered.told()),
+        (CONDITION_READY, Report::Told(ready)),
+        (CONDITION_AUTHORITY_HEALTHY, healthy.into()),
+        (CONDITION_ROTATING, rotating.into()),
+        (CONDITION_REGISTERED, reports.registered),
+        (CONDITION_TRUST_DISTRIBUTED, reports.distributed),
+        (CONDITION_FOREIGN, reports.foreign),
     ];
-    for (kind, state) in known {
-        if let Some((holds, reason, message)) = state {
-            conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));
+    for (kind, report) in known {
+        match report {
+            Report::Told((holds, reason, message)) => {
+                conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));
+            }
+            Report::AsBefore => conditions.extend(before.conditions.iter().find(|known| known.type_ == kind).cloned()),
+            Report::Nothing => {}
         }
-    }
-    if as_before {
-        conditions.extend(before.conditions.iter().find(|known| known.type_ == CONDITION_REGISTERED).cloned());
     }
     let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
     AddOnSignerStatus { observed_generation: generation, authorities, rotation, conditions }
@@ -155,11 +164,13 @@ fn condition(
 }
 
 /// The conditions that are worth an event, because they are new: `Registered` is false, so that agents of an addon get
-/// no certificate, or an authority was activated without evidence, so that some may not trust it.
+/// no certificate, another program signs certificates, or an authority was activated without evidence, so that some may
+/// not trust it.
 pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Condition> {
     let alarming = |condition: &&Condition| {
         let unregistered = condition.type_ == CONDITION_REGISTERED && condition.status == "False";
-        unregistered || [FORCED, GATEWAY_FORCED].contains(&condition.reason.as_str())
+        let foreign = condition.type_ == CONDITION_FOREIGN;
+        unregistered || foreign || [FORCED, GATEWAY_FORCED].contains(&condition.reason.as_str())
     };
     let is_new = |condition: &&Condition| {
         let known = before.iter().flat_map(|status| &status.conditions);

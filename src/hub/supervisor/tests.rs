@@ -64,13 +64,16 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     };
     let (Hub { links, .. }, ends) = Hub::wire(parts);
     let (refused, forbidden) = mpsc::channel(1);
-    let news = DispatcherLinks { standings: Standings::default(), forbidden: refused };
+    let (signed, foreign) = watch::channel(Default::default());
+    let news = DispatcherLinks { standings: Standings::default(), forbidden: refused, foreign: signed };
     let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), None, news);
     let links_of_supervisor = SupervisorLinks {
         signers: watch::channel(None).0,
         registrations: watch::channel(None).1,
+        distributed: watch::channel(Default::default()).1,
         signing,
         forbidden,
+        foreign,
         objects: crate::hub::authorities::objects::channel().1,
         notes: Notes::default(),
     };

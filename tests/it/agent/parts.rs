@@ -145,6 +145,7 @@ impl AgentWorld {
                 retry_first: Duration::from_millis(100),
                 retry_cap: Duration::from_millis(500),
                 refresh: Duration::from_millis(200),
+                health: Duration::from_millis(200),
             },
         }
     }

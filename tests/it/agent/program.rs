@@ -11,13 +11,14 @@ use crate::support::agent_program::agent_program;
 use crate::support::{TestHub, accept_cluster, install_addon};
 use crate::whole::{Whole, prepare};
 
-async fn run(home: &Path, arguments: &[&str]) -> Output {
+/// Runs the program with these variables and no others.
+pub(super) async fn run(home: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = Command::new(agent_program());
-    command.env_clear().env("HOME", home).args(arguments).stdin(Stdio::null());
+    command.env_clear().env("HOME", home).envs(variables.iter().copied()).args(arguments).stdin(Stdio::null());
     tokio::time::timeout(Duration::from_secs(90), command.output()).await.unwrap().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
@@ -50,7 +51,7 @@ async fn the_program_enrols_once_then_finds_its_certificate_valid() {
         output.to_str().unwrap(),
     ];
     for said in ["Enrolled", "The stored certificate is valid"] {
-        let once = run(home.path(), &arguments).await;
+        let once = run(home.path(), &[], &arguments).await;
         let log = text(&once.stderr);
         assert!(once.status.success() && log.contains(said), "{log}");
         assert_eq!(text(&once.stdout), "");
@@ -62,11 +63,11 @@ async fn the_program_enrols_once_then_finds_its_certificate_valid() {
 #[tokio::test]
 async fn the_program_says_in_one_sentence_what_cannot_work() {
     let home = tempfile::tempdir().unwrap();
-    let wrong = run(home.path(), &["--cluster", "Bad_Name"]).await;
+    let wrong = run(home.path(), &[], &["--cluster", "Bad_Name"]).await;
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
     let arguments = "--cluster=c1 --addon=telemetry --signer=example.com/telemetry --once \
                      --gateway=https://127.0.0.1:9 --output-dir=certs --hub-kubeconfig=no/such/file";
-    let missing = run(home.path(), &arguments.split_whitespace().collect::<Vec<_>>()).await;
+    let missing = run(home.path(), &[], &arguments.split_whitespace().collect::<Vec<_>>()).await;
     let said = text(&missing.stderr);
     assert_eq!(missing.status.code(), Some(1), "{said}");
     assert!(

@@ -152,6 +152,7 @@ fn mk_spec_by_types() -> AddOnSignerSpec {
         identity: Default::default(),
         certificate: Default::default(),
         authority: Default::default(),
+        trust: Default::default(),
         gateway: GatewaySpec {
             routes: vec![Route {
                 path: "/a".to_owned(),

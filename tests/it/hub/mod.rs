@@ -2,6 +2,8 @@
 
 mod corpus;
 mod crash;
+mod distribution;
+mod foreign;
 mod held;
 mod identity;
 mod lease;

@@ -12,8 +12,14 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
     let began = Instant::now();
     let mut tasks = running.pulses.silent(Duration::ZERO);
     tasks.sort();
-    let expected =
-        ["authorities of telemetry", "authorities of the gateway", "registrations", "requests", "supervisor"];
+    let expected = [
+        "authorities of telemetry",
+        "authorities of the gateway",
+        "registrations",
+        "requests",
+        "supervisor",
+        "trust on the clusters",
+    ];
     assert_eq!(tasks, expected);
     wait_until(PATIENCE, "a sign of life of every task", async || {
         running.pulses.silent(began.elapsed()).is_empty().then_some(())

@@ -73,7 +73,9 @@ async fn configure(admin: &Client, fixture: Fixture) {
         _ => json!(["ECDSA-P256", "ECDSA-P384", "Ed25519", "RSA-2048", "RSA-3072", "RSA-4096"]),
     };
     let units = if fixture == Fixture::UnitEdge { json!(["edge"]) } else { json!([]) };
-    let spec = json!({"spec": {"certificate": {"keys": keys}, "identity": {"organizationalUnits": units}}});
+    let requesters = if fixture == Fixture::AddonRequester { json!(["Cluster", "AddOn"]) } else { json!(["Cluster"]) };
+    let identity = json!({"organizationalUnits": units, "requesters": requesters});
+    let spec = json!({"spec": {"certificate": {"keys": keys}, "identity": identity}});
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let wanted = signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
     wait_until(PATIENCE, "the signer's new configuration", async || {

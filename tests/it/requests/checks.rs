@@ -90,6 +90,9 @@ macro_rules! variants {
 
 variants! {
     Refusal::Requester(_),
+    Refusal::RequesterKind(_),
+    Refusal::RequesterToken(_),
+    Refusal::RequesterOfSeveral { .. },
     Refusal::RequesterGroup(_),
     Refusal::ProxiedUserMissing,
     Refusal::NotTheGateway(_),
@@ -98,6 +101,7 @@ variants! {
     Refusal::CommonName(IdentityError::NotAnAgent(_)),
     Refusal::CommonName(_),
     Refusal::AnotherCluster { .. },
+    Refusal::AnotherAddOn { .. },
     Refusal::AddOnNotOfSigner(_),
     Refusal::Organization(_),
     Refusal::OrganizationalUnit(_),

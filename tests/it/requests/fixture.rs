@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{ServingRules, SignerRules};
+use addon_signer_core::policy::{RequesterKind, ServingRules, SignerRules};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,8 @@ pub(crate) enum Fixture {
     UnitEdge,
     /// Like `installed`, and the configuration names the gRPC proxy's account.
     GrpcProxy,
+    /// Like `installed`, and the signer lets addons ask for themselves too.
+    AddonRequester,
 }
 
 impl Fixture {
@@ -56,6 +58,7 @@ impl Fixture {
         match self {
             Self::EcdsaP256Only => rules.keys = BTreeSet::from([KeyKind::EcdsaP256]),
             Self::UnitEdge => rules.organizational_units = BTreeSet::from(["edge".to_owned()]),
+            Self::AddonRequester => rules.requesters = [RequesterKind::Cluster, RequesterKind::AddOn].into(),
             Self::GrpcProxy => rules.grpc_proxy = Some(GRPC_PROXY.to_owned()),
             _ => {}
         }

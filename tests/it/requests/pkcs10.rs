@@ -6,13 +6,14 @@ use ring::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
 };
 
+pub(crate) use crate::support::accounts::ADDON_GROUP;
+
 use super::tlv::{ATTRIBUTES, INTEGER, OCTET_STRING, UTF8_STRING, bits, list, oid, sequence, set, tlv};
 
 pub(crate) const CN: &str = "2.5.4.3";
 pub(crate) const O: &str = "2.5.4.10";
 pub(crate) const OU: &str = "2.5.4.11";
 pub(crate) const USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
-pub(crate) const ADDON_GROUP: &str = "system:open-cluster-management:addon:telemetry";
 pub(crate) const CLUSTER_GROUP: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
 pub(crate) const DNS_NAME: &str = "telemetry.addon.open-cluster-management.io";
 pub(crate) const EXTENSION_REQUEST: &str = "1.2.840.113549.1.9.14";

@@ -6,3 +6,6 @@ pub(crate) const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-sign
 pub(crate) const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
 /// The agent's account on its managed cluster, as deploy/agent names it.
 pub(crate) const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
+
+/// The group of the addon's own hub identities, to which deploy/requester gives its role.
+pub(crate) const ADDON_GROUP: &str = "system:open-cluster-management:addon:telemetry";

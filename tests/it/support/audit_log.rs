@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::support::accounts::{AGENT_USER, HUB_USER};
+use crate::support::accounts::{ADDON_GROUP, AGENT_USER, HUB_USER};
 use crate::support::rights;
 
 /// The file of the audit policy, in the hub's directory.
@@ -46,11 +46,12 @@ pub(crate) struct Write {
 /// read.
 pub(super) fn write_policy(dir: &Path) {
     let leases = json!({ "group": "coordination.k8s.io", "resources": ["leases"] });
-    let reads = json!({ "level": "Metadata", "verbs": ["get", "list", "watch"], "users": [HUB_USER, AGENT_USER] });
+    let reads = |by: &str, whose: &[&str]| json!({ "level": "Metadata", "verbs": ["get", "list", "watch"], by: whose });
     let rules = [
         Some(json!({ "level": "Request", "verbs": WRITES, "resources": [leases] })),
         Some(json!({ "level": "Metadata", "verbs": WRITES })),
-        rights::collected().map(|_| reads),
+        rights::collected().map(|_| reads("users", &[HUB_USER, AGENT_USER])),
+        rights::collected().map(|_| reads("userGroups", &[ADDON_GROUP])),
         Some(json!({ "level": "None" })),
     ];
     let policy = json!({

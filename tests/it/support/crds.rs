@@ -60,6 +60,10 @@ pub(crate) async fn grant_agent_rights(admin: &Client) {
               "verbs": ["get", "list", "watch"] },
             { "apiGroups": ["addon.open-cluster-management.io"], "resources": ["managedclusteraddons/status"],
               "verbs": ["patch", "update"] },
+            { "apiGroups": ["work.open-cluster-management.io"], "resources": ["manifestworks"],
+              "verbs": ["get", "list", "watch", "update", "patch"] },
+            { "apiGroups": ["work.open-cluster-management.io"], "resources": ["manifestworks/status"],
+              "verbs": ["patch", "update"] },
             { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
         ]),
     )

@@ -24,6 +24,7 @@ pub(crate) mod rules;
 pub(crate) mod secrets;
 pub(crate) mod silence;
 pub(crate) mod store;
+pub(crate) mod tunnels;
 pub(crate) mod wait;
 
 use std::net::SocketAddr;

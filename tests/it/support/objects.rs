@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::Namespace;
+use addon_signer::api::manifest_work;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
@@ -29,6 +31,19 @@ async fn addon_resource(client: &Client) -> ApiResource {
     let version = group.preferred_version.expect("a served group prefers a version").version;
     let kind = GroupVersionKind::gvk(ADDON_GROUP, &version, "ManagedClusterAddOn");
     ApiResource::from_gvk_with_plural(&kind, "managedclusteraddons")
+}
+
+/// ManifestWorks in the namespace of a cluster.
+pub(crate) fn manifest_works(client: &Client, cluster: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), cluster, &manifest_work::resource())
+}
+
+/// Makes the stand-in serve ManifestWorks.
+pub(crate) async fn serve_manifest_works(admin: &Client) {
+    let crds = ApiResource::erase::<CustomResourceDefinition>(&());
+    let crd = DynamicObject::new("manifestworks.work.open-cluster-management.io", &crds);
+    let crds: Api<DynamicObject> = Api::all_with(admin.clone(), &crds);
+    crds.create(&PostParams::default(), &crd).await.unwrap();
 }
 
 /// Accepts the cluster: its ManagedCluster says `hubAcceptsClient`, and its namespace exists. Creates the
@@ -65,6 +80,12 @@ pub(crate) async fn install_addon(client: &Client, cluster: &str, addon: &str) {
 pub(crate) async fn create_namespace(client: &Client, name: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     create(&namespaces, json!({ "metadata": { "name": name } })).await;
+}
+
+/// Creates a Service of this name.
+pub(crate) async fn create_service(client: &Client, namespace: &str, name: &str) {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    create(&services, json!({ "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] } })).await;
 }
 
 /// Creates the object; returns `false` if one with its name exists.

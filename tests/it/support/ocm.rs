@@ -43,6 +43,27 @@ impl OcmAgent {
         agent
     }
 
+    /// Starts the cluster's work agent, which applies ManifestWorks with the credential of this agent.
+    pub(crate) fn start_work_agent(&self, hub: &RealHub, cluster: &str, agent_id: &str) -> Process {
+        let spoke = hub.kubeconfig_file(&format!("{cluster}-work"), "spoke-admin", &["system:masters"]);
+        let credential = hub.dir().join(format!("agent-{cluster}/hub/kubeconfig"));
+        let dir = hub.dir().join(format!("work-{cluster}"));
+        std::fs::create_dir(&dir).unwrap();
+        let flags = [
+            format!("--kubeconfig={}", spoke.display()),
+            format!("--spoke-kubeconfig={}", spoke.display()),
+            format!("--hub-kubeconfig={}", credential.display()),
+            "--workload-source-driver=kube".to_owned(),
+            format!("--workload-source-config={}", credential.display()),
+            format!("--spoke-cluster-name={cluster}"),
+            format!("--agent-id={agent_id}"),
+            format!("--namespace={AGENT_NAMESPACE}"),
+            "--disable-leader-election".to_owned(),
+            format!("--listen=127.0.0.1:{}", free_port()),
+        ];
+        Process::start(&hub.binary("work-agent"), &flags, &dir)
+    }
+
     /// Waits as `wait_until` does; a failure shows the end of the agent's log.
     pub(crate) async fn wait_until<T>(
         &self,
@@ -118,7 +139,7 @@ fn flags(hub: &RealHub, cluster: &str, agent_id: &str, secret: &str) -> Vec<Stri
     ]
 }
 
-async fn approve(requests: &Api<CertificateSigningRequest>, name: &str) {
+pub(crate) async fn approve(requests: &Api<CertificateSigningRequest>, name: &str) {
     let approval = json!({ "status": { "conditions": [{
         "type": "Approved", "status": "True", "reason": "TestAccepted", "message": "accepted by the test",
     }]}});

@@ -10,7 +10,7 @@ use std::{env, fs};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::accounts::{AGENT_USER, HUB_USER};
+use super::accounts::{ADDON_GROUP, AGENT_USER, HUB_USER};
 
 /// A right that a role gives to one of our accounts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -50,7 +50,9 @@ pub(crate) fn read(from: &Path) -> BTreeSet<Right> {
 fn right(event: &Value) -> Option<Right> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
     let part = |name: &str| text(&format!("/objectRef/{name}"));
-    let is_ours = [HUB_USER, AGENT_USER].contains(&text("/user/username")?);
+    let groups = event.pointer("/user/groups").and_then(Value::as_array).into_iter().flatten();
+    let is_addons = groups.into_iter().any(|group| group == ADDON_GROUP);
+    let is_ours = [HUB_USER, AGENT_USER].contains(&text("/user/username")?) || is_addons;
     let is_allowed = text("/annotations/authorization.k8s.io~1decision") == Some("allow");
     // RBAC: allowed by RoleBinding "hub/addon-signer" of Role "hub" to ServiceAccount "…"
     let (_, role) = text("/annotations/authorization.k8s.io~1reason")?.split_once(" of ")?;
@@ -89,7 +91,11 @@ fn a_right_is_that_of_the_role_by_which_the_api_server_allowed_the_call() {
         resource: "certificatesigningrequests/status".to_owned(),
         name: Some("csr-1".to_owned()),
     };
-    assert_eq!(right(&event(HUB_USER, "allow")), Some(expected));
+    assert_eq!(right(&event(HUB_USER, "allow")), Some(expected.clone()));
+    let mut by_the_addon = event("addon", "allow");
+    assert_eq!(right(&by_the_addon), None);
+    by_the_addon["user"]["groups"] = serde_json::json!(["system:authenticated", ADDON_GROUP]);
+    assert_eq!(right(&by_the_addon), Some(expected));
     assert_eq!(right(&event(HUB_USER, "forbid")), None);
     assert_eq!(right(&event("admin", "allow")), None);
 }

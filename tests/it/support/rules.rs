@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use addon_signer_core::identity::{AddOnName, ClusterName, Convention};
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{SignerRules, Submission};
+use addon_signer_core::policy::{RequesterKind, SignerRules, Submission};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 
 /// The rules of a signer that sets only its name and its addons.
@@ -15,6 +15,7 @@ pub(crate) fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]
         signer_name: signer_name.parse().unwrap(),
         addons: addons.into(),
         convention: Convention::default(),
+        requesters: [RequesterKind::Cluster].into(),
         organizational_units: [].into(),
         keys: KeyKind::ALL.into(),
         duration: Duration::from_secs(86_400),

@@ -3,8 +3,10 @@
 
 mod audit;
 pub(crate) mod client;
+mod hub_trust;
 mod ocm;
 mod ours;
+mod own_identity;
 mod revocation;
 mod silence;
 mod startup;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use addon_signer::api::AddOnSigner;
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
 use addon_signer_core::ca::authority::Authority;
@@ -15,6 +16,7 @@ use hyper::Method;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
+use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use rustls::pki_types::pem::PemObject;
 use rustls_pki_types::CertificateDer;
@@ -38,8 +40,12 @@ fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: SocketAddr, store: S
     let user = format!("system:open-cluster-management:{cluster}:a1");
     let group = format!("system:open-cluster-management:{cluster}");
     let kubeconfig = hub.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
+    agent_with(&kubeconfig, dir, cluster, gateway, store)
+}
+
+fn agent_with(kubeconfig: &Kubeconfig, dir: &Path, cluster: &str, gateway: SocketAddr, store: Store) -> Agent {
     let file = dir.join(format!("{cluster}.kubeconfig"));
-    std::fs::write(&file, serde_saphyr::to_string(&kubeconfig).unwrap()).unwrap();
+    std::fs::write(&file, serde_saphyr::to_string(kubeconfig).unwrap()).unwrap();
     let addon = "telemetry".parse().unwrap();
     let settings = Settings {
         identity: PeerIdentity { cluster: cluster.parse().unwrap(), agent: AgentName::of_addon(&addon), addon },
@@ -158,6 +164,33 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
         read().await.filter(|pair| pair.certificate != second.certificate)
     })
     .await;
+    whole.stop().await.unwrap();
+}
+
+/// No pod of the addon needs the cluster's identity then.
+#[tokio::test]
+async fn an_agent_asks_with_the_addons_own_hub_identity_and_the_rights_of_deploy_requester() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    if hub.is_real() {
+        apply(&admin, &manifests("requester")).await;
+    }
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let both = json!({ "spec": { "identity": { "requesters": ["Cluster", "AddOn"] } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&both)).await.unwrap();
+    let whole = Whole::start(&hub, Clock::default()).await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let addon = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
+    // The klusterlet's agent id, as OCM up to v1.2 has it.
+    let user = format!("{addon}:agent:x7k2p");
+    let kubeconfig = hub.kubeconfig(&user, &[addon, "system:open-cluster-management:addon:telemetry"]);
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::directory(dir.path().join("spoke1"));
+    tokio::spawn(agent_with(&kubeconfig, dir.path(), "spoke1", whole.gateway, store).run());
+    let pair = wait_until(PATIENCE, "the agent's certificate", async || pair(dir.path(), "spoke1")).await;
+    let (status, body) = pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
+    assert!(status == 200 && body.contains("\"agent\":\"telemetry\""), "{body}");
     whole.stop().await.unwrap();
 }
 

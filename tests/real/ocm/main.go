@@ -1,6 +1,7 @@
 // Programs of Open Cluster Management, unmodified, in one binary that is the one by whose name it is called:
 //
 //   - registration-agent joins a hub, and gets and renews the certificates that a ManagedClusterAddOn's registrations name;
+//   - work-agent applies ManifestWorks to a managed cluster;
 //   - addon-manager runs the addons that an AddOnTemplate describes;
 //   - framework-addon-v1alpha1 is an addon's own controller, as authors write it with addon-framework v1.2.
 package main
@@ -24,6 +25,8 @@ func command() (*cobra.Command, error) {
 	switch name := filepath.Base(os.Args[0]); name {
 	case "registration-agent":
 		return spoke.NewRegistrationAgent(), nil
+	case "work-agent":
+		return spoke.NewWorkAgent(), nil
 	case "addon-manager":
 		return hub.NewAddonManager(), nil
 	case "framework-addon-v1alpha1":

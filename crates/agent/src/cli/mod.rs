@@ -11,6 +11,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::gateway::Gateway;
+use crate::health::HealthLease;
+use crate::owner::OwnerName;
 use crate::store::Store;
 use crate::{Agent, Outcome, Settings, Timing};
 use addon_signer_core::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
@@ -23,6 +25,7 @@ use addon_signer_platform::{crypto, kubernetes};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "addon-signer-agent", version)]
 #[command(group = clap::ArgGroup::new("store").required(true).args(["output_dir", "secret_namespace"]))]
+#[command(group = clap::ArgGroup::new("objects").multiple(true).args(["secret_namespace", "health_lease"]))]
 struct AgentArgs {
     /// The managed cluster's name on the hub.
     #[arg(long, env = "ADDON_SIGNER_CLUSTER", value_name = "NAME")]
@@ -48,7 +51,14 @@ struct AgentArgs {
     /// Keep the Secret ADDON-client-cert in this namespace.
     #[arg(long, env = "ADDON_SIGNER_SECRET_NAMESPACE", value_name = "NS")]
     secret_namespace: Option<String>,
-    /// The kubeconfig for --secret-namespace [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    /// Keep OCM's health Lease ADDON in this namespace, while the certificate is good.
+    #[arg(long, env = "ADDON_SIGNER_HEALTH_LEASE", value_name = "NS")]
+    health_lease: Option<String>,
+    /// The object in that namespace that Secret and Lease are deleted with: deployment, daemonset, statefulset or
+    /// serviceaccount.
+    #[arg(long, env = "ADDON_SIGNER_OWNER", value_name = "KIND/NAME", requires = "objects")]
+    owner: Option<OwnerName>,
+    /// The kubeconfig for Secret and Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Enrol or renew if that is due, then exit; the exit code is 1 if it was due and failed.
@@ -107,10 +117,20 @@ impl AgentArgs {
             (None, Some(namespace)) => {
                 let client =
                     kubernetes::client(self.kubeconfig.as_deref()).await.context("the Secret cannot be reached")?;
-                Ok(Store::secret(client, namespace, &self.addon))
+                Ok(Store::secret(client, namespace, &self.addon).owned_by(self.owner.clone()))
             }
             (None, None) => anyhow::bail!("give either --output-dir or --secret-namespace"),
         }
+    }
+
+    async fn health(&self) -> anyhow::Result<Option<HealthLease>> {
+        let Some(namespace) = &self.health_lease else { return Ok(None) };
+        let elsewhere = self.secret_namespace.as_ref().filter(|other| *other != namespace);
+        if elsewhere.is_some() && self.owner.is_some() {
+            anyhow::bail!("with --owner, --secret-namespace and --health-lease must be the same namespace");
+        }
+        let client = kubernetes::client(self.kubeconfig.as_deref()).await.context("the Lease cannot be reached")?;
+        Ok(Some(HealthLease::new(client, namespace, &self.addon, self.owner.clone())))
     }
 }
 
@@ -135,7 +155,8 @@ fn run_here(args: AgentArgs) -> anyhow::Result<()> {
 
 /// Runs the agent until SIGTERM or SIGINT, or once with `--once`.
 async fn run(args: AgentArgs) -> anyhow::Result<()> {
-    let mut agent = Agent::new(args.settings()?, args.store().await?, Clock::default());
+    let health = args.health().await?;
+    let mut agent = Agent::new(args.settings()?, args.store().await?, Clock::default()).with_health(health);
     if args.once {
         match agent.once().await? {
             Outcome::Valid { renew_at } => info!(%renew_at, "The stored certificate is valid"),

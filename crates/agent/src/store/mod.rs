@@ -10,6 +10,7 @@ use futures::stream::{self, BoxStream};
 use kube::Client;
 
 use super::api_error::ApiError;
+use super::owner::OwnerName;
 use addon_signer_core::credentials::Credentials;
 use addon_signer_core::identity::AddOnName;
 use directory::Directory;
@@ -39,14 +40,23 @@ pub enum StoreError {
 pub struct Store(Kind);
 
 enum Kind {
-    Secret(SecretStore),
+    Secret(Box<SecretStore>),
     Directory(Directory),
 }
 
 impl Store {
     /// The Secret `<addon>-client-cert` in `namespace`.
     pub fn secret(client: Client, namespace: &str, addon: &AddOnName) -> Self {
-        Self(Kind::Secret(SecretStore::new(client, namespace, addon)))
+        Self(Kind::Secret(Box::new(SecretStore::new(client, namespace, addon))))
+    }
+
+    /// The same store; the Secret belongs to this object, if there is one.
+    #[must_use]
+    pub fn owned_by(self, owner: Option<OwnerName>) -> Self {
+        match self.0 {
+            Kind::Secret(secret) => Self(Kind::Secret(Box::new(secret.owned_by(owner)))),
+            directory @ Kind::Directory(_) => Self(directory),
+        }
     }
 
     /// Files in the directory `path`, which the first write creates.

@@ -16,6 +16,7 @@ use super::StoreError;
 use addon_signer_platform::errors::explain;
 
 use crate::api_error::Attempt;
+use crate::owner::{Owner, OwnerName};
 use addon_signer_core::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
 use addon_signer_core::identity::AddOnName;
 
@@ -27,11 +28,17 @@ pub(super) struct SecretStore {
     client: Client,
     namespace: String,
     name: String,
+    owner: Option<Owner>,
 }
 
 impl SecretStore {
     pub(super) fn new(client: Client, namespace: &str, addon: &AddOnName) -> Self {
-        Self { client, namespace: namespace.to_owned(), name: format!("{addon}-client-cert") }
+        Self { client, namespace: namespace.to_owned(), name: format!("{addon}-client-cert"), owner: None }
+    }
+
+    pub(super) fn owned_by(self, owner: Option<OwnerName>) -> Self {
+        let owner = owner.map(|name| Owner::new(self.client.clone(), &self.namespace, name));
+        Self { owner, ..self }
     }
 
     fn api(&self) -> Api<Secret> {
@@ -66,12 +73,15 @@ impl SecretStore {
     /// Returns `false` if somebody else created the Secret first.
     async fn create(&self, credentials: &Credentials) -> Result<bool, StoreError> {
         let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned())]);
-        let secret = Secret {
+        let mut secret = Secret {
             metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
             type_: Some(TYPE.to_owned()),
             data: Some(data(credentials)),
             ..Secret::default()
         };
+        if let Some(owner) = &self.owner {
+            owner.own(&mut secret.metadata.owner_references).await;
+        }
         match self.api().create(&PostParams::default(), &secret).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),

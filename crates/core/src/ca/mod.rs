@@ -4,5 +4,6 @@ pub mod authority;
 pub mod bundle;
 pub mod issuer;
 pub mod line;
+pub mod origin;
 pub mod serial;
 mod tbs;

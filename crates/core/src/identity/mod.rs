@@ -159,6 +159,12 @@ pub fn cluster_group(cluster: &ClusterName) -> String {
     format!("system:open-cluster-management:{cluster}")
 }
 
+/// The group of an addon's agents on one cluster: of OCM's convention, and of the addon's own hub identity, to which
+/// OCM gives it (`ocm` `pkg/registration/register/csr/csr.go`).
+pub fn addon_group(AddOnKey { cluster, addon }: &AddOnKey) -> String {
+    format!("system:open-cluster-management:cluster:{cluster}:addon:{addon}")
+}
+
 /// One agent of one addon on one cluster: the identity in a client certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerIdentity {

@@ -9,23 +9,25 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::csr::{CertificateRequest, Subject};
-use crate::identity::{AddOnName, ClusterName, Convention, PeerIdentity, SignerName, cluster_group};
+use crate::identity::{AddOnName, Convention, PeerIdentity, SignerName};
 use crate::keys::public::KeyKind;
 use crate::registry::Registry;
 use crate::timestamp::Timestamp;
+use requester::Requester;
 
 mod refusal;
+mod requester;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use refusal::Refusal;
+pub use requester::{RequesterKind, tenant, tenant_of_cluster};
 
 /// The shortest lifetime that a request may ask for: the API server's minimum for `expirationSeconds`.
 pub const MIN_LIFETIME: Duration = Duration::from_secs(600);
 /// The common name of the gateway's own serving certificate.
 pub const GATEWAY_COMMON_NAME: &str = "addon-signer-gateway";
 
-const CLUSTER_USER: [&str; 2] = ["system", "open-cluster-management"];
 /// OCM up to v1.2 asks for this group too (addon-framework#359 removed it); it grants nothing at the gateway.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
@@ -38,6 +40,8 @@ pub struct SignerRules {
     pub addons: BTreeSet<AddOnName>,
     /// `spec.identity`.
     pub convention: Convention,
+    /// `spec.identity.requesters`.
+    pub requesters: BTreeSet<RequesterKind>,
     /// `spec.identity.organizationalUnits`.
     pub organizational_units: BTreeSet<String>,
     /// `spec.certificate.keys`.
@@ -160,6 +164,8 @@ pub struct Claim {
     identity: PeerIdentity,
     dns_names: Vec<String>,
     request: CertificateRequest,
+    /// Whether the addon's own hub identity asks.
+    by_addon: bool,
     /// The result of the rules that come after those of the registry.
     lifetime: Result<Duration, Refusal>,
 }
@@ -170,9 +176,9 @@ impl Claim {
     /// # Errors
     /// The first broken rule.
     pub fn read(rules: &SignerRules, submission: &Submission) -> Result<Self, Refusal> {
-        let cluster = requester(rules, submission)?;
+        let requester = requester::authenticate(rules, submission)?;
         let request = CertificateRequest::from_pem(&submission.request)?;
-        let identity = subject_identity(rules, &cluster, request.subject())?;
+        let identity = subject_identity(rules, &requester, request.subject())?;
         let dns_names = rules.convention.dns_names(&identity.cluster, &identity.addon);
         check_names(&request, &dns_names, &[])?;
         check_request_usages(&request, "1.3.6.1.5.5.7.3.2")?;
@@ -182,7 +188,7 @@ impl Claim {
         let lifetime = check_labels(submission, &identity)
             .and_then(|()| check_usages(submission, "client auth"))
             .and_then(|()| lifetime(submission, rules.duration, rules.max_duration));
-        Ok(Self { identity, dns_names, request, lifetime })
+        Ok(Self { identity, dns_names, request, by_addon: requester.addon.is_some(), lifetime })
     }
 
     /// The identity that the certificate is requested for.
@@ -199,6 +205,9 @@ impl Claim {
         let cluster = &self.identity.cluster;
         let addon = &self.identity.addon;
         registry.check(cluster, addon)?;
+        if let Some(other) = registry.longer_name(cluster).filter(|_| self.by_addon) {
+            return Err(Refusal::RequesterOfSeveral { cluster: cluster.clone(), other: other.to_string() });
+        }
         let lifetime = self.lifetime.clone()?;
         let profile = Profile::Client { identity: self.identity.clone(), dns_names: self.dns_names.clone() };
         Ok(approve(profile, &self.request, lifetime, registry.revoked_before(cluster, addon)))
@@ -256,52 +265,18 @@ fn approve(
     }
 }
 
-/// The cluster of a user `system:open-cluster-management:<cluster>:<agent-id>`.
-fn cluster_of(username: &str) -> Option<ClusterName> {
-    let parts: Vec<&str> = username.split(':').collect();
-    match parts.as_slice() {
-        [a, b, cluster, agent] if [*a, *b] == CLUSTER_USER && !agent.is_empty() => cluster.parse().ok(),
-        _ => None,
-    }
-}
-
-/// Who must wait when a requester asks for too much: its cluster, or the account itself if it is no cluster's. No part
-/// of the name is the requester's choice. `grpc_proxy` is that of [`SignerRules`].
-#[must_use]
-pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) -> String {
-    let proxied = csr_user.filter(|_| grpc_proxy == Some(username));
-    let user = proxied.unwrap_or(username);
-    cluster_of(user).map_or_else(|| format!("account {user}"), |cluster| tenant_of_cluster(&cluster))
-}
-
-/// The [`tenant`] of a cluster's requesters. No account of another kind has this name, whatever its own is.
-#[must_use]
-pub fn tenant_of_cluster(cluster: &ClusterName) -> String {
-    format!("cluster {cluster}")
-}
-
-/// Rule 1: the requester is exactly `system:open-cluster-management:<cluster>:<agent-id>` and in the cluster's group
-/// (OCM `pkg/registration/hub/user/identity.go`). The gRPC proxy does not tell the groups of its user.
-fn requester(rules: &SignerRules, submission: &Submission) -> Result<ClusterName, Refusal> {
-    let proxied = rules.grpc_proxy.as_ref().is_some_and(|account| *account == submission.username);
-    let username = match (&submission.csr_user, proxied) {
-        (Some(user), true) => user,
-        (None, true) => return Err(Refusal::ProxiedUserMissing),
-        (_, false) => &submission.username,
-    };
-    let cluster = cluster_of(username).ok_or_else(|| Refusal::Requester(username.clone()))?;
-    let group = cluster_group(&cluster);
-    if proxied || submission.groups.contains(&group) { Ok(cluster) } else { Err(Refusal::RequesterGroup(group)) }
-}
-
-/// Rule 2: the subject follows the convention, for the requester's cluster and one of the signer's addons.
-fn subject_identity(rules: &SignerRules, cluster: &ClusterName, subject: &Subject) -> Result<PeerIdentity, Refusal> {
+/// Rule 2: the subject follows the convention, for the requester's cluster and one of the signer's addons, which is the
+/// requester's if an addon asks.
+fn subject_identity(rules: &SignerRules, requester: &Requester, subject: &Subject) -> Result<PeerIdentity, Refusal> {
     let [common_name] = subject.common_names.as_slice() else {
         return Err(Refusal::CommonNames(subject.common_names.len()));
     };
     let identity = rules.convention.identify(common_name).map_err(Refusal::CommonName)?;
-    if identity.cluster != *cluster {
-        return Err(Refusal::AnotherCluster { subject: identity.cluster, requester: cluster.clone() });
+    if identity.cluster != requester.cluster {
+        return Err(Refusal::AnotherCluster { subject: identity.cluster, requester: requester.cluster.clone() });
+    }
+    if let Some(addon) = requester.addon.as_ref().filter(|addon| **addon != identity.addon) {
+        return Err(Refusal::AnotherAddOn { subject: identity.addon, requester: addon.clone() });
     }
     if !rules.addons.contains(&identity.addon) {
         return Err(Refusal::AddOnNotOfSigner(identity.addon));

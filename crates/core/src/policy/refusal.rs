@@ -7,13 +7,33 @@ use crate::identity::{AddOnName, ClusterName, IdentityError};
 use crate::keys::public::KeyKind;
 use crate::registry::NotRegistered;
 
+use super::RequesterKind;
+
 /// A broken rule, with the facts that break it. The text is a lower-case sentence without a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Rule 1: the requester is not a cluster's registration agent.
-    #[error("the requester {0:?} is not system:open-cluster-management:<cluster>:<agent-id>")]
+    /// Rule 1: the requester is neither a cluster's registration agent nor an addon's own hub identity.
+    #[error("the requester {0:?} is neither a cluster's registration agent nor an addon's own hub identity")]
     Requester(String),
-    /// Rule 1: the requester is not in its cluster's group.
+    /// Rule 1: the requester is of a kind that the configuration does not allow.
+    #[error("the requester is {}, and identity.requesters allows no such requester", kind(*.0))]
+    RequesterKind(RequesterKind),
+    /// Rule 1: the requester is an account of OCM's token driver, whose name does not prove an addon.
+    #[error("the requester {0:?} is a service account, as OCM's token driver makes them; use the csr driver")]
+    RequesterToken(String),
+    /// Rule 1: another cluster can have the hub identity of this cluster's addon, because OCM approves it by the
+    /// beginning of the requester's name (addon-framework v1.3.0 `pkg/utils/csr_helpers.go`, `DefaultCSRApprover`).
+    #[error(
+        "OCM gives the hub identity of an addon on {cluster} to clusters whose names begin so too, such as {other}; \
+         let the cluster's registration agent ask"
+    )]
+    RequesterOfSeveral {
+        /// The cluster of the requester.
+        cluster: ClusterName,
+        /// What begins with its name.
+        other: String,
+    },
+    /// Rule 1: the requester is not in the group of its cluster or addon.
     #[error("the requester is not in the group {0:?}")]
     RequesterGroup(String),
     /// Rule 1: the gRPC proxy did not name the user that it asks for.
@@ -35,6 +55,14 @@ pub enum Refusal {
         subject: ClusterName,
         /// The cluster of the requester.
         requester: ClusterName,
+    },
+    /// Rule 2: the subject names another addon than the one that asks.
+    #[error("the subject names the addon {subject}, the requester is the addon {requester}")]
+    AnotherAddOn {
+        /// The addon in the common name.
+        subject: AddOnName,
+        /// The addon that asks.
+        requester: AddOnName,
     },
     /// Rule 2: an addon that this signer does not serve.
     #[error("the addon {0} is not one of this signer's addOns")]
@@ -105,10 +133,17 @@ impl Refusal {
     /// The number of the broken rule; `certs/requests/README.md` lists the rules.
     pub fn rule(&self) -> u8 {
         match self {
-            Self::Requester(_) | Self::RequesterGroup(_) | Self::ProxiedUserMissing | Self::NotTheGateway(_) => 1,
+            Self::Requester(_)
+            | Self::RequesterKind(_)
+            | Self::RequesterToken(_)
+            | Self::RequesterOfSeveral { .. }
+            | Self::RequesterGroup(_)
+            | Self::ProxiedUserMissing
+            | Self::NotTheGateway(_) => 1,
             Self::CommonNames(_)
             | Self::CommonName(_)
             | Self::AnotherCluster { .. }
+            | Self::AnotherAddOn { .. }
             | Self::AddOnNotOfSigner(_)
             | Self::Organization(_)
             | Self::OrganizationalUnit(_)
@@ -132,13 +167,16 @@ impl Refusal {
     /// The CamelCase reason of the condition on the request.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Requester(_) => "RequesterNotACluster",
-            Self::RequesterGroup(_) => "RequesterNotInClusterGroup",
+            Self::Requester(_) | Self::RequesterKind(_) => "RequesterNotAllowed",
+            Self::RequesterToken(_) => "RequesterOfTokenDriver",
+            Self::RequesterOfSeveral { .. } => "RequesterOfSeveralClusters",
+            Self::RequesterGroup(_) => "RequesterNotInGroup",
             Self::ProxiedUserMissing => "ProxiedUserMissing",
             Self::NotTheGateway(_) => "RequesterNotTheGateway",
             Self::CommonNames(_) => "CommonNameNotSingle",
             Self::CommonName(_) => "CommonNameNotConvention",
             Self::AnotherCluster { .. } => "SubjectOfAnotherCluster",
+            Self::AnotherAddOn { .. } => "SubjectOfAnotherAddOn",
             Self::AddOnNotOfSigner(_) => "AddOnNotOfSigner",
             Self::Organization(_) => "OrganizationNotAllowed",
             Self::OrganizationalUnit(_) => "OrganizationalUnitNotAllowed",
@@ -174,6 +212,13 @@ impl Refusal {
         let mut chars = text.chars();
         let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
         format!("{first}{}.", chars.as_str())
+    }
+}
+
+fn kind(kind: RequesterKind) -> &'static str {
+    match kind {
+        RequesterKind::Cluster => "a cluster's registration agent",
+        RequesterKind::AddOn => "an addon's own hub identity",
     }
 }
 

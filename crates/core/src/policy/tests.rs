@@ -11,6 +11,7 @@ pub(crate) fn mk_rules() -> SignerRules {
         signer_name: "example.com/telemetry".parse().unwrap(),
         addons: BTreeSet::from(["telemetry".parse().unwrap()]),
         convention: Convention::default(),
+        requesters: [RequesterKind::Cluster].into(),
         organizational_units: BTreeSet::new(),
         keys: KeyKind::ALL.into_iter().collect(),
         duration: Duration::from_secs(86_400),
@@ -74,6 +75,92 @@ fn a_requester_that_is_not_a_cluster_is_refused() {
         let refused = refusal(|_, submission, _| submission.username = user.to_owned());
         assert_eq!(refused, Refusal::Requester(user.to_owned()));
         assert_eq!(refused.rule(), 1);
+    }
+}
+
+/// Invariant I14 begins here: an addon asks for itself only, on its own cluster.
+/// OCM approves the hub identity of an addon by the beginning of the requester's name.
+#[test]
+fn an_addon_of_a_cluster_whose_name_begins_anothers_may_not_ask() {
+    const HUB_USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:x7k2p";
+    let rules = SignerRules { requesters: [RequesterKind::Cluster, RequesterKind::AddOn].into(), ..mk_rules() };
+    let by = |user: &str, group: &str| Submission {
+        username: user.to_owned(),
+        groups: vec![group.to_owned()],
+        ..mk_submission()
+    };
+    let addon = by(HUB_USER, "system:open-cluster-management:cluster:spoke1:addon:telemetry");
+    let cluster = by("system:open-cluster-management:spoke1:a1", "system:open-cluster-management:spoke1");
+    let mut registry = mk_registry();
+    let facts = crate::registry::ClusterFacts { accepted: false, deleting: true };
+    for (other, refused) in [("spoke", false), ("spoke2", false), ("xspoke1", false), ("spoke12", true)] {
+        let other: crate::identity::ClusterName = other.parse().unwrap();
+        registry.set_cluster(other.clone(), Some(facts));
+        let refusal = Refusal::RequesterOfSeveral { cluster: "spoke1".parse().unwrap(), other: other.to_string() };
+        assert_eq!(evaluate(&rules, &addon, &registry).err(), refused.then_some(refusal), "{other}");
+        assert!(evaluate(&rules, &cluster, &registry).is_ok(), "{other}: the cluster itself may ask");
+    }
+    for name in ["c", "clus", "cluster"] {
+        let user = HUB_USER.replace("spoke1", name);
+        let group = format!("system:open-cluster-management:cluster:{name}:addon:telemetry");
+        let refused = evaluate(&rules, &by(&user, &group), &mk_registry()).unwrap_err();
+        assert_eq!(refused.reason(), "RequesterOfSeveralClusters", "{name}");
+    }
+}
+
+#[test]
+fn an_addons_own_hub_identity_asks_for_that_addon_on_its_cluster_alone() {
+    const HUB_USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:x7k2p";
+    let ask = |kinds: &[RequesterKind], user: &str| {
+        let rules = SignerRules { requesters: kinds.iter().copied().collect(), ..mk_rules() };
+        let group = user.rsplit_once(":agent:").map(|(group, _)| group.to_owned());
+        let submission =
+            Submission { username: user.to_owned(), groups: group.into_iter().collect(), ..mk_submission() };
+        evaluate(&rules, &submission, &mk_registry())
+    };
+    let both = [RequesterKind::Cluster, RequesterKind::AddOn];
+    let approved = ask(&both, HUB_USER).unwrap();
+    assert_eq!(approved.identity().unwrap().to_string(), "spoke1/telemetry/telemetry", "agents' names need not match");
+    assert_eq!(ask(&[RequesterKind::Cluster], HUB_USER), Err(Refusal::RequesterKind(RequesterKind::AddOn)));
+    let other = ask(&both, &HUB_USER.replace("telemetry", "search"));
+    let [subject, requester] = ["telemetry", "search"].map(|name| name.parse().unwrap());
+    assert_eq!(other, Err(Refusal::AnotherAddOn { subject, requester }));
+    let elsewhere = ask(&both, &HUB_USER.replace("spoke1", "spoke2")).unwrap_err();
+    assert!(matches!(elsewhere, Refusal::AnotherCluster { .. }), "{elsewhere}");
+    for bad in [
+        "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:",
+        "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:a:b",
+        "system:open-cluster-management:cluster:spoke1:addon:telemetry",
+        "system:open-cluster-management:cluster::addon:telemetry:agent:a",
+    ] {
+        assert_eq!(ask(&both, bad), Err(Refusal::Requester(bad.to_owned())));
+    }
+    let refused = refusal(|rules, submission, _| {
+        rules.requesters = both.into();
+        HUB_USER.clone_into(&mut submission.username);
+    });
+    let group = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
+    assert_eq!(refused, Refusal::RequesterGroup(group.to_owned()), "the cluster's own group is not enough");
+    let cluster = refusal(|rules, _, _| rules.requesters = [RequesterKind::AddOn].into());
+    assert_eq!(cluster, Refusal::RequesterKind(RequesterKind::Cluster));
+}
+
+#[test]
+fn an_account_of_ocms_token_driver_is_refused_with_a_sentence_of_its_own() {
+    let user = "system:serviceaccount:spoke1:telemetry-agent";
+    let refused = refusal(|_, submission, _| user.clone_into(&mut submission.username));
+    assert_eq!(refused, Refusal::RequesterToken(user.to_owned()));
+    assert!(refused.sentence().ends_with("use the csr driver."), "{}", refused.sentence());
+}
+
+#[test]
+fn whatever_asks_for_a_cluster_waits_with_the_cluster() {
+    let of_cluster = tenant("system:open-cluster-management:spoke1:a1", None, None);
+    let of_addon = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:a";
+    assert_eq!(tenant(of_addon, None, None), of_cluster);
+    assert_eq!(tenant("proxy", Some(of_addon), Some("proxy")), of_cluster);
+    for other in ["cluster spoke1", "account cluster spoke1", "spoke1"] {
+        assert_ne!(tenant(other, None, None), of_cluster, "{other}");
     }
 }
 

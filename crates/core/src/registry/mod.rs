@@ -148,6 +148,11 @@ impl Registry {
         self.put_addon(cluster, addon, facts.map(AddOn::from))
     }
 
+    /// Another cluster whose name begins with that of this one.
+    pub fn longer_name(&self, cluster: &ClusterName) -> Option<&ClusterName> {
+        self.clusters.keys().find(|other| *other != cluster && other.as_str().starts_with(cluster.as_str()))
+    }
+
     /// Replaces all clusters by a complete list. Returns the changes of standing; the first complete lists cause none.
     pub fn replace_clusters(&mut self, clusters: HashMap<ClusterName, ClusterFacts>) -> Vec<StandingChange> {
         self.compare(None, |registry| {

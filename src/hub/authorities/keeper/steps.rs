@@ -83,7 +83,7 @@ impl Keeper {
         if let Step::Force(waiting) = &step {
             let line = self.names.line();
             error!(line, authority = id, waiting, "An authority signs that some may not trust: the one before it ends");
-            let serving = matches!(self.gate, Gate::Leaves(_));
+            let serving = matches!(self.gate, Gate::Holders { .. });
             self.metrics.authority_forced(if serving { GATEWAY_SIGNER } else { line });
         }
         Ok(stored)
@@ -110,7 +110,7 @@ impl Keeper {
     /// What the report of the gateway's line says at this moment; `None` for a client line.
     pub(super) fn report(&self, line: &Line, waiting: Option<String>) -> Result<Option<String>, serde_json::Error> {
         match self.gate {
-            Gate::Leaves(_) => report::render(line, waiting, self.clock.now()).map(Some),
+            Gate::Holders { .. } => report::render(line, waiting, self.clock.now()).map(Some),
             Gate::Gateway { .. } => Ok(None),
         }
     }
@@ -147,7 +147,7 @@ impl Keeper {
     /// Sets when a Next on the serving line may sign. From now on every new certificate comes with the new anchor, so
     /// the end of the last certificate without it is known.
     async fn hold_next(&mut self) -> Result<(), KeeperError> {
-        let Gate::Leaves(board) = &self.gate else { return Ok(()) };
+        let Gate::Holders { board, .. } = &self.gate else { return Ok(()) };
         let ready = self.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(()) };
         if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {

@@ -12,28 +12,33 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, warn};
+
+mod orders;
+
+use orders::Order;
+pub(in crate::hub) use orders::Signing;
 
 use crate::api::request::BoundedRequest;
 use crate::backoff::WatchBackoff;
 use crate::hub::HubError;
+use crate::hub::authorities::state::LineState;
+use crate::hub::requests::failures::Failures;
+use crate::hub::requests::foreign::{ForeignReport, Origins};
 use crate::hub::requests::known::{KnownRequest, KnownRequests};
 use crate::hub::requests::plan;
 use crate::hub::requests::rereads::Rereads;
-use crate::hub::requests::signer::{Changes, Outcome, Signer, SignerError};
+use crate::hub::requests::signer::{Changes, Outcome, Signer};
 use crate::hub::requests::unrecorded::{IssuedBefore, compare};
 use crate::hub::standings::{ChangedStandings, Standings};
 use crate::pulse::Pulse;
 use addon_signer_core::backoff::doubled;
-use addon_signer_core::ca::issuer::IssueError;
-use addon_signer_core::identity::SignerName;
 use addon_signer_core::policy::tenant_of_cluster;
 use addon_signer_core::queue::FairQueue;
-use addon_signer_core::throttle::{Quota, Throttle};
 use addon_signer_platform::clock::Clock;
 
 /// How many requests are in work at once. Some of them wait for the ledger; the others keep one API server busy and
@@ -57,9 +62,6 @@ const LAST_LIMITED: Duration = Duration::from_secs(600);
 /// The longest pause of a request whose row of the ledger cannot be used: a person has to find the cause.
 const HELD: Duration = Duration::from_secs(300);
 
-/// How many failures of one cluster's requests are logged; the others are counted.
-const LOGGED: Quota = Quota { first: 5, window: Duration::from_secs(60) };
-
 /// The shortest time between two lists that look for requests of tenants that had too many.
 const LIST_PAUSE: Duration = Duration::from_secs(300);
 
@@ -72,37 +74,8 @@ pub(in crate::hub) struct DispatcherLinks {
     pub(in crate::hub) standings: Standings,
     /// Is told for which AddOnSigner the API server has refused an answer.
     pub(in crate::hub) forbidden: mpsc::Sender<String>,
-}
-
-enum Order {
-    Serve(String, Arc<Signer>),
-    Stop {
-        signer_name: String,
-        /// The AddOnSigner; if another one has taken over its signer name, nothing is stopped.
-        name: String,
-    },
-}
-
-/// Starts and stops signers.
-#[derive(Clone)]
-pub(in crate::hub) struct Signing(mpsc::UnboundedSender<Order>);
-
-impl Signing {
-    /// Serves a signer name from now on.
-    pub(in crate::hub) fn serve(&self, signer_name: &SignerName, signer: Signer) {
-        self.send(Order::Serve(signer_name.to_string(), Arc::new(signer)));
-    }
-
-    /// Ends the service of the AddOnSigner `name` for a signer name; work on its requests ends at once.
-    pub(in crate::hub) fn stop(&self, signer_name: &SignerName, name: &str) {
-        self.send(Order::Stop { signer_name: signer_name.to_string(), name: name.to_owned() });
-    }
-
-    fn send(&self, order: Order) {
-        if self.0.send(order).is_err() {
-            debug!("The dispatcher of requests has ended, and with it the hub");
-        }
-    }
+    /// Is told which certificates another program signed.
+    pub(in crate::hub) foreign: watch::Sender<ForeignReport>,
 }
 
 struct ServedSigner {
@@ -122,11 +95,12 @@ pub(in crate::hub) struct Dispatcher {
     work: JoinSet<(Arc<str>, Option<Outcome>)>,
     /// Waits, for each signer, for a change of what its requests may wait for.
     changes: JoinSet<Option<(String, Changes)>>,
-    failures: Throttle<Arc<str>>,
-    links: DispatcherLinks,
-    clock: Clock,
+    failures: Failures,
+    standings: Standings,
+    forbidden: mpsc::Sender<String>,
     /// When all requests may be listed again at the earliest.
     next_list: Instant,
+    origins: Origins,
     issued_before: IssuedBefore,
     /// Compares them with the ledger.
     comparing: JoinSet<()>,
@@ -140,7 +114,7 @@ impl Dispatcher {
         grpc_proxy: Option<String>,
         links: DispatcherLinks,
     ) -> (Self, Signing) {
-        let (sender, orders) = mpsc::unbounded_channel();
+        let (signing, orders) = Signing::channel();
         let dispatcher = Self {
             api: Api::all(client.clone()),
             rereads: Rereads::new(client),
@@ -151,14 +125,15 @@ impl Dispatcher {
             queue: FairQueue::new(OF_A_CLUSTER),
             work: JoinSet::new(),
             changes: JoinSet::new(),
-            failures: Throttle::new(LOGGED),
-            links,
-            clock,
+            failures: Failures::new(clock.clone()),
+            standings: links.standings,
+            forbidden: links.forbidden,
             next_list: Instant::now(),
+            origins: Origins::new(clock, links.foreign),
             issued_before: IssuedBefore::default(),
             comparing: JoinSet::new(),
         };
-        (dispatcher, Signing(sender))
+        (dispatcher, signing)
     }
 
     /// Dispatches for ever.
@@ -189,13 +164,15 @@ impl Dispatcher {
                 Some(changed) = self.changes.join_next() => {
                     if let Some((signer_name, changes)) = changed? {
                         self.look(|request| *request.signer_name == *signer_name);
+                        self.compare_origins(&signer_name);
                         self.await_change(signer_name, changes);
                     }
                 }
                 Some(compared) = self.comparing.join_next() => compared?,
-                changed = self.links.standings.next() => self.look_after(changed),
+                changed = self.standings.next() => self.look_after(changed),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                _ = rounds.tick() => if Instant::now() >= self.next_list && self.known.wants_list() {
+                _ = rounds.tick() => if Instant::now() >= self.next_list
+                    && self.known.wants_list() | self.origins.wants_list() {
                     self.next_list = Instant::now() + LIST_PAUSE;
                     events = watch(self.api.clone());
                 },
@@ -207,6 +184,7 @@ impl Dispatcher {
         match event {
             Event::Init => {
                 self.known.begin_list();
+                self.origins.begin_list();
                 self.issued_before.begin();
             }
             Event::InitApply(request) => {
@@ -217,20 +195,26 @@ impl Dispatcher {
             }
             Event::InitDone => {
                 self.known.complete_list();
+                self.origins.complete_list();
                 self.issued_before.complete();
                 for (signer_name, served) in &self.served {
+                    self.origins.compare(signer_name, &served.signer.line.borrow());
                     let issued = self.issued_before.take(signer_name);
                     self.comparing.spawn(compare(Arc::clone(&served.signer), issued));
                 }
             }
             Event::Apply(request) => self.seen(request),
-            Event::Delete(request) => self.settled(&request.csr),
+            Event::Delete(request) => {
+                self.origins.gone(&request.csr, self.line_of(&request.csr).as_ref());
+                self.settled(&request.csr);
+            }
         }
     }
 
     fn seen(&mut self, request: BoundedRequest) {
         let csr = &request.csr;
         if plan::is_issued(csr) {
+            self.origins.note(csr, self.line_of(csr).as_ref());
             return self.settled(csr);
         }
         // Kubernetes' own signers are never ours, and they have most of the requests.
@@ -272,6 +256,7 @@ impl Dispatcher {
                     before.stop.cancel();
                 }
                 self.await_change(signer_name.clone(), changes);
+                self.compare_origins(&signer_name);
                 for (name, request) in self.known.iter().filter(|(_, request)| *request.signer_name == *signer_name) {
                     self.queue.wake(name, &request.tenant);
                 }
@@ -281,6 +266,7 @@ impl Dispatcher {
                     && let Some(served) = self.served.remove(&signer_name)
                 {
                     served.stop.cancel();
+                    self.origins.stop(&signer_name);
                 }
             }
         }
@@ -293,6 +279,18 @@ impl Dispatcher {
             changes.next().await;
             (signer_name, changes)
         }));
+    }
+
+    /// The line of the signer that serves a request.
+    fn line_of(&self, csr: &CertificateSigningRequest) -> Option<LineState> {
+        self.served.get(&csr.spec.signer_name).map(|served| served.signer.line.borrow().clone())
+    }
+
+    /// Looks for certificates of a signer that another program signed.
+    fn compare_origins(&mut self, signer_name: &str) {
+        if let Some(served) = self.served.get(signer_name) {
+            self.origins.compare(signer_name, &served.signer.line.borrow());
+        }
     }
 
     /// Looks at what waits of the clusters whose standing has changed.
@@ -370,28 +368,13 @@ impl Dispatcher {
                 let tenant = Arc::clone(&request.tenant);
                 if let (true, Some(served)) = (error.is_forbidden(), self.served.get(&*request.signer_name)) {
                     // A full channel means that the supervisor will ask anyway.
-                    let _ = self.links.forbidden.try_send(served.signer.name());
+                    let _ = self.forbidden.try_send(served.signer.name());
                 }
-                self.report(name, tenant, &error);
+                self.failures.report(name, &tenant, &error);
                 Some(doubled(RETRY, attempts, LAST_RETRY))
             }
         };
         self.queue.done(name, pause.map(|pause| Instant::now() + pause));
-    }
-
-    fn report(&mut self, name: &str, tenant: Arc<str>, error: &SignerError) {
-        let now = self.clock.now();
-        let taken = self.failures.take(&tenant, now);
-        for sum in self.failures.ended(now).into_iter().chain(taken.before) {
-            info!(requester = &*sum.cause, count = sum.count, "More failures on requests were not logged");
-        }
-        match error {
-            // The ledger's writer has logged the error, once for all requests that wait.
-            SignerError::Ledger(_) => debug!(csr = name, %error, "A request waits for the ledger"),
-            SignerError::Issue(IssueError::OutOfOrder) => error!(csr = name, %error, "Could not issue"),
-            _ if taken.write => info!(csr = name, %error, "Could not work on a request; the hub retries"),
-            _ => {}
-        }
     }
 }
 

@@ -75,7 +75,11 @@ fn mk_signer(client: &Client) -> Signer {
 /// A dispatcher with two requests of each of two clusters, all of which wait.
 fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
     let standings = Standings::default();
-    let links = DispatcherLinks { standings: standings.clone(), forbidden: mpsc::channel(1).0 };
+    let links = DispatcherLinks {
+        standings: standings.clone(),
+        forbidden: mpsc::channel(1).0,
+        foreign: watch::channel(ForeignReport::new()).0,
+    };
     let (mut dispatcher, signing) = Dispatcher::new(client, Clock::default(), None, links);
     let served = ServedSigner { signer: Arc::new(mk_signer(client)), stop: CancellationToken::new() };
     dispatcher.served.insert(SIGNER.to_owned(), served);

@@ -13,15 +13,18 @@ use tokio::time::{Instant, sleep};
 
 use super::templates::{mk_management_addon, mk_template};
 use super::wait_registered;
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::apply;
 use crate::support::accounts::HUB_USER;
 use crate::support::audit_log::Write;
 use crate::support::hub::{RunningHub, addon, create_signer, deploy, wait_ready};
-use crate::support::objects::managed_cluster_addons;
+use crate::support::objects::{managed_cluster_addons, manifest_works};
 use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
 use crate::support::process::Process;
 use crate::support::programs::{Registers, start_addon_manager, start_framework_addon};
 use crate::support::real::RealHub;
 use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, wait_until};
+use addon_signer_core::names::LABEL_HUB_TRUST;
 
 const SIGNER: &str = "example.com/telemetry";
 /// Addons with AddOnTemplates: one does not name the signer, and one does.
@@ -50,6 +53,7 @@ fn addons() -> Vec<&'static str> {
 async fn mk_world(hub: &TestHub) -> Client {
     deploy(hub).await;
     let admin = hub.admin().await;
+    apply(&admin, &manifests("manifest-works")).await;
     accept_cluster(&admin, "spoke1").await;
     for (name, signers) in TEMPLATES {
         mk_template(&admin, name, signers).await;
@@ -147,6 +151,8 @@ async fn assert_at_rest(admin: &Client, secrets: &BTreeMap<String, String>) {
         assert_eq!(signer_names(admin, name).await, [SIGNER], "{name}");
     }
     assert_eq!(signer_names(admin, "template-without").await, [""; 0]);
+    let works = manifest_works(admin, "spoke1").list(&ListParams::default().labels(LABEL_HUB_TRUST)).await.unwrap();
+    assert_eq!(works.items.len(), addons().len(), "every addon has the trust bundle");
     assert_left(admin).await;
     let (status, message) = wait_registered(admin, "TemplateLacksSigner").await;
     assert_eq!(status, "False");

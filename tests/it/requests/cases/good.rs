@@ -121,6 +121,16 @@ fn surroundings() -> Vec<Case> {
             .by(GRPC_PROXY, &["system:serviceaccounts"])
             .annotation(CSR_USER, "system:open-cluster-management:spoke1:a1")
             .with(Fixture::GrpcProxy),
+        case("addon-asks-for-itself", "the addon's own hub identity")
+            .by(USER, &[CLUSTER_GROUP])
+            .with(Fixture::AddonRequester),
+        case(
+            "addon-of-another-agent-name",
+            "the hub identity has the klusterlet's agent id, as OCM up to v1.2 gives it",
+        )
+        .by(&USER.replace(":agent:telemetry", ":agent:x7k2p"), &[CLUSTER_GROUP])
+        .with(Fixture::AddonRequester),
+        case("cluster-where-addons-may-ask", "the registration agent asks all the same").with(Fixture::AddonRequester),
         case("annotation-means-nothing", "the annotation csr-user on an agent's own request")
             .annotation(CSR_USER, "system:open-cluster-management:spoke2:a1")
             .with(Fixture::GrpcProxy),

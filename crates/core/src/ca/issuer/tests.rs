@@ -5,6 +5,7 @@ use ring::rand::SystemRandom;
 use x509_parser::extensions::ParsedExtension;
 
 use super::*;
+use crate::ca::origin::Origin;
 use crate::keys::public::KeyKind;
 use crate::policy::tests::mk_rules;
 use crate::policy::{Submission, evaluate};
@@ -168,4 +169,15 @@ fn the_bundle_says_which_authority_vouches() {
     assert!(both.contains(&bundle(&issuer)) && !bundle(&issuer).contains(&both));
     assert!(matches!(Bundle::from_pem(issued.pem().as_bytes()), Err(BundleError::Authority(_))));
     assert_eq!(Bundle::from_pem(b" \n"), Err(BundleError::Empty));
+}
+
+#[test]
+fn a_certificate_names_its_authority_and_no_other() {
+    let (issuer, other) = (mk_issuer(KeyKind::EcdsaP256, YEAR), mk_issuer(KeyKind::EcdsaP256, YEAR));
+    let issued = issue(&issuer, NOW).unwrap();
+    let chain = crate::encoding::pem::encode("CERTIFICATE", &issued.certificate);
+    let origin = Origin::read(chain.as_bytes()).unwrap();
+    assert!(origin.is_of(issuer.authority()) && !origin.is_of(other.authority()));
+    assert_eq!((origin.issuer(), origin.not_after()), (issuer.authority().name(), issued.not_after));
+    assert_eq!(Origin::read(b"x"), None);
 }

@@ -1,0 +1,148 @@
+//! TCP connections, through an HTTP proxy where one is set. OCM's addon-manager sets `HTTPS_PROXY` and `NO_PROXY` in
+//! the pods of clusters that reach the hub only so (ocm, `pkg/addon/templateagent/decorator.go`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower::{BoxError, Service, ServiceExt};
+
+use crate::errors::explain;
+
+/// The variables that name the proxy and the addresses that need none; small letters count too.
+const PROXY: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
+const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
+/// The proxy cannot be used. Its URL may have a password, so the error does not name it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the proxy that {0} names cannot be used; write http://[USER:PASSWORD@]HOST:PORT")]
+pub struct ProxyError(&'static str);
+
+/// Makes TCP connections for HTTPS, which a proxy tunnels (`CONNECT`, RFC 9110 section 9.3.6).
+#[derive(Debug, Clone)]
+pub struct Dialer {
+    tcp: HttpConnector,
+    proxies: Arc<Matcher>,
+}
+
+impl Dialer {
+    /// Connects as `HTTPS_PROXY` and `NO_PROXY` say.
+    ///
+    /// # Errors
+    /// [`ProxyError`].
+    pub fn from_env() -> Result<Self, ProxyError> {
+        Self::new(first(PROXY).as_deref().unwrap_or_default(), &first(NO_PROXY).unwrap_or_default(), PROXY[0])
+    }
+
+    /// Connects through the proxy of a kubeconfig, if there is one. kube reads `HTTPS_PROXY` where the kubeconfig names
+    /// none; then `NO_PROXY` counts too.
+    ///
+    /// # Errors
+    /// [`ProxyError`].
+    pub fn of_kubeconfig(proxy: Option<&Uri>) -> Result<Self, ProxyError> {
+        let Some(proxy) = proxy else { return Self::new("", "", PROXY[0]) };
+        let is_from_env = first(PROXY).and_then(|text| text.parse::<Uri>().ok()).is_some_and(|uri| uri == *proxy);
+        if is_from_env { Self::from_env() } else { Self::new(&proxy.to_string(), "", "proxy-url of the kubeconfig") }
+    }
+
+    fn new(proxy: &str, no_proxy: &str, named_by: &'static str) -> Result<Self, ProxyError> {
+        let unset = proxy.is_empty();
+        // Go's programs, OCM's among them, read `*.example.com` as `.example.com` (golang.org/x/net/http/httpproxy).
+        let no_proxy: Vec<_> = no_proxy.split(',').map(|name| name.trim().replace("*.", ".")).collect();
+        let proxies = Matcher::builder().https(proxy).no(no_proxy.join(",")).build();
+        let any = Matcher::builder().https(proxy).build();
+        let used = any.intercept(&Uri::from_static("https://hub.invalid"));
+        if !unset && used.is_none_or(|proxy| proxy.uri().scheme_str() != Some("http")) {
+            return Err(ProxyError(named_by));
+        }
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false); // the scheme is https
+        tcp.set_nodelay(true);
+        Ok(Self { tcp, proxies: Arc::new(proxies) })
+    }
+}
+
+impl Service<Uri> for Dialer {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let tcp = self.tcp.clone();
+        match self.proxies.intercept(&to) {
+            None => Box::pin(async move { Ok(tcp.oneshot(to).await?) }),
+            Some(proxy) => Box::pin(async move {
+                let host = proxy.uri().authority().map(ToString::to_string).unwrap_or_default();
+                let connected = tunnel(tcp, &proxy).oneshot(to).await;
+                connected.map_err(|error| format!("the proxy {host} makes no connection: {}", explain(&error)).into())
+            }),
+        }
+    }
+}
+
+fn tunnel(tcp: HttpConnector, proxy: &Intercept) -> Tunnel<HttpConnector> {
+    let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
+    match proxy.basic_auth() {
+        Some(password) => tunnel.with_auth(password.clone()),
+        None => tunnel,
+    }
+}
+
+fn first(names: [&str; 2]) -> Option<String> {
+    names.into_iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn only_an_http_proxy_can_be_used_and_its_password_is_not_told() {
+        for good in ["", "http://proxy:3128", "http://user:secret@proxy:3128/", "proxy:3128"] {
+            assert!(Dialer::new(good, "", "HTTPS_PROXY").is_ok(), "{good}");
+        }
+        for bad in ["https://user:secret@proxy", "socks5://secret", "ftp://secret", "::", "http://"] {
+            let error = Dialer::new(bad, "", "HTTPS_PROXY").unwrap_err().to_string();
+            assert!(error.contains("HTTPS_PROXY") && !error.contains("secret"), "{bad}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_asked_for_a_tunnel_and_not_for_what_needs_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let dialer = Dialer::new(&format!("http://user:pw@{address}"), "127.0.0.1", "HTTPS_PROXY").unwrap();
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let (mut direct, _) = listener.accept().await.unwrap();
+            direct.write_all(b"direct").await.unwrap();
+            String::from_utf8(head).unwrap()
+        });
+        dialer.clone().oneshot("https://hub.invalid".parse().unwrap()).await.unwrap();
+        let direct = dialer.oneshot(format!("https://{address}").parse().unwrap()).await.unwrap();
+        let mut bytes = [0; 6];
+        direct.into_inner().read_exact(&mut bytes).await.unwrap();
+        let head = asked.await.unwrap();
+        assert!(head.starts_with("CONNECT hub.invalid:443 HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("Proxy-Authorization: Basic dXNlcjpwdw==\r\n"), "{head}");
+        assert_eq!(&bytes, b"direct");
+    }
+}

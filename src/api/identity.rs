@@ -1,0 +1,100 @@
+//! `spec.identity` of an AddOnSigner: who may ask, and which names agents have.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
+
+use addon_signer_core::identity;
+use addon_signer_core::policy::RequesterKind;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The identity convention. Each text is a template over `{cluster}`, `{addon}` and `{agent}`; the defaults are OCM's
+/// convention (OCM `pkg/registration/register/csr/csr.go`). Texts are printable ASCII.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentitySpec {
+    /// Who may ask for certificates.
+    #[serde(default = "default_requesters")]
+    #[schemars(length(min = 1, max = 2))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub requesters: Vec<Requester>,
+    /// Common name. A template over {cluster}, {addon} and {agent}; the first two must occur.
+    #[serde(default = "default_user")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))]
+    #[x_kube(
+        validation = Rule::new("self.contains('{cluster}')")
+            .message("identity.user must contain {cluster}: an identity belongs to one cluster"),
+        validation = Rule::new("self.contains('{addon}')")
+            .message("identity.user must contain {addon}: an identity belongs to one addon")
+    )]
+    pub user: String,
+    /// Organizations that a request may have. Templates as in user.
+    #[serde(default = "default_groups")]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub groups: Vec<String>,
+    /// DNS names that a request may have. Templates as in user.
+    #[serde(default = "default_dns_names")]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 253), regex(pattern = r"^([a-z0-9.-]|\{(cluster|addon|agent)\})+$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub dns_names: Vec<String>,
+    /// Organizational units that a request may have, literally.
+    #[serde(default)]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 512)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub organizational_units: Vec<String>,
+}
+
+/// Who may ask for an agent's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Requester {
+    /// The cluster's registration agent, for all addons of its cluster.
+    Cluster,
+    /// The addon's own hub identity, which OCM keeps where the addon registers for the API server too: for this addon
+    /// on this cluster alone. OCM gives it to clusters whose names begin with that of this one as well, so while there
+    /// is such a cluster, it may not ask.
+    AddOn,
+}
+
+impl Default for IdentitySpec {
+    fn default() -> Self {
+        Self {
+            requesters: default_requesters(),
+            user: default_user(),
+            groups: default_groups(),
+            dns_names: default_dns_names(),
+            organizational_units: Vec::new(),
+        }
+    }
+}
+
+impl Requester {
+    /// The core's kind.
+    pub fn kind(self) -> RequesterKind {
+        match self {
+            Self::Cluster => RequesterKind::Cluster,
+            Self::AddOn => RequesterKind::AddOn,
+        }
+    }
+}
+
+fn default_requesters() -> Vec<Requester> {
+    vec![Requester::Cluster]
+}
+
+fn default_user() -> String {
+    identity::DEFAULT_USER.to_owned()
+}
+
+fn default_groups() -> Vec<String> {
+    identity::DEFAULT_GROUPS.map(str::to_owned).to_vec()
+}
+
+fn default_dns_names() -> Vec<String> {
+    identity::DEFAULT_DNS_NAMES.map(str::to_owned).to_vec()
+}

@@ -1,0 +1,87 @@
+//! Looks at the gateway from where the caller stands.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Uri;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+use tower::ServiceExt;
+
+use super::objects::unknown;
+use super::{Finding, Inspection, Verdict};
+use crate::hub::authorities::store::SERVING_CONFIG_MAP;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_platform::errors::explain;
+use addon_signer_platform::proxy::Dialer;
+
+/// The longest time until TCP and TLS are set up.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// An address by which agents reach the gateway.
+#[derive(Debug, Clone)]
+pub(super) struct GatewayAddress {
+    uri: Uri,
+    name: ServerName<'static>,
+}
+
+impl FromStr for GatewayAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("{text:?} is not the address of a gateway; use https://HOST[:PORT]");
+        let uri: Uri = text.parse().map_err(|_| refused())?;
+        let host = uri.host().filter(|_| uri.scheme_str() == Some("https") && matches!(uri.path(), "" | "/"));
+        let host = host.ok_or_else(refused)?.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { name: ServerName::try_from(host).map_err(|_| refused())?, uri })
+    }
+}
+
+impl Inspection {
+    /// Whether each address leads to a gateway with the certificate that agents expect.
+    pub(super) async fn gateways(&self, addresses: &[GatewayAddress]) -> Vec<Finding> {
+        if addresses.is_empty() {
+            let sentence = "it was not asked: name it as agents do, by --gateway https://HOST[:PORT]";
+            return vec![Finding::new(Verdict::Unknown, "gateway", sentence)];
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let map = match maps.get_opt(SERVING_CONFIG_MAP).await {
+            Ok(map) => map,
+            Err(error) => return vec![unknown("gateway".to_owned(), &error)],
+        };
+        let anchors = map.and_then(|map| map.data?.remove("ca.crt")).unwrap_or_default();
+        let Ok(bundle) = Bundle::from_pem(anchors.as_bytes()) else {
+            let sentence = format!("the ConfigMap {SERVING_CONFIG_MAP} has no anchors yet: is a hub running?");
+            return vec![Finding::bad("gateway", sentence)];
+        };
+        let mut found = Vec::new();
+        for address in addresses {
+            let about = format!("gateway {}", address.uri.authority().map_or("", |authority| authority.as_str()));
+            found.push(match tokio::time::timeout(ANSWER, shake_hands(address, &bundle)).await {
+                Ok(Ok(())) => Finding::good(about, "it shows a certificate for this name that agents accept"),
+                Ok(Err(error)) => Finding::bad(about, format!("agents do not reach it by this name: {error}")),
+                Err(_) => Finding::bad(about, format!("it gave no answer within {} s", ANSWER.as_secs())),
+            });
+        }
+        found
+    }
+}
+
+/// Checks the server's certificate as agents do. The caller has no certificate of its own, which the gateway says only
+/// after that (RFC 8446 section 4.4.2.4).
+async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), String> {
+    let dialer = Dialer::from_env().map_err(|error| error.to_string())?;
+    let tcp = dialer.oneshot(address.uri.clone()).await.map_err(|error| explain(error.as_ref()))?.into_inner();
+    let roots = RootCertStore { roots: bundle.anchors().to_vec() };
+    let config = ClientConfig::builder_with_provider(addon_signer_platform::crypto::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let shaken = TlsConnector::from(Arc::new(config)).connect(address.name.clone(), tcp).await;
+    shaken.map(drop).map_err(|error| explain(&error))
+}

@@ -1,0 +1,118 @@
+//! `addon-signer check`: is the installation sound? It asks the Kubernetes API with the caller's kubeconfig, and the
+//! gateway from where the caller stands.
+
+mod gateway;
+mod objects;
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use kube::Client;
+use serde::Serialize;
+
+use crate::cli::caller::CommandUser;
+use crate::output::{Format, print, print_json};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubernetes;
+use gateway::GatewayAddress;
+
+/// Arguments of `check`.
+#[derive(Debug, Clone, Args)]
+pub struct CheckArgs {
+    /// The gateway's address as agents have it, https://HOST[:PORT]; may be repeated.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    gateway: Vec<GatewayAddress>,
+    /// The output format.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace of the hub.
+    #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
+    namespace: String,
+}
+
+/// How good something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Good,
+    /// It was not looked at; the sentence says why.
+    Unknown,
+    Bad,
+}
+
+/// What was found about one thing, as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    verdict: Verdict,
+    /// What it is about, such as the name of an AddOnSigner.
+    about: String,
+    /// What was found, and what to do about it if it is bad.
+    finding: String,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, about: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self { verdict, about: about.into(), finding: finding.into() }
+    }
+
+    fn good(about: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self::new(Verdict::Good, about, finding)
+    }
+
+    fn bad(about: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self::new(Verdict::Bad, about, finding)
+    }
+
+    fn line(&self) -> String {
+        let mark = match self.verdict {
+            Verdict::Good => "ok ",
+            Verdict::Unknown => "?  ",
+            Verdict::Bad => "BAD",
+        };
+        format!("{mark}  {}: {}\n", self.about, self.finding)
+    }
+}
+
+/// Whom to ask, and when.
+struct Inspection {
+    client: Client,
+    namespace: String,
+    now: Timestamp,
+}
+
+/// Looks at everything, says what it finds, and fails if something is bad.
+///
+/// # Errors
+/// Something is bad, or the API server cannot be asked.
+pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
+    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    // The API server's clock wrote the times of the objects.
+    let now = CommandUser::ask(&client).await.now.unwrap_or_else(|| Clock::default().now());
+    let inspection = Inspection { client, namespace: args.namespace, now };
+    let mut findings = Vec::new();
+    let mut say = |found: Vec<Finding>| {
+        if args.output == Format::Table {
+            print(&found.iter().map(Finding::line).collect::<String>());
+        }
+        findings.extend(found);
+    };
+    say(inspection.apis().await?);
+    say(inspection.lease().await);
+    say(inspection.signers().await);
+    say(inspection.serving().await);
+    say(inspection.inventory().await);
+    say(inspection.gateways(&args.gateway).await);
+    if args.output == Format::Json {
+        print_json(&findings)?;
+    }
+    let bad = findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count();
+    if bad > 0 {
+        bail!("{bad} of {} checks failed", findings.len());
+    }
+    Ok(())
+}

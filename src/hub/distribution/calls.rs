@@ -1,0 +1,108 @@
+//! The calls that write ManifestWorks.
+
+use std::time::Duration;
+
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::known::Known;
+use super::plan::Step;
+use crate::api::manifest_work::{body, resource, work_name};
+use crate::api::ocm::{AddOnApi, OcmObject};
+use crate::api::registrations::FIELD_MANAGER;
+use crate::hub::lease::{Leads, NotWritten};
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_platform::errors::explain;
+
+/// How long the API server may take for one answer.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// How to reach the ManifestWorks, and what owns them.
+pub(super) struct Works {
+    pub(super) client: Client,
+    /// The version of ManagedClusterAddOn.
+    pub(super) api: AddOnApi,
+}
+
+/// Why a call failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotTaken {
+    /// `None` for what is normal: somebody else was faster, or this hub does not lead.
+    pub(super) error: Option<String>,
+    /// Whether the API server refuses it to this account.
+    pub(super) is_refused: bool,
+}
+
+impl Works {
+    /// Takes one step, and shows `known` what came of it before the watch does.
+    pub(super) async fn take(
+        &self,
+        leads: &Leads,
+        known: &Known,
+        key: &AddOnKey,
+        step: Step,
+        anchors: &str,
+    ) -> Result<(), NotTaken> {
+        let name = work_name(&key.addon);
+        let works: Api<OcmObject> = Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &resource());
+        let call = async {
+            match step {
+                Step::Create { owner, namespace } => {
+                    let work = body(key, self.api, &owner, &namespace, anchors);
+                    let made = self.create(leads, key, work).await?;
+                    known.put_work(&made);
+                }
+                Step::Change { version, owner, namespace } => {
+                    let change = change(body(key, self.api, &owner, &namespace, anchors), &version);
+                    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+                    let changed = leads.write(works.patch(&name, &params, &Patch::Merge(&change))).await?;
+                    known.put_work(&changed.object);
+                }
+                Step::Delete => {
+                    let deleted = leads.write(works.delete(&name, &DeleteParams::default())).await?;
+                    if let Some(deleting) = deleted.left() {
+                        known.put_work(&deleting.object);
+                    }
+                }
+            }
+            Ok(())
+        };
+        match timeout(ANSWER, call).await {
+            Ok(done) => done.or_else(|error| failure(&name, error)),
+            Err(_) => {
+                let error = format!("the API server does not answer within {} s", ANSWER.as_secs());
+                Err(NotTaken { error: Some(error), is_refused: false })
+            }
+        }
+    }
+
+    async fn create(&self, leads: &Leads, key: &AddOnKey, work: Value) -> Result<DynamicObject, NotWritten> {
+        let works: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &resource());
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+        let work: DynamicObject = serde_json::from_value(work).map_err(Error::SerdeError)?;
+        leads.write(works.create(&params, &work)).await
+    }
+}
+
+/// Replaces everything that the hub writes, if nobody else has written meanwhile.
+fn change(mut body: Value, version: &str) -> Value {
+    if let Some(metadata) = body.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".to_owned(), version.into());
+    }
+    body
+}
+
+fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {
+    let NotWritten::Api(error) = error else { return Err(NotTaken { error: None, is_refused: false }) };
+    let (error, is_refused) = match &error {
+        Error::Api(status) if status.is_already_exists() => {
+            (Some(format!("a ManifestWork {name} is there that is not the hub's; rename or delete it")), false)
+        }
+        Error::Api(status) if status.is_conflict() || status.is_not_found() => (None, false),
+        Error::Api(status) => (Some(explain(&error)), status.is_forbidden()),
+        _ => (Some(explain(&error)), false),
+    };
+    Err(NotTaken { error, is_refused })
+}

@@ -1,0 +1,183 @@
+//! What the watches have shown of addons and of the ManifestWorks that bring them the trust bundle.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::api::DynamicObject;
+use tokio::sync::Notify;
+
+use crate::api::manifest_work::{Placement, Work};
+use crate::api::ocm;
+use addon_signer_core::identity::AddOnKey;
+
+/// Shared by the watch of addons, the watch of ManifestWorks and the task that writes those.
+#[derive(Clone, Default)]
+pub(in crate::hub) struct Known(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    objects: Mutex<KnownObjects>,
+    changed: Notify,
+}
+
+/// The objects of both kinds.
+#[derive(Default)]
+pub(super) struct KnownObjects {
+    pub(super) addons: Listed<Placement>,
+    pub(super) works: Listed<Work>,
+}
+
+impl Known {
+    /// Reads or changes the objects. Whoever changes them says whether that is news.
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut KnownObjects) -> T) -> T {
+        // Poisoning is ignored: a panic elsewhere does not leave an object half changed.
+        look(&mut self.0.objects.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn tell(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for news since this was last called.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    fn change(&self, change: impl FnOnce(&mut KnownObjects) -> bool) {
+        if self.with(change) {
+            self.tell();
+        }
+    }
+
+    /// A list of all addons begins.
+    pub(in crate::hub) fn begin_addons(&self) {
+        self.with(|known| known.addons.begin());
+    }
+
+    /// An addon exists.
+    pub(in crate::hub) fn put_addon(&self, addon: &DynamicObject) {
+        if let Some(key) = ocm::addon_key(addon) {
+            self.change(|known| known.addons.put(key, Placement::read(addon)));
+        }
+    }
+
+    /// An addon was deleted.
+    pub(in crate::hub) fn remove_addon(&self, key: &AddOnKey) {
+        self.change(|known| known.addons.remove(key));
+    }
+
+    /// The list of all addons is complete.
+    pub(in crate::hub) fn complete_addons(&self) {
+        self.change(|known| known.addons.complete());
+    }
+
+    pub(super) fn begin_works(&self) {
+        self.with(|known| known.works.begin());
+    }
+
+    pub(super) fn put_work(&self, object: &DynamicObject) {
+        if let Some((key, work)) = Work::read(object) {
+            self.change(|known| known.works.put(key, work));
+        }
+    }
+
+    pub(super) fn remove_work(&self, object: &DynamicObject) {
+        if let Some((key, _)) = Work::read(object) {
+            self.change(|known| known.works.remove(&key));
+        }
+    }
+
+    pub(super) fn complete_works(&self) {
+        self.change(|known| known.works.complete());
+    }
+
+    /// Forgets the ManifestWorks: nobody watches them any more.
+    pub(super) fn forget_works(&self) {
+        self.with(|known| known.works = Listed::default());
+    }
+}
+
+/// Objects of one kind, as lists and events show them.
+pub(super) struct Listed<T> {
+    /// Each with the last list that may have shown it.
+    known: HashMap<AddOnKey, (u64, T)>,
+    list: u64,
+    is_complete: bool,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), list: 0, is_complete: false }
+    }
+}
+
+impl<T: PartialEq> Listed<T> {
+    fn begin(&mut self) {
+        self.list += 1;
+    }
+
+    /// Returns whether that is news.
+    fn put(&mut self, key: AddOnKey, object: T) -> bool {
+        let list = self.list;
+        match self.known.get_mut(&key) {
+            Some((seen, known)) => {
+                *seen = list;
+                let differs = *known != object;
+                *known = object;
+                differs
+            }
+            None => self.known.insert(key, (list, object)).is_none(),
+        }
+    }
+
+    fn remove(&mut self, key: &AddOnKey) -> bool {
+        self.known.remove(key).is_some()
+    }
+
+    /// Forgets what the list did not show.
+    fn complete(&mut self) -> bool {
+        let (list, before) = (self.list, self.known.len());
+        self.known.retain(|_, (seen, _)| *seen == list);
+        !std::mem::replace(&mut self.is_complete, true) || before != self.known.len()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    pub(super) fn get(&self, key: &AddOnKey) -> Option<&T> {
+        self.known.get(key).map(|(_, object)| object)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&AddOnKey, &T)> {
+        self.known.iter().map(|(key, (_, object))| (key, object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(cluster: &str) -> AddOnKey {
+        AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
+    }
+
+    #[test]
+    fn a_list_forgets_what_it_does_not_show_and_keeps_what_came_meanwhile() {
+        let mut listed = Listed::default();
+        listed.begin();
+        assert!(listed.put(key("c1"), 1) && listed.put(key("c2"), 1) && !listed.is_complete());
+        assert!(listed.complete() && listed.is_complete());
+        assert!(!listed.put(key("c1"), 1), "it is as it was");
+        listed.begin();
+        assert!(listed.put(key("c3"), 1) && listed.put(key("c1"), 2));
+        assert_eq!(listed.get(&key("c2")), Some(&1), "the list is not complete");
+        assert!(listed.complete());
+        let mut rest: Vec<_> = listed.iter().map(|(key, object)| (key.cluster.as_str(), *object)).collect();
+        rest.sort_unstable();
+        assert_eq!(rest, [("c1", 2), ("c3", 1)]);
+        listed.begin();
+        assert!(listed.remove(&key("c3")) && !listed.remove(&key("c3")) && !listed.put(key("c1"), 2));
+        assert!(!listed.complete(), "nothing is missing");
+    }
+}

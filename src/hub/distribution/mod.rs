@@ -1,0 +1,307 @@
+//! Brings the gateway's anchors to the managed clusters: one ManifestWork for each addon on each cluster, if the hub
+//! has the right to write them (`deploy/manifest-works`).
+//!
+//! [`plan`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
+//! after each second's writes it looks again, so that a new addon does not wait until thousands have a new bundle.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::Client;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+mod calls;
+pub(in crate::hub) mod known;
+pub mod plan;
+
+use crate::api::manifest_work::{self, MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, digest_of};
+use crate::api::ocm::{AddOnApi, OcmObject};
+use crate::backoff::WatchBackoff;
+use crate::hub::lease::Leading;
+use crate::hub::registrations::discovery::served_version;
+use crate::hub::registrations::wanted::Signers;
+use crate::hub::registrations::work::PAGE;
+use crate::hub::supervisor::permission;
+use crate::pulse::Pulse;
+use crate::telemetry::Metrics;
+use addon_signer_core::backoff::doubled;
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::names::LABEL_HUB_TRUST;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::trust::Trust;
+use addon_signer_platform::errors::explain;
+use calls::{NotTaken, Works};
+use known::Known;
+use plan::{Distribution, Step};
+
+/// The pause between two writes: 10,500 ManifestWorks take some five minutes.
+const PACE: Duration = Duration::from_millis(25);
+/// How many writes follow one look.
+const CHUNK: usize = 40;
+/// The pause between two looks while there is nothing to write, so that a flood of events costs little.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often the hub looks without news.
+const ROUND: Duration = Duration::from_secs(15);
+/// How often the log has a failure.
+const WARNING: Duration = Duration::from_secs(60);
+/// How often the hub asks whether it has the right, while it does not.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// How long the answer must be that it has none before a hub that had it believes that: an API server that starts does
+/// not know every CRD and role at once, and a rotation would no longer wait for the clusters.
+const DOUBT: Duration = Duration::from_secs(300);
+/// How often it asks while it does; a refusal makes it ask at once.
+const RIGHT_AGE: Duration = Duration::from_secs(600);
+/// The pauses between two writes of one ManifestWork double between these, whether they fail or somebody undoes them: a
+/// cluster's agent may edit its own. After the longest without a write the next pause is the shortest again.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What the distributor reads and reports.
+pub(super) struct DistributorInputs {
+    pub(super) known: Known,
+    pub(super) signers: watch::Receiver<Option<Signers>>,
+    pub(super) trust: watch::Receiver<Arc<Trust>>,
+    pub(super) registry: SharedRegistry,
+    pub(super) report: watch::Sender<Distribution>,
+}
+
+/// The last writes of one ManifestWork.
+struct Tried {
+    times: u32,
+    /// When the next one may be.
+    again: Instant,
+    /// Why the last one failed.
+    error: Option<String>,
+}
+
+pub(super) struct Distributor {
+    client: Client,
+    works: Works,
+    leading: Leading,
+    metrics: Metrics,
+    inputs: DistributorInputs,
+    tried: HashMap<AddOnKey, Tried>,
+    /// When the first step is due of those that must wait.
+    next: Option<Instant>,
+    pace: Interval,
+    /// How many writes there were since everything was up to date.
+    written: usize,
+    warned: Option<Instant>,
+    pulse: Pulse,
+}
+
+impl Distributor {
+    pub(super) fn new(
+        client: &Client,
+        api: AddOnApi,
+        leading: Leading,
+        metrics: Metrics,
+        inputs: DistributorInputs,
+        pulse: Pulse,
+    ) -> Self {
+        let mut pace = interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let works = Works { client: client.clone(), api };
+        let client = client.clone();
+        Self {
+            client,
+            works,
+            leading,
+            metrics,
+            inputs,
+            tried: HashMap::new(),
+            next: None,
+            pace,
+            written: 0,
+            warned: None,
+            pulse,
+        }
+    }
+
+    /// Runs as long as the hub.
+    pub(super) async fn run(mut self) {
+        let mut refused: Option<Instant> = None;
+        loop {
+            self.pulse.beat();
+            match may_write(&self.client).await {
+                Ok(true) => {
+                    refused = None;
+                    info!("The hub brings the trust bundle to the clusters by ManifestWorks");
+                    let watching = watch_works(self.client.clone(), self.inputs.known.clone());
+                    tokio::select! {
+                        () = watching => {}
+                        () = self.write() => {}
+                    }
+                    self.inputs.known.forget_works();
+                }
+                Ok(false) => {
+                    let since = *refused.get_or_insert_with(Instant::now);
+                    let is_first = *self.inputs.report.borrow() == Distribution::Starting;
+                    if is_first || since.elapsed() >= DOUBT {
+                        self.inputs.report.send_replace(Distribution::Off);
+                    }
+                    self.rest(ASK_AGAIN).await;
+                }
+                Err(error) => {
+                    warn!(error = explain(&error), "Cannot ask whether the hub may write ManifestWorks; it asks again");
+                    sleep(ROUND).await;
+                }
+            }
+        }
+    }
+
+    /// Does nothing, with signs of life.
+    async fn rest(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        while Instant::now() < end {
+            self.pulse.beat();
+            sleep_until(end.min(Instant::now() + ROUND)).await;
+        }
+    }
+
+    /// Writes until the hub has no right any more.
+    async fn write(&mut self) {
+        let mut asked = Instant::now();
+        loop {
+            self.pulse.beat();
+            if asked.elapsed() >= RIGHT_AGE {
+                // If nobody answers, the right is as it was.
+                if matches!(may_write(&self.client).await, Ok(false)) {
+                    return;
+                }
+                asked = Instant::now();
+            }
+            let steps = self.look();
+            if steps.is_empty() {
+                self.wait().await;
+            } else if self.perform(steps).await.is_err() && matches!(may_write(&self.client).await, Ok(false)) {
+                return;
+            }
+        }
+    }
+
+    /// Reports how far the distribution is; returns what can be written now.
+    fn look(&mut self) -> Vec<(AddOnKey, Step)> {
+        let signers = self.inputs.signers.borrow_and_update().clone();
+        let trust = Arc::clone(&self.inputs.trust.borrow_and_update());
+        let anchors = trust.serving_anchors.as_ref().map(|bundle| bundle.pem());
+        let (Some(signers), Some(anchors)) = (signers, anchors.map(|pem| digest_of(&pem))) else { return Vec::new() };
+        let failed = |key: &AddOnKey| self.tried.get(key)?.error.clone();
+        let plan = self.inputs.registry.read(|registry| {
+            let is_live = |key: &AddOnKey| registry.check(&key.cluster, &key.addon).is_ok();
+            self.inputs.known.with(|known| plan::plan(known, &signers, &anchors, is_live, failed))
+        });
+        let Some(plan::Planned { mut steps, report }) = plan else { return Vec::new() };
+        let now = Instant::now();
+        let wanted: HashSet<&AddOnKey> = steps.iter().map(|(key, _)| key).collect();
+        self.tried.retain(|key, tried| wanted.contains(key) || now < tried.again + LONGEST);
+        if steps.is_empty() && self.written > 0 {
+            info!(written = self.written, "Every ManifestWork has the present trust bundle");
+            self.written = 0;
+        }
+        self.inputs.report.send_if_modified(|known| {
+            let now = Distribution::Reached { trust, report };
+            let differs = *known != now;
+            *known = now;
+            differs
+        });
+        let due = |key: &AddOnKey| self.tried.get(key).map(|tried| tried.again).filter(|again| *again > now);
+        self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
+        steps.retain(|(key, _)| due(key).is_none());
+        steps
+    }
+
+    /// Waits for news, or for the next try of what failed.
+    async fn wait(&mut self) {
+        let round = Instant::now() + ROUND;
+        let next = self.next.map_or(round, |next| next.min(round));
+        let DistributorInputs { known, signers, trust, .. } = &mut self.inputs;
+        tokio::select! {
+            () = known.changed() => {}
+            () = changed(signers) => {}
+            () = changed(trust) => {}
+            () = sleep_until(next) => {}
+        }
+        sleep(PAUSE).await;
+    }
+
+    /// Takes the first steps. An error says that the API server refuses them to this account.
+    async fn perform(&mut self, steps: Vec<(AddOnKey, Step)>) -> Result<(), ()> {
+        let Ok(leads) = self.leading.leads() else {
+            sleep(PAUSE).await; // another hub may lead
+            return Ok(());
+        };
+        let mut refused = Ok(());
+        for (key, step) in steps.into_iter().take(CHUNK) {
+            self.pace.tick().await;
+            self.pulse.beat();
+            let anchors = self.inputs.trust.borrow().serving_anchors.as_ref().map(|bundle| bundle.pem());
+            let Some(anchors) = anchors else { break };
+            let done = self.works.take(&leads, &self.inputs.known, &key, step, &anchors).await;
+            if let Err(failure) = &done {
+                refused = if failure.is_refused { Err(()) } else { refused };
+                self.warn(&key, failure);
+            } else {
+                self.written += 1;
+                self.metrics.trust_work_written();
+            }
+            self.note(key, done.err().and_then(|failure| failure.error));
+        }
+        refused
+    }
+
+    fn note(&mut self, key: AddOnKey, error: Option<String>) {
+        let times = self.tried.get(&key).map_or(0, |tried| tried.times);
+        let again = Instant::now() + doubled(SHORTEST, times, LONGEST);
+        self.tried.insert(key, Tried { times: times.saturating_add(1), again, error });
+    }
+
+    fn warn(&mut self, key: &AddOnKey, failure: &NotTaken) {
+        let is_news = failure.error.is_some() && self.warned.is_none_or(|at| at.elapsed() >= WARNING);
+        let AddOnKey { cluster, addon } = key;
+        if is_news {
+            self.warned = Some(Instant::now());
+            warn!(error = failure.error, %cluster, %addon, "Could not write a ManifestWork; the hub retries");
+        } else {
+            debug!(error = failure.error, %cluster, %addon, "Could not write a ManifestWork; the hub retries");
+        }
+    }
+}
+
+/// Whether there are ManifestWorks, and the hub's account may write them.
+async fn may_write(client: &Client) -> Result<bool, kube::Error> {
+    let served = served_version(client, WORK_GROUP, MANIFEST_WORKS, &[WORK_VERSION]).await?;
+    Ok(served.is_some() && permission::may_create(client, WORK_GROUP, MANIFEST_WORKS).await?)
+}
+
+/// Waits for news of another task; if that has ended, the hub ends.
+async fn changed<T>(news: &mut watch::Receiver<T>) {
+    if news.changed().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Keeps the hub's ManifestWorks up to date.
+async fn watch_works(client: Client, known: Known) {
+    let api = kube::Api::<OcmObject>::all_with(client, &manifest_work::resource());
+    let config = watcher::Config::default().labels(LABEL_HUB_TRUST).page_size(PAGE);
+    let mut events = watch_objects(api, config).backoff(WatchBackoff::default()).boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => known.begin_works(),
+            Ok(Event::InitApply(found) | Event::Apply(found)) => known.put_work(&found.object),
+            Ok(Event::InitDone) => known.complete_works(),
+            Ok(Event::Delete(found)) => known.remove_work(&found.object),
+            Err(error) => warn!(%error, "The watch of ManifestWorks failed; the hub retries"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! What must be written so that every addon has its ManifestWork, and how far that is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::known::KnownObjects;
+use crate::api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
+use crate::api::status::Told;
+use crate::hub::registrations::wanted::Signers;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::trust::Trust;
+
+/// How many addons on clusters a report names.
+const NAMED: usize = 3;
+
+/// What the hub does about one ManifestWork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Makes it.
+    Create { owner: Box<str>, namespace: Box<str> },
+    /// Brings it up to date, if it still has this `resourceVersion`.
+    Change { version: Box<str>, owner: Box<str>, namespace: Box<str> },
+    /// Deletes it.
+    Delete,
+}
+
+/// How far the trust bundle has reached, by addon.
+pub type TrustReport = BTreeMap<AddOnName, Reached>;
+
+/// The clusters of an addon.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// How many there are.
+    pub total: usize,
+    /// How many have applied the present bundle.
+    pub present: usize,
+    /// How many of the others get none: the agent runs on another cluster, or in a namespace without a legal name.
+    placeless: usize,
+    /// The first few of those that have not applied it.
+    missing: Vec<String>,
+    /// Why the last write failed.
+    error: Option<String>,
+}
+
+/// What is known of the distribution.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Distribution {
+    /// Nothing yet.
+    #[default]
+    Starting,
+    /// The hub may not write ManifestWorks, or there are none.
+    Off,
+    /// How far it is.
+    Reached {
+        /// What is brought.
+        trust: Arc<Trust>,
+        /// How far.
+        report: TrustReport,
+    },
+}
+
+impl Distribution {
+    /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5).
+    ///
+    /// # Errors
+    /// What there is to wait for.
+    pub fn has_brought(&self, anchor: &Authority) -> Result<(), String> {
+        let (trust, report) = match self {
+            Self::Off => return Ok(()),
+            Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
+            Self::Reached { trust, report } => (trust, report),
+        };
+        if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
+            return Err("the ManifestWorks to bring the new anchor".to_owned());
+        }
+        let Reached { total, present, placeless, missing, .. } = Reached::sum(report.values());
+        if present + placeless >= total {
+            return Ok(());
+        }
+        let missing = missing.join(", ");
+        Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {missing}"))
+    }
+}
+
+/// What there is to do and to say.
+pub(super) struct Planned {
+    /// What is missing first, then what is out of date, then what must go.
+    pub(super) steps: Vec<(AddOnKey, Step)>,
+    pub(super) report: TrustReport,
+}
+
+/// Which addons get the bundle, and which lose it. An addon that no signer serves just now, because its AddOnSigner is
+/// invalid, keeps what it has.
+struct Wanted<'s> {
+    brings: BTreeSet<&'s AddOnName>,
+    never: BTreeSet<&'s AddOnName>,
+}
+
+impl<'s> Wanted<'s> {
+    fn of(signers: &'s Signers) -> Self {
+        let addons = |brings: bool| {
+            let served = signers.served.values().filter(move |config| config.brings_trust == brings);
+            served.flat_map(|config| &config.rules.addons)
+        };
+        let deleted = signers.deleted.values().flat_map(|config| &config.rules.addons);
+        Self { brings: addons(true).collect(), never: addons(false).chain(deleted).collect() }
+    }
+}
+
+/// Compares what is with what should be. `None` until both kinds of objects were listed. `is_live` says whether an
+/// addon has standing: the others get the bundle too, and nobody waits for them. `failed` says why the last write
+/// failed.
+pub(super) fn plan(
+    known: &KnownObjects,
+    signers: &Signers,
+    anchors: &AnchorsDigest,
+    is_live: impl Fn(&AddOnKey) -> bool,
+    failed: impl Fn(&AddOnKey) -> Option<String>,
+) -> Option<Planned> {
+    let KnownObjects { addons, works } = known;
+    if !addons.is_complete() || !works.is_complete() {
+        return None;
+    }
+    let wanted = Wanted::of(signers);
+    let (mut create, mut change, mut delete) = (Vec::new(), Vec::new(), Vec::new());
+    let mut report = TrustReport::new();
+    for (key, placement) in addons.iter().filter(|(key, _)| wanted.brings.contains(&key.addon)) {
+        let work = works.get(key);
+        if is_live(key) {
+            let reached = report.entry(key.addon.clone()).or_default();
+            reached.count(key, placement, work, anchors);
+            reached.error = reached.error.take().or_else(|| failed(key));
+        }
+        match step(placement, work, anchors) {
+            Some(step @ Step::Create { .. }) => create.push((key.clone(), step)),
+            Some(step @ Step::Change { .. }) => change.push((key.clone(), step)),
+            Some(Step::Delete) | None => {}
+        }
+    }
+    for (key, _) in works.iter().filter(|(_, work)| !work.is_deleting) {
+        let goes = match addons.get(key) {
+            None => true,
+            Some(placement) if wanted.brings.contains(&key.addon) => placement.place == Place::Hosted,
+            Some(_) => wanted.never.contains(&key.addon),
+        };
+        if goes {
+            delete.push((key.clone(), Step::Delete));
+        }
+    }
+    report.values_mut().for_each(|reached| reached.missing.sort_unstable());
+    Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report })
+}
+
+/// Brings the work up to date; `None` if it is, or if it cannot be.
+fn step(placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) -> Option<Step> {
+    let Place::Namespace(namespace) = &placement.place else { return None };
+    let (owner, namespace) = (placement.uid.clone(), namespace.clone());
+    match work {
+        None => Some(Step::Create { owner, namespace }),
+        Some(work) if work.is_deleting || brings(work, placement, anchors) => None,
+        Some(work) => Some(Step::Change { version: work.version.clone(), owner, namespace }),
+    }
+}
+
+fn brings(work: &Work, placement: &Placement, anchors: &AnchorsDigest) -> bool {
+    let Place::Namespace(namespace) = &placement.place else { return false };
+    let Some(content) = &work.content else { return false };
+    let Content { owner, namespace: into, anchors: has } = content;
+    *owner == placement.uid && into == namespace && has == anchors
+}
+
+impl Reached {
+    fn count(&mut self, key: &AddOnKey, placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) {
+        self.total += 1;
+        if work.is_some_and(|work| work.is_applied && !work.is_deleting && brings(work, placement, anchors)) {
+            self.present += 1;
+            return;
+        }
+        self.placeless += usize::from(!matches!(placement.place, Place::Namespace(_)));
+        // The first by name, of any number.
+        self.missing.push(key.to_string());
+        if self.missing.len() > NAMED {
+            self.missing.sort_unstable();
+            self.missing.truncate(NAMED);
+        }
+    }
+
+    /// What was reached for all these addons.
+    #[must_use]
+    pub fn sum<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
+        let mut sum = Self::default();
+        for reached in all {
+            sum.total += reached.total;
+            sum.present += reached.present;
+            sum.placeless += reached.placeless;
+            sum.missing.extend(reached.missing.iter().take(NAMED - sum.missing.len()).cloned());
+            sum.error = sum.error.or_else(|| reached.error.clone());
+        }
+        sum
+    }
+
+    /// The condition `TrustDistributed` of an AddOnSigner with these addons.
+    #[must_use]
+    pub fn condition(self) -> Told {
+        let Self { total, present, placeless, missing, error } = self;
+        if present == total {
+            let sentence = format!("By ManifestWork {total} of {total} addons on clusters have the present bundle.");
+            return (true, "Distributed", sentence);
+        }
+        let mut sentence = format!(
+            "By ManifestWork {present} of {total} addons on clusters have the present bundle. Not yet: {}.",
+            missing.join(", ")
+        );
+        if placeless > 0 {
+            sentence += &format!(
+                " {placeless} get none, because their agents run on a hosting cluster or in a namespace without a \
+                 legal name."
+            );
+        }
+        if let Some(error) = error {
+            sentence += &format!(" The last failure: {error}.");
+        }
+        (false, if placeless == total - present { "Placeless" } else { "Distributing" }, sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::super::known::Known;
+use super::*;
+use crate::api::manifest_work::{body, digest_of};
+use crate::api::ocm::AddOnApi;
+use crate::api::rules::SignerConfig;
+
+const API: AddOnApi = AddOnApi::V1Alpha1;
+
+fn key(cluster: &str) -> AddOnKey {
+    AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
+}
+
+fn mk_config(mode: &str) -> Arc<SignerConfig> {
+    let spec = json!({
+        "signerName": "example.com/telemetry", "addOns": ["telemetry"], "trust": { "manifestWork": mode },
+    });
+    Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap())
+}
+
+fn mk_signers(modes: &[&str]) -> Signers {
+    let served = modes.iter().map(|mode| ((*mode).to_owned(), mk_config(mode))).collect();
+    Signers { served: Arc::new(served), deleted: Arc::default() }
+}
+
+/// What was listed: an addon on each of these clusters, each with its UID.
+fn listed(addons: &[(&str, &str, Value)], works: &[Value]) -> Known {
+    let known = Known::default();
+    known.begin_addons();
+    for (cluster, uid, more) in addons {
+        let annotations = &more["metadata"]["annotations"];
+        let addon = json!({
+            "metadata": { "name": "telemetry", "namespace": cluster, "uid": uid, "annotations": annotations },
+            "spec": more["spec"],
+            "status": more["status"],
+        });
+        known.put_addon(&serde_json::from_value(addon).unwrap());
+    }
+    known.complete_addons();
+    known.begin_works();
+    for work in works {
+        known.put_work(&serde_json::from_value(work.clone()).unwrap());
+    }
+    known.complete_works();
+    known
+}
+
+/// A work as the hub has written it, applied.
+fn mk_work(cluster: &str, uid: &str, namespace: &str, anchors: &str) -> Value {
+    let mut work = body(&key(cluster), API, uid, namespace, anchors);
+    work["metadata"]["resourceVersion"] = "7".into();
+    work["metadata"]["generation"] = 1.into();
+    work["status"] = json!({ "conditions": [{ "type": "Applied", "status": "True", "observedGeneration": 1 }] });
+    work
+}
+
+fn look(known: &Known, signers: &Signers) -> Planned {
+    let anchors = digest_of("PEM");
+    known.with(|known| plan(known, signers, &anchors, |_| true, |_| None)).unwrap()
+}
+
+const USUAL: &str = "open-cluster-management-agent-addon";
+
+#[test]
+fn nothing_is_done_before_both_kinds_were_listed() {
+    let known = Known::default();
+    let anchors = digest_of("PEM");
+    let is_ready = || known.with(|known| plan(known, &mk_signers(&["Auto"]), &anchors, |_| true, |_| None)).is_some();
+    assert!(!is_ready());
+    known.complete_works();
+    assert!(!is_ready());
+    known.complete_addons();
+    assert!(is_ready());
+}
+
+#[test]
+fn a_work_is_made_brought_up_to_date_and_then_left_alone() {
+    let addons = [("c1", "u1", Value::Null)];
+    let signers = mk_signers(&["Auto"]);
+    let (owner, namespace): (Box<str>, Box<str>) = ("u1".into(), USUAL.into());
+    let made = look(&listed(&addons, &[]), &signers).steps;
+    assert_eq!(made, [(key("c1"), Step::Create { owner: owner.clone(), namespace: namespace.clone() })]);
+    let change = Step::Change { version: "7".into(), owner, namespace };
+    let mut edited = mk_work("c1", "u1", USUAL, "PEM");
+    edited["spec"]["workload"]["manifests"][0]["data"]["ca.crt"] = "another's".into();
+    for old in [
+        mk_work("c1", "u1", USUAL, "an older bundle"),
+        mk_work("c1", "u1", "another-namespace", "PEM"),
+        mk_work("c1", "of an addon that was deleted", USUAL, "PEM"),
+        edited,
+    ] {
+        assert_eq!(look(&listed(&addons, &[old]), &signers).steps, [(key("c1"), change.clone())]);
+    }
+    let good = look(&listed(&addons, &[mk_work("c1", "u1", USUAL, "PEM")]), &signers);
+    assert!(good.steps.is_empty());
+    let reached = &good.report[&key("c1").addon];
+    assert_eq!((reached.total, reached.present), (1, 1));
+}
+
+#[test]
+fn what_is_missing_comes_before_what_is_out_of_date() {
+    let addons = [("c1", "u1", Value::Null), ("c2", "u2", Value::Null)];
+    let works = [mk_work("c1", "u1", USUAL, "an older bundle"), mk_work("c3", "u3", USUAL, "PEM")];
+    let plan = look(&listed(&addons, &works), &mk_signers(&["Auto"]));
+    let order: Vec<_> = plan.steps.iter().map(|(key, _)| key.cluster.as_str()).collect();
+    assert_eq!((order, &plan.steps[2].1), (vec!["c2", "c1", "c3"], &Step::Delete));
+}
+
+#[test]
+fn a_work_goes_with_its_addon_and_when_no_signer_wants_it() {
+    let there = [("c1", "u1", Value::Null)];
+    let work = [mk_work("c1", "u1", USUAL, "PEM")];
+    let steps = |addons: &[_], works: &[Value], signers: &Signers| look(&listed(addons, works), signers).steps;
+    let deleted = [(key("c1"), Step::Delete)];
+    assert_eq!(steps(&[], &work, &mk_signers(&["Auto"])), deleted);
+    assert_eq!(steps(&there, &work, &mk_signers(&["Never"])), deleted);
+    assert_eq!(steps(&there, &work, &mk_signers(&["Auto", "Never"])), [], "another signer needs it");
+    assert_eq!(steps(&there, &work, &mk_signers(&[])), [], "its AddOnSigner may be invalid just now");
+    let config = mk_config("Auto");
+    let gone = BTreeMap::from([(config.rules.signer_name.clone(), config)]);
+    let signers = Signers { deleted: Arc::new(gone), ..mk_signers(&[]) };
+    assert_eq!(steps(&there, &work, &signers), deleted);
+    let mut deleting = work.clone();
+    deleting[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    assert_eq!(steps(&[], &deleting, &mk_signers(&["Auto"])), [], "it goes already");
+    assert_eq!(steps(&there, &deleting, &mk_signers(&["Auto"])), [], "it is made again when it has gone");
+}
+
+#[test]
+fn the_namespace_is_the_one_that_ocm_chooses() {
+    let status = json!({ "status": { "namespace": "said" } });
+    let annotations = json!({ "addon.open-cluster-management.io/v1alpha1-install-namespace": "annotated" });
+    let annotation = json!({ "metadata": { "annotations": annotations } });
+    let spec = json!({ "spec": { "installNamespace": "specified" }, "status": { "namespace": "" } });
+    let of = |more: &Value| {
+        let plan = look(&listed(&[("c1", "u1", more.clone())], &[]), &mk_signers(&["Auto"]));
+        plan.steps.into_iter().next().map(|(_, step)| step)
+    };
+    for (more, expected) in [(status, "said"), (annotation, "annotated"), (spec, "specified")] {
+        let made = Step::Create { owner: "u1".into(), namespace: expected.into() };
+        assert_eq!(of(&more), Some(made));
+    }
+    assert_eq!(of(&json!({ "status": { "namespace": "../kube-system" } })), None);
+}
+
+#[test]
+fn hosted_addons_get_none_and_are_counted() {
+    let hosted = json!({
+        "metadata": { "annotations": { "addon.open-cluster-management.io/hosting-cluster-name": "hosting" } },
+    });
+    let addons = [("c1", "u1", hosted), ("c2", "u2", Value::Null)];
+    let works = [mk_work("c1", "u1", USUAL, "PEM"), mk_work("c2", "u2", USUAL, "PEM")];
+    let plan = look(&listed(&addons, &works), &mk_signers(&["Auto"]));
+    assert_eq!(plan.steps, [(key("c1"), Step::Delete)]);
+    let (holds, reason, sentence) = plan.report[&key("c1").addon].clone().condition();
+    assert_eq!((holds, reason), (false, "Placeless"));
+    assert_eq!(
+        sentence,
+        "By ManifestWork 1 of 2 addons on clusters have the present bundle. Not yet: c1/telemetry. 1 get none, because \
+         their agents run on a hosting cluster or in a namespace without a legal name."
+    );
+}
+
+#[test]
+fn the_condition_counts_names_a_few_and_says_the_last_failure() {
+    let addons: Vec<_> =
+        ["c5", "c4", "c3", "c2", "c1"].map(|cluster| (cluster, "u", Value::Null)).into_iter().collect();
+    let mut unapplied = mk_work("c2", "u", USUAL, "PEM");
+    unapplied["metadata"]["generation"] = 2.into();
+    let known = listed(&addons, &[mk_work("c1", "u", USUAL, "PEM"), unapplied]);
+    let anchors = digest_of("PEM");
+    let failed = |failed: &AddOnKey| (*failed == key("c4")).then(|| "no room".to_owned());
+    let plan = known.with(|known| plan(known, &mk_signers(&["Auto"]), &anchors, |_| true, failed)).unwrap();
+    let sum = Reached::sum(plan.report.values());
+    assert_eq!((sum.total, sum.present), (5, 1));
+    assert_eq!(
+        sum.condition(),
+        (
+            false,
+            "Distributing",
+            "By ManifestWork 1 of 5 addons on clusters have the present bundle. Not yet: c2/telemetry, c3/telemetry, \
+             c4/telemetry. The last failure: no room."
+                .to_owned()
+        )
+    );
+    assert!(Reached::sum([].into_iter()).condition().0, "there is nothing to reach");
+}

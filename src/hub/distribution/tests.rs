@@ -1,0 +1,163 @@
+//! Tests the distributor against an API server of a few lines, on a clock that the test moves.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use hyper::{Method, Request, Response, StatusCode};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::manifest_work::body;
+use crate::api::rules::SignerConfig;
+use crate::hub::lease;
+use crate::pulse::Pulses;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts};
+
+const ANCHORS: &str = include_str!("../../../certs/profiles/serving-ca.pem");
+
+fn key(number: usize) -> AddOnKey {
+    AddOnKey { cluster: format!("c{number}").parse().unwrap(), addon: "telemetry".parse().unwrap() }
+}
+
+fn put_addon(known: &Known, number: usize) {
+    let addon = json!({ "metadata": { "name": "telemetry", "namespace": format!("c{number}"), "uid": "u" } });
+    known.put_addon(&serde_json::from_value(addon).unwrap());
+}
+
+/// A registry in which the addon is registered on so many clusters.
+fn live(clusters: usize) -> SharedRegistry {
+    let registry = SharedRegistry::default();
+    let accepted = ClusterFacts { accepted: true, deleting: false };
+    registry.write(|registry| {
+        registry.replace_clusters((0..clusters).map(|number| (key(number).cluster, accepted)).collect());
+        let addon = || HashMap::from([(key(0).addon, AddOn::from(AddOnFacts::Installed))]);
+        registry.put_addons((0..clusters).map(|number| (key(number).cluster, addon())).collect())
+    });
+    registry
+}
+
+/// When each cluster's work was written.
+type Writes = Arc<Mutex<Vec<(String, Instant)>>>;
+
+/// Takes every write, and answers what is there then.
+async fn answer(request: Request<Body>, writes: Writes) -> Response<Body> {
+    let cluster = request.uri().path().split('/').nth(5).unwrap().to_owned();
+    let is_new = request.method() == Method::POST;
+    let mut work: Value = serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap();
+    work["metadata"]["name"] = "addon-signer-telemetry-trust".into();
+    work["metadata"]["namespace"] = cluster.as_str().into();
+    work["metadata"]["resourceVersion"] = "8".into();
+    writes.lock().unwrap().push((cluster, Instant::now()));
+    let mut response = Response::new(Body::from(work.to_string().into_bytes()));
+    *response.status_mut() = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    response
+}
+
+/// Shows a work with these anchors.
+fn put_work(known: &Known, number: usize, namespace: &str, anchors: &str) {
+    let mut work = body(&key(number), AddOnApi::V1Alpha1, "u", namespace, anchors);
+    work["metadata"]["resourceVersion"] = "7".into();
+    known.put_work(&serde_json::from_value(work).unwrap());
+}
+
+/// A distributor that leads and knows so many clusters with the addon, with what it writes and what it reports.
+fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiver<Distribution>, lease::Announcer) {
+    let writes = Writes::default();
+    let taken = Arc::clone(&writes);
+    let service = tower::service_fn(move |request| {
+        let taken = Arc::clone(&taken);
+        async move { Ok::<_, std::convert::Infallible>(answer(request, taken).await) }
+    });
+    let client = Client::new(service, "default");
+    let spec = json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"] });
+    let config = Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap());
+    let served = BTreeMap::from([("telemetry".to_owned(), config)]);
+    let signers = Signers { served: Arc::new(served), deleted: Arc::default() };
+    let bundle = Bundle::from_pem(ANCHORS.as_bytes()).unwrap();
+    let trust = Trust { serving_anchors: Some(bundle), ..Trust::default() };
+    let known = Known::default();
+    known.begin_addons();
+    (0..clusters).for_each(|number| put_addon(&known, number));
+    known.complete_addons();
+    known.complete_works();
+    let (report, reported) = watch::channel(Distribution::default());
+    let inputs = DistributorInputs {
+        known: known.clone(),
+        signers: watch::channel(Some(signers)).1,
+        trust: watch::channel(Arc::new(trust)).1,
+        registry: live(clusters + 1),
+        report,
+    };
+    let (announcer, leading) = lease::channel();
+    announcer.lead(1, Instant::now() + Duration::from_secs(100_000));
+    let pulse = Pulses::default().start("test");
+    let metrics = Metrics::new(|_| ());
+    let distributor = Distributor::new(&client, AddOnApi::V1Alpha1, leading, metrics, inputs, pulse);
+    (distributor, known, writes, reported, announcer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_is_written_at_a_bounded_rate_and_a_new_addon_does_not_wait_for_it() {
+    const CLUSTERS: usize = 1_000;
+    let (mut distributor, known, writes, _reported, _leads) = mk_distributor(CLUSTERS);
+    (0..CLUSTERS).for_each(|number| put_work(&known, number, "open-cluster-management-agent-addon", "older"));
+    let began = Instant::now();
+    let late = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        put_addon(&known, CLUSTERS);
+        let put = Instant::now();
+        let written = || writes.lock().unwrap().iter().find(|(cluster, _)| *cluster == "c1000").map(|found| found.1);
+        loop {
+            if let Some(at) = written() {
+                return at - put;
+            }
+            tokio::time::sleep(PACE).await;
+        }
+    };
+    let all = async {
+        while writes.lock().unwrap().len() <= CLUSTERS {
+            tokio::time::sleep(PACE).await;
+        }
+    };
+    let waited = tokio::select! {
+        () = distributor.write() => panic!("it ended"),
+        (waited, ()) = async { tokio::join!(late, all) } => waited,
+    };
+    assert!(waited <= Duration::from_secs(3), "{waited:?}");
+    let took = began.elapsed().as_millis();
+    let least = PACE.as_millis() * (CLUSTERS as u128);
+    assert!(took >= least && took <= 2 * least, "{took} ms for {CLUSTERS} works");
+    let clusters: HashSet<_> = writes.lock().unwrap().iter().map(|(cluster, _)| cluster.clone()).collect();
+    assert_eq!(clusters.len(), CLUSTERS + 1, "each once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_undone_again_and_again_is_put_back_ever_later() {
+    let (mut distributor, known, _writes, _reported, _leads) = mk_distributor(1);
+    put_work(&known, 0, "elsewhere", ANCHORS);
+    let mut writes = Vec::new();
+    for second in 0..1_020 {
+        for (key, _) in distributor.look() {
+            writes.push(second);
+            distributor.note(key, None);
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(writes, [0, 1, 3, 7, 15, 31, 63, 127, 255, 511]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_said_and_waits() {
+    let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(2);
+    let steps = distributor.look();
+    assert_eq!(steps.len(), 2);
+    distributor.note(key(0), Some("no room".to_owned()));
+    assert_eq!(distributor.look().len(), 1, "the other one does not wait");
+    let Distribution::Reached { report, .. } = reported.borrow().clone() else { panic!() };
+    let (_, _, sentence) = report[&key(0).addon].clone().condition();
+    assert!(sentence.ends_with("Not yet: c0/telemetry, c1/telemetry. The last failure: no room."), "{sentence}");
+    tokio::time::advance(SHORTEST).await;
+    assert_eq!(distributor.look().len(), 2);
+}

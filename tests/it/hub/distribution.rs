@@ -1,0 +1,292 @@
+//! The trust bundle reaches every cluster by a ManifestWork. The test plays the clusters' work agents here;
+//! `whole::hub_trust` has OCM's own.
+
+use addon_signer::api::AddOnSigner;
+use addon_signer_core::names::LABEL_HUB_TRUST;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::mk_served;
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::apply;
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
+use crate::support::hub::{PATIENCE, RunningHub, telemetry};
+use crate::support::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+
+const NAME: &str = "addon-signer-telemetry-trust";
+
+/// Like [`mk_served`], with another cluster, and the right to write ManifestWorks.
+async fn mk_world(hub: &TestHub, signer: Value) -> Client {
+    let admin = mk_served(hub, signer).await;
+    if hub.is_real() {
+        apply(&admin, &manifests("manifest-works")).await;
+    } else {
+        serve_manifest_works(&admin).await;
+    }
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "telemetry").await;
+    admin
+}
+
+/// The only manifest of a cluster's work, once it satisfies this.
+async fn wait_manifest(admin: &Client, cluster: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+    wait_until(PATIENCE, what, async || {
+        let work = manifest_works(admin, cluster).get_opt(NAME).await.unwrap()?;
+        let manifests = work.data["spec"]["workload"]["manifests"].as_array()?.clone();
+        manifests.into_iter().next().filter(&is_it)
+    })
+    .await
+}
+
+/// The bundle that the hub has published.
+async fn published(admin: &Client) -> String {
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    wait_until(PATIENCE, "the published bundle", async || {
+        maps.get_opt("addon-signer-trust").await.unwrap()?.data?.remove("ca.crt")
+    })
+    .await
+}
+
+/// Says as the work agent of a cluster that its work is applied.
+async fn say_applied(admin: &Client, cluster: &str) {
+    let api = manifest_works(admin, cluster);
+    let generation = api.get(NAME).await.unwrap().metadata.generation;
+    let condition = json!({
+        "type": "Applied", "status": "True", "reason": "AppliedManifestWorkComplete", "message": "",
+        "observedGeneration": generation, "lastTransitionTime": "2026-11-23T00:00:00Z",
+    });
+    let status = json!({ "status": { "conditions": [condition] } });
+    api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+}
+
+async fn wait_condition(admin: &Client, what: &str, is_it: impl Fn(Option<&Condition>) -> bool) {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    wait_until(PATIENCE, what, async || {
+        let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
+        is_it(conditions.iter().find(|condition| condition.type_ == "TrustDistributed")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_cluster_gets_the_bundle_and_keeps_it_until_the_addon_goes() {
+    let hub = TestHub::start().await;
+    let admin = mk_world(&hub, telemetry()).await;
+    let running = RunningHub::start(&hub).await;
+    let bundle = published(&admin).await;
+    let expected = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": "telemetry-hub-trust", "namespace": "open-cluster-management-agent-addon" },
+        "data": { "ca.crt": bundle },
+    });
+    for cluster in ["spoke1", "spoke2"] {
+        wait_manifest(&admin, cluster, "the work", |manifest| *manifest == expected).await;
+    }
+    let api = manifest_works(&admin, "spoke1");
+    let made = api.get(NAME).await.unwrap();
+    let owner = &made.metadata.owner_references.unwrap()[0];
+    let addon = managed_cluster_addons(&admin, "spoke1").await.get("telemetry").await.unwrap();
+    assert_eq!((&*owner.kind, Some(&owner.uid)), ("ManagedClusterAddOn", addon.metadata.uid.as_ref()));
+    assert_eq!(made.metadata.labels.unwrap()[LABEL_HUB_TRUST], "telemetry");
+
+    let waits = "1 of 2 addons on clusters have the present bundle. Not yet: spoke2/telemetry.";
+    say_applied(&admin, "spoke1").await;
+    wait_condition(&admin, "one cluster to be there", |told| {
+        told.is_some_and(|told| told.reason == "Distributing" && told.message.contains(waits))
+    })
+    .await;
+    say_applied(&admin, "spoke2").await;
+    wait_condition(&admin, "all clusters to be there", |told| told.is_some_and(|told| told.status == "True")).await;
+    assert!(running.metrics.render().unwrap().contains("addon_signer_trust_missing{signer=\"telemetry\"} 0\n"));
+
+    let edit = json!({ "spec": { "workload": { "manifests": [] } } });
+    api.patch(NAME, &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+    wait_manifest(&admin, "spoke1", "an edit to be undone", |manifest| *manifest == expected).await;
+    api.delete(NAME, &DeleteParams::default()).await.unwrap();
+    wait_manifest(&admin, "spoke1", "a deleted work to come back", |manifest| *manifest == expected).await;
+
+    managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &DeleteParams::default()).await.unwrap();
+    wait_until(PATIENCE, "the work to go with its addon", async || {
+        api.get_opt(NAME).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert!(manifest_works(&admin, "spoke2").get_opt(NAME).await.unwrap().is_some());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_nothing_again() {
+    let hub = TestHub::start().await;
+    let admin = mk_world(&hub, telemetry()).await;
+    let running = RunningHub::start(&hub).await;
+    let before = published(&admin).await;
+    wait_manifest(&admin, "spoke2", "the work", |manifest| manifest["data"]["ca.crt"] == before.as_str()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let rotate = json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "now" } } });
+    maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&rotate)).await.unwrap();
+    for cluster in ["spoke1", "spoke2"] {
+        let both = |manifest: &Value| {
+            let anchors = manifest["data"]["ca.crt"].as_str().unwrap();
+            anchors.contains(before.trim()) && anchors.matches("BEGIN CERTIFICATE").count() == 2
+        };
+        wait_manifest(&admin, cluster, "both anchors", both).await;
+    }
+    let report = async || maps.get("addon-signer-trust").await.unwrap().data.unwrap()["status.json"].clone();
+    wait_until(PATIENCE, "the report to name the clusters", async || {
+        report().await.contains("0 of 2 addons have it, and not yet: spoke1/telemetry, spoke2/telemetry").then_some(())
+    })
+    .await;
+    running.stop().await;
+
+    let versions = async || {
+        let mut versions = Vec::new();
+        for cluster in ["spoke1", "spoke2"] {
+            versions.push(manifest_works(&admin, cluster).get(NAME).await.unwrap().metadata.resource_version);
+        }
+        versions
+    };
+    let known = versions().await;
+    let running = RunningHub::start(&hub).await;
+    // It has looked at all when it reports, and has written what it would write when it reports a later change.
+    wait_condition(&admin, "the report", |told| told.is_some_and(|told| told.message.contains("0 of 2"))).await;
+    assert_eq!(versions().await, known);
+    say_applied(&admin, "spoke1").await;
+    wait_condition(&admin, "a later report", |told| told.is_some_and(|told| told.message.contains("1 of 2"))).await;
+    let now = versions().await;
+    assert_eq!(now[1], known[1]);
+    assert!(report().await.contains("\"Next\""), "one cluster is missing");
+    say_applied(&admin, "spoke2").await;
+    wait_until(2 * PATIENCE, "the new authority to sign", async || {
+        (!report().await.contains("\"Next\"")).then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_right_or_where_it_is_not_wanted_there_is_no_work_and_no_condition() {
+    let hub = TestHub::start().await;
+    let never = json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"],
+                        "trust": { "manifestWork": "Never" } });
+    let admin = mk_world(&hub, never).await;
+    let running = RunningHub::start(&hub).await;
+    published(&admin).await;
+    let auto = json!({ "spec": { "trust": { "manifestWork": "Auto" } } });
+    let never = json!({ "spec": { "trust": { "manifestWork": "Never" } } });
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&auto)).await.unwrap();
+    wait_manifest(&admin, "spoke1", "the work", |_| true).await;
+    wait_condition(&admin, "the condition", |told| told.is_some()).await;
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&never)).await.unwrap();
+    wait_until(PATIENCE, "all works to go", async || {
+        let mut left = manifest_works(&admin, "spoke1").list(&ListParams::default()).await.unwrap().items.len();
+        left += manifest_works(&admin, "spoke2").list(&ListParams::default()).await.unwrap().items.len();
+        (left == 0).then_some(())
+    })
+    .await;
+    wait_condition(&admin, "no condition", |told| told.is_none()).await;
+    running.stop().await;
+}
+
+/// A ManifestWork as the hub's account may write it.
+fn mk_good() -> Value {
+    json!({
+        "apiVersion": "work.open-cluster-management.io/v1",
+        "kind": "ManifestWork",
+        "metadata": { "name": NAME, "labels": { "addon-signer.io/hub-trust": "telemetry" } },
+        "spec": { "workload": { "manifests": [{
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": "telemetry-hub-trust", "namespace": "agents" },
+            "data": { "ca.crt": "-----BEGIN CERTIFICATE-----\n" },
+        }] } },
+    })
+}
+
+/// What makes a good ManifestWork bad, and how.
+type Spoilt = (&'static str, fn(&mut Value));
+
+/// What the hub's account must not write, however little it differs.
+const BAD: [Spoilt; 14] = [
+    ("another name", |work| work["metadata"]["name"] = "addon-telemetry-deploy-0".into()),
+    ("another addon's name", |work| work["metadata"]["name"] = "addon-signer-search-trust".into()),
+    ("no label", |work| work["metadata"]["labels"] = json!({ "a": "b" })),
+    ("a label of nothing", |work| work["metadata"]["labels"]["addon-signer.io/hub-trust"] = "".into()),
+    ("no manifest", |work| work["spec"]["workload"]["manifests"] = json!([])),
+    ("a second manifest", |work| {
+        let first = work["spec"]["workload"]["manifests"][0].clone();
+        work["spec"]["workload"]["manifests"].as_array_mut().unwrap().push(first);
+    }),
+    ("a Secret", |work| work["spec"]["workload"]["manifests"][0]["kind"] = "Secret".into()),
+    ("a kind of another group", |work| work["spec"]["workload"]["manifests"][0]["apiVersion"] = "x.io/v1".into()),
+    ("another ConfigMap", |work| {
+        work["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "kube-root-ca.crt".into();
+    }),
+    ("an annotation of the ConfigMap", |work| {
+        work["spec"]["workload"]["manifests"][0]["metadata"]["annotations"] = json!({ "a": "b" });
+    }),
+    ("a second entry", |work| work["spec"]["workload"]["manifests"][0]["data"]["run.sh"] = "x".into()),
+    ("no certificate", |work| work["spec"]["workload"]["manifests"][0]["data"]["ca.crt"] = "x".into()),
+    ("binary data", |work| work["spec"]["workload"]["manifests"][0]["binaryData"] = json!({ "ca.crt": "eA==" })),
+    ("an executor", |work| {
+        work["spec"]["executor"] = json!({ "subject": { "type": "ServiceAccount",
+            "serviceAccount": { "namespace": "kube-system", "name": "admin" } } });
+    }),
+];
+
+/// The policy of deploy/manifest-works, on a real API server.
+#[tokio::test]
+async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    }
+    let admin = mk_world(&hub, telemetry()).await;
+    let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+    // Tests may not write one object without end, so they take turns.
+    accept_cluster(&admin, "spoke3").await;
+    let all = ["spoke1", "spoke2", "spoke3"].map(|cluster| manifest_works(&account, cluster));
+    let create = async |ours: &Api<DynamicObject>, work: &Value| {
+        ours.create(&PostParams::default(), &serde_json::from_value(work.clone()).unwrap()).await
+    };
+    let refused = |error: kube::Error| error.to_string().contains("addon-signer-manifest-works");
+    wait_until(PATIENCE, "the policy to be in effect", async || {
+        let mut other = mk_good();
+        other["metadata"]["name"] = "other".into();
+        create(&all[0], &other).await.err().filter(|error| error.to_string().contains("addon-signer-manifest-works"))
+    })
+    .await;
+    for ((what, change), ours) in BAD.into_iter().zip(all.iter().cycle()) {
+        let mut work = mk_good();
+        change(&mut work);
+        assert!(refused(create(ours, &work).await.expect_err(what)), "{what}");
+    }
+    for ours in &all {
+        create(ours, &mk_good()).await.unwrap();
+    }
+    // A merge patch removes no label, and the first four are about the name and the label.
+    for ((what, change), ours) in BAD.into_iter().zip(all.iter().cycle()).skip(4) {
+        let mut work = mk_good();
+        change(&mut work);
+        work["metadata"].as_object_mut().unwrap().remove("name");
+        let patched = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&work)).await;
+        assert!(refused(patched.expect_err(what)), "{what}");
+    }
+    let theirs = manifest_works(&admin, "spoke1");
+    let mut another = mk_good();
+    another["metadata"] = json!({ "name": "theirs" });
+    theirs.create(&PostParams::default(), &serde_json::from_value(another).unwrap()).await.unwrap();
+    let [ours, ..] = all;
+    let adopt = json!({ "metadata": { "labels": { "addon-signer.io/hub-trust": "telemetry" } } });
+    assert!(refused(ours.patch("theirs", &PatchParams::default(), &Patch::Merge(&adopt)).await.unwrap_err()));
+    assert!(refused(ours.delete("theirs", &DeleteParams::default()).await.unwrap_err()));
+    ours.delete(NAME, &DeleteParams::default()).await.unwrap();
+    // It concerns nobody else.
+    theirs.delete("theirs", &DeleteParams::default()).await.unwrap();
+}

@@ -1,0 +1,60 @@
+//! OCM's own work agent brings the trust bundle to a managed cluster, beside OCM's registration agent and its
+//! addon-manager.
+
+use std::time::Duration;
+
+use addon_signer::api::AddOnSigner;
+use addon_signer_platform::clock::Clock;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::DeleteParams;
+
+use super::{Whole, prepare, serving_anchors};
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::apply;
+use crate::gateway::upstream;
+use crate::support::objects::managed_cluster_addons;
+use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
+use crate::support::programs::start_addon_manager;
+use crate::support::{TestHub, install_addon, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[tokio::test]
+async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addon() {
+    let hub = TestHub::start().await;
+    let Some(real) = hub.real() else {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    };
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    apply(&admin, &manifests("manifest-works")).await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let agent = OcmAgent::start(real, "spoke1", "a1").await;
+    let work_agent = agent.start_work_agent(real, "spoke1", "a1");
+    let _addon_manager = start_addon_manager(real).await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+
+    let bundle = serving_anchors(&admin).await;
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
+    wait_until(PATIENCE, "the ConfigMap on the cluster", async || {
+        let data = maps.get_opt("telemetry-hub-trust").await.unwrap()?.data?;
+        assert_eq!((data.len(), data.get("ca.crt")), (1, Some(&bundle)), "{}", work_agent.tail());
+        Some(())
+    })
+    .await;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    wait_until(PATIENCE, "the condition", async || {
+        let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
+        let told = conditions.into_iter().find(|condition| condition.type_ == "TrustDistributed")?;
+        (told.status == "True").then_some(())
+    })
+    .await;
+
+    managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &DeleteParams::default()).await.unwrap();
+    wait_until(PATIENCE, "the ConfigMap to go with the addon", async || {
+        maps.get_opt("telemetry-hub-trust").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    whole.stop().await.unwrap();
+}
