@@ -1,5 +1,6 @@
 //! `addon-signer ca`: look at authorities and rotate them, through the Kubernetes API with the caller's kubeconfig.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,8 +18,10 @@ use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use crate::hub::authorities::report::ServingReport;
 use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use crate::hub::authorities::waiver::Waiver;
 use crate::output::{self, Format, print, print_json, table};
-use addon_signer_core::names::ANNOTATION_ROTATE;
+use addon_signer_core::identity::ClusterName;
+use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
@@ -35,6 +38,8 @@ pub enum CaCommand {
     Status(StatusArgs),
     /// Replace the signing authority by a new one, without an interruption.
     Rotate(RotateArgs),
+    /// Let the gateway's next authority sign although some clusters have not applied its anchor.
+    Advance(AdvanceArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -82,6 +87,22 @@ pub struct RotateArgs {
     connection: ConnectionArgs,
 }
 
+/// Arguments of `ca advance`.
+#[derive(Debug, Clone, Args)]
+pub struct AdvanceArgs {
+    /// The gateway's serving authority; a client authority waits for no cluster.
+    #[arg(long, required = true)]
+    serving: bool,
+    /// Go on without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
+    #[arg(long, required = true, value_name = "CLUSTER", value_delimiter = ',')]
+    except: Vec<ClusterName>,
+    /// Show progress, and return when the new authority signs.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
 /// One line of authorities as `ca status --output json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -104,6 +125,7 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
     match command {
         CaCommand::Status(args) => status(args).await,
         CaCommand::Rotate(args) => rotate(args).await,
+        CaCommand::Advance(args) => advance(args).await,
     }
 }
 
@@ -143,6 +165,29 @@ async fn rotate(args: RotateArgs) -> anyhow::Result<()> {
     }
     eprintln!("Ctrl-C ends the watching, not the rotation.");
     ca.follow(args.signer.as_deref(), &active.id).await
+}
+
+async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.connection).await?;
+    let before = ca.serving().await?;
+    let next = before.authorities.iter().find(|authority| authority.state == AuthorityState::Next);
+    let (Some(next), Some(active)) = (next, active(&before)) else {
+        bail!("no authority of the gateway waits to sign: `addon-signer ca rotate --serving` begins a rotation");
+    };
+    let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
+    let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
+    let text = Waiver::text(&next.id, &without, Clock::default().now(), &user);
+    ca.annotate(None, ANNOTATION_ADVANCE, &text).await?;
+    let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();
+    eprintln!(
+        "Asked {} not to wait for: {}. It still waits for what else `ca status` names.",
+        next.id,
+        names.join(", ")
+    );
+    if args.watch {
+        ca.follow(None, &active.id).await?;
+    }
+    Ok(())
 }
 
 fn active(report: &LineReport) -> Option<&AuthorityStatus> {
@@ -204,7 +249,12 @@ impl Ca {
     async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
         let now = Clock::default().now();
         let who = CommandUser::ask(&self.client).await.user;
-        let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("{now} {who}").trim_end() } } });
+        self.annotate(signer, ANNOTATION_ROTATE, format!("{now} {who}").trim_end()).await
+    }
+
+    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of the gateway's line.
+    async fn annotate(&self, signer: Option<&str>, name: &str, text: &str) -> anyhow::Result<()> {
+        let body = json!({ "metadata": { "annotations": { name: text } } });
         let params = PatchParams::default();
         let patch = Patch::Merge(&body);
         match signer {

@@ -8,6 +8,7 @@ pub mod certs;
 pub mod check;
 pub mod hub;
 pub mod inventory;
+pub mod status;
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -90,6 +91,8 @@ enum Command {
     /// List and revoke certificates, check the ledger, archive its oldest entries.
     #[command(subcommand)]
     Certs(certs::CertsCommand),
+    /// Say which addons on which clusters are not ready, and what each one waits for.
+    Status(status::FleetArgs),
     /// Say whether the installation is sound, and what to do where it is not.
     Check(check::CheckArgs),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
@@ -142,6 +145,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Hub(args) => runtime()?.block_on(hub::run(args)),
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
+        Command::Status(args) => runtime()?.block_on(status::run(args)),
         Command::Check(args) => runtime()?.block_on(check::run(args)),
         #[cfg(feature = "demo")]
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),

@@ -11,6 +11,7 @@ mod agent;
 mod checked;
 mod cli;
 mod deploy;
+mod fleet_status;
 mod gateway;
 mod hub;
 mod inventory;

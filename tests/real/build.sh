@@ -47,9 +47,11 @@ build_etcd() { compile etcd "$1/etcd" ""; }
 # One binary under several names: it serves the command by whose name it is called.
 build_ocm() {
     compile ocm "$1/registration-agent" ""
-    ln "$1/registration-agent" "$1/addon-manager"
-    ln "$1/registration-agent" "$1/work-agent"
-    ln "$1/registration-agent" "$1/framework-addon-v1alpha1"
+    local name
+    for name in work-agent addon-manager addon-webhook registration-controller placement-controller work-controller \
+        framework-addon-v1alpha1; do
+        ln "$1/registration-agent" "$1/$name"
+    done
 }
 
 build_peer() {
@@ -70,7 +72,8 @@ build_crds() {
     local api=open-cluster-management.io/api source folder
     (cd "$here/crds" && GOWORK=off go mod download "$api") >&2
     source=$(cd "$here/crds" && GOWORK=off go list -m -f '{{.Dir}}' "$api")
-    for folder in cluster/v1 cluster/v1beta1 addon/v1alpha1 addon/v1beta1 work/v1; do
+    for folder in cluster/v1 cluster/v1beta1 cluster/v1beta2 cluster/v1alpha1 addon/v1alpha1 addon/v1beta1 work/v1 \
+        work/v1alpha1; do
         install -D -m 0644 -t "$1/crds/${folder/\//-}" "$source/$folder"/*.crd.yaml
     done
 }

@@ -121,6 +121,12 @@ pub fn apply_registrations(
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
+/// Whether the list names this signer.
+#[must_use]
+pub fn names_signer(status: &Value, api: AddOnApi, name: &str) -> bool {
+    items(status, "registrations").iter().any(|entry| signer_name(entry, api) == Some(name))
+}
+
 /// Whether the object says that its registrations are left to another program ([`CONDITION_ADDON_REGISTERED`]).
 #[must_use]
 pub fn is_left(status: &Value) -> bool {

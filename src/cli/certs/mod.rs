@@ -8,7 +8,7 @@ mod show;
 mod text;
 mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -54,7 +54,7 @@ pub async fn run(command: CertsCommand) -> anyhow::Result<()> {
 
 /// Where to read.
 #[derive(Debug, Clone, Args)]
-struct SourceArgs {
+pub(super) struct SourceArgs {
     /// The ledger's URL [default: ask the hub, through its Kubernetes API].
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
     ledger: Option<Location>,
@@ -63,14 +63,21 @@ struct SourceArgs {
     kubeconfig: Option<PathBuf>,
 }
 
+impl SourceArgs {
+    /// The hub's kubeconfig, if one is named.
+    pub(super) fn kubeconfig(&self) -> Option<&Path> {
+        self.kubeconfig.as_deref()
+    }
+}
+
 /// The source of the answers.
-enum LedgerSource {
+pub(super) enum LedgerSource {
     Ledger(Reader),
     Hub(Client),
 }
 
 impl LedgerSource {
-    async fn open(args: SourceArgs) -> anyhow::Result<Self> {
+    pub(super) async fn open(args: SourceArgs) -> anyhow::Result<Self> {
         match args.ledger {
             Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),
             None => {
@@ -80,7 +87,7 @@ impl LedgerSource {
         }
     }
 
-    async fn page(&self, query: &Query) -> anyhow::Result<Page<Certificate>> {
+    pub(super) async fn page(&self, query: &Query) -> anyhow::Result<Page<Certificate>> {
         match self {
             Self::Ledger(reader) => Ok(answer::page(reader, query, Clock::default().now()).await?),
             Self::Hub(client) => Ok(inventory::ask(client, &format!("certificates?{}", query.to_parameters())).await?),

@@ -1,6 +1,7 @@
 //! `addon-signer check`: is the installation sound? It asks the Kubernetes API with the caller's kubeconfig, and the
 //! gateway from where the caller stands.
 
+mod fleet;
 mod gateway;
 mod objects;
 
@@ -106,6 +107,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.signers().await);
     say(inspection.serving().await);
     say(inspection.inventory().await);
+    say(inspection.certificates().await);
     say(inspection.gateways(&args.gateway).await);
     if args.output == Format::Json {
         print_json(&findings)?;

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use crate::api::rules::AuthorityPlan;
 use crate::hub::authorities::board::Board;
+use crate::hub::authorities::waiver::Waiver;
 use crate::hub::distribution::plan::Distribution;
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::timestamp::Timestamp;
@@ -39,8 +40,8 @@ impl Gate {
         }
     }
 
-    /// Whether the Next authority may sign; if not, what it waits for.
-    pub(super) fn opens(&self, line: &Line, now: Timestamp) -> Result<(), String> {
+    /// Whether the Next authority may sign, with what an administrator waived; if not, what it waits for.
+    pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), String> {
         let Some(next) = line.next() else { return Ok(()) };
         match self {
             Self::Gateway { signer, applied } => {
@@ -51,7 +52,10 @@ impl Gate {
                 if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
             }
             Self::Holders { board, distributed } => match next.activate_after {
-                Some(at) if at < now => distributed.borrow().has_brought(&next.authority),
+                Some(at) if at < now => {
+                    let without = Waiver::of(waiver, &next.authority);
+                    distributed.borrow().has_brought(&next.authority, &without)
+                }
                 Some(at) => Err(format!(
                     "agents to hold the new anchor: the last certificate given out without it expires at {at}"
                 )),

@@ -14,6 +14,7 @@ pub mod report;
 pub mod state;
 pub mod store;
 pub mod stored;
+pub mod waiver;
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use crate::backoff::WatchBackoff;
 use crate::hub::authorities::store::LineNames;
-use addon_signer_core::names::ANNOTATION_ROTATE;
+use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
 
 /// An object as the watch has shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(super) struct ObjectVersion {
     pub(super) version: String,
     /// The rotation that its annotation asks for.
     pub(super) rotate: Option<String>,
+    /// Its annotation that waives evidence.
+    pub(super) advance: Option<String>,
 }
 
 /// The two objects of a line; `None` for one that does not exist.
@@ -152,6 +154,7 @@ fn version(object: &Meta) -> ObjectVersion {
     ObjectVersion {
         version: object.resource_version().unwrap_or_default(),
         rotate: object.annotations().get(ANNOTATION_ROTATE).cloned(),
+        advance: object.annotations().get(ANNOTATION_ADVANCE).cloned(),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::api::rules::SignerConfig;
 use crate::api::status::Told;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::policy::RequesterKind;
 use addon_signer_core::templates::{Naming, TemplatedAddOns, Templates};
 
 /// How many names a sentence has at most, and how many sentences a message has; there may be thousands.
@@ -47,7 +48,7 @@ impl RegistrationReport {
                 return Some((false, "TemplatesUnread", sentence));
             }
         };
-        let (good, mut bad) = templates_of(config, templated, &self.overrides);
+        let Said { named, asking, mut bad } = templates_of(config, templated, &self.overrides);
         let mut reason = "TemplateLacksSigner";
         for (why, sentence) in [(REASON_TAKEN_AWAY, self.taken_away(config)), ("WriteFailed", self.failing_of(config))]
         {
@@ -60,12 +61,14 @@ impl RegistrationReport {
             return Some((false, reason, bad.join(" ")));
         }
         let ours = config.registers && config.rules.addons.iter().any(|addon| !templated.has(addon));
-        match (ours, good.is_empty()) {
-            (true, true) => Some((true, "Written", written())),
-            (true, false) => Some((true, "Written", format!("{} {}", good.join(" "), written()))),
-            (false, false) => Some((true, "NamedByTemplate", good.join(" "))),
-            (false, true) => None,
-        }
+        let reason = match (ours, named.is_empty(), asking.is_empty()) {
+            (true, ..) => "Written",
+            (false, false, _) => "NamedByTemplate",
+            (false, true, false) => "AskedByAddOn",
+            (false, true, true) => return None,
+        };
+        let good = named.into_iter().chain(asking).chain(ours.then(written));
+        Some((true, reason, good.collect::<Vec<_>>().join(" ")))
     }
 
     fn taken_away(&self, config: &SignerConfig) -> Option<String> {
@@ -96,15 +99,26 @@ fn concerns(key: &AddOnKey, config: &SignerConfig) -> bool {
     config.registers && config.rules.addons.contains(&key.addon)
 }
 
+/// Sentences about addons with templates.
+#[derive(Default)]
+struct Said {
+    /// Their templates name the signer.
+    named: Vec<String>,
+    /// Their templates do not, and they may ask themselves.
+    asking: Vec<String>,
+    /// Somebody must do something.
+    bad: Vec<String>,
+}
+
 /// A sentence for each addon with templates: whether they name the signer, and what to do if not.
 fn templates_of(
     config: &SignerConfig,
     templated: &TemplatedAddOns,
     overrides: &BTreeMap<AddOnName, BTreeSet<String>>,
-) -> (Vec<String>, Vec<String>) {
+) -> Said {
     let signer_name = &config.rules.signer_name;
-    let mut good = Vec::new();
-    let mut bad = Vec::new();
+    let may_ask = config.rules.requesters.contains(&RequesterKind::AddOn);
+    let Said { mut named, mut asking, mut bad } = Said::default();
     let none = BTreeSet::new();
     for addon in &config.rules.addons {
         let overrides = overrides.get(addon).unwrap_or(&none);
@@ -112,8 +126,13 @@ fn templates_of(
         let manager = format!("OCM's addon-manager registers the addon {addon}");
         match naming {
             Naming::Everywhere(names) => {
-                good.push(format!("{manager} and names this signer (AddOnTemplate {}).", few(&names)));
+                named.push(format!("{manager} and names this signer (AddOnTemplate {}).", few(&names)));
             }
+            Naming::Missing(names) if may_ask => asking.push(format!(
+                "AddOnTemplate {} does not name this signer, so the agents of the addon {addon} ask with its own hub \
+                 identity.",
+                few(&names)
+            )),
             Naming::Missing(names) => bad.push(format!(
                 "{manager}, and AddOnTemplate {} does not name this signer: add {{type: CustomSigner, \
                  customSigner: {{signerName: {signer_name}, signingCA: {{name: not-used}}}}}} to its \
@@ -134,7 +153,7 @@ fn templates_of(
             )),
         }
     }
-    (at_most(good), at_most(bad))
+    Said { named: at_most(named), asking: at_most(asking), bad: at_most(bad) }
 }
 
 /// The first few sentences, and how many more there are.
@@ -210,6 +229,8 @@ mod tests {
         let managed = mk_config("Managed", &["telemetry"]);
         let both = mk_config("Managed", &["telemetry", "logging"]);
         let external = mk_config("External", &["telemetry"]);
+        let mut asking = mk_config("External", &["telemetry"]);
+        asking.rules.requesters.insert(RequesterKind::AddOn);
         let nobody = RegistrationReport { templates: Templates::Read(Arc::default()), ..RegistrationReport::default() };
         let unread =
             RegistrationReport { templates: Templates::Unread("e".to_owned()), ..RegistrationReport::default() };
@@ -230,6 +251,8 @@ mod tests {
             (mk_report(&["with"]), &external, Some((true, "NamedByTemplate"))),
             (mk_report(&["with", "without"]), &managed, Some((false, "TemplateLacksSigner"))),
             (mk_report(&["without"]), &external, Some((false, "TemplateLacksSigner"))),
+            (mk_report(&["without"]), &asking, Some((true, "AskedByAddOn"))),
+            (mk_report(&["gone"]), &asking, Some((false, "TemplateLacksSigner"))),
             (mk_report(&["with", "own-user"]), &managed, Some((false, "TemplateLacksSigner"))),
             (mk_report(&["gone"]), &managed, Some((false, "TemplateLacksSigner"))),
             (mk_report(&[]), &managed, Some((false, "TemplateLacksSigner"))),

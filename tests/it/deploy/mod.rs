@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 /// The folders that an administrator applies with `kubectl apply -k`, in this order.
-pub(crate) const FOLDERS: [&str; 4] = [".", "agent", "example", "requester"];
+pub(crate) const FOLDERS: [&str; 5] = [".", "agent", "example", "requester", "trust-reader"];
 /// What an administrator may add to the first of them.
 const COMPONENTS: [&str; 3] = ["inventory", "manifest-works", "postgres"];
 
@@ -147,7 +147,8 @@ fn bindings_are_to_our_own_accounts_and_existing_roles() {
                 for subject in items(binding, "/subjects") {
                     // OCM's group of the addon's own agents, which are no accounts of this cluster.
                     let addon = subject["name"] == "system:open-cluster-management:addon:telemetry";
-                    let kind = if folder == "requester" && addon { "Group" } else { "ServiceAccount" };
+                    let is_for_addons = ["requester", "trust-reader"].contains(&folder);
+                    let kind = if is_for_addons && addon { "Group" } else { "ServiceAccount" };
                     assert_eq!(subject["kind"], kind, "{}", name(binding));
                 }
             }

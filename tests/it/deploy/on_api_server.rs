@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{all_folders, all_manifests, documented, manifests, name, of_kind};
-use crate::support::accounts::{AGENT_USER, HUB_GROUPS, HUB_USER};
+use crate::support::accounts::{ADDON_GROUP, AGENT_USER, HUB_GROUPS, HUB_USER};
 use crate::support::real::assets;
 use crate::support::{TestHub, wait_until};
 
@@ -196,6 +196,13 @@ agent no  delete core secrets in:open-cluster-management-agent-addon/telemetry-c
 agent no  list   core secrets in:open-cluster-management-agent-addon
 agent no  create core secrets in:default
 agent no  create certificates.k8s.io certificatesigningrequests everywhere
+addon yes create certificates.k8s.io certificatesigningrequests everywhere
+addon no  sign   certificates.k8s.io signers example.com/telemetry
+addon yes get    core configmaps in:addon-signer/addon-signer-trust
+addon no  get    core configmaps in:addon-signer/telemetry-client-ca
+addon no  list   core configmaps in:addon-signer
+addon no  update core configmaps in:addon-signer/addon-signer-trust
+addon no  get    core secrets    in:addon-signer
 ";
 
 fn mk_review(account: &str, verb: &str, group: &str, resource: &str, place: &str) -> SubjectAccessReview {
@@ -207,6 +214,7 @@ fn mk_review(account: &str, verb: &str, group: &str, resource: &str, place: &str
     };
     let (user, groups) = match account {
         "hub" => (HUB_USER, HUB_GROUPS.as_slice()),
+        "addon" => ("system:open-cluster-management:cluster:a:addon:telemetry:agent:a", [ADDON_GROUP].as_slice()),
         _ => (AGENT_USER, [].as_slice()),
     };
     let group = if group == "core" { "" } else { group };

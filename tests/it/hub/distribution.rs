@@ -20,7 +20,7 @@ use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 const NAME: &str = "addon-signer-telemetry-trust";
 
 /// Like [`mk_served`], with another cluster, and the right to write ManifestWorks.
-async fn mk_world(hub: &TestHub, signer: Value) -> Client {
+pub(super) async fn mk_world(hub: &TestHub, signer: Value) -> Client {
     let admin = mk_served(hub, signer).await;
     if hub.is_real() {
         apply(&admin, &manifests("manifest-works")).await;
@@ -43,7 +43,7 @@ async fn wait_manifest(admin: &Client, cluster: &str, what: &str, is_it: impl Fn
 }
 
 /// The bundle that the hub has published.
-async fn published(admin: &Client) -> String {
+pub(super) async fn published(admin: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     wait_until(PATIENCE, "the published bundle", async || {
         maps.get_opt("addon-signer-trust").await.unwrap()?.data?.remove("ca.crt")
@@ -52,7 +52,7 @@ async fn published(admin: &Client) -> String {
 }
 
 /// Says as the work agent of a cluster that its work is applied.
-async fn say_applied(admin: &Client, cluster: &str) {
+pub(crate) async fn say_applied(admin: &Client, cluster: &str) {
     let api = manifest_works(admin, cluster);
     let generation = api.get(NAME).await.unwrap().metadata.generation;
     let condition = json!({
@@ -63,7 +63,7 @@ async fn say_applied(admin: &Client, cluster: &str) {
     api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
 }
 
-async fn wait_condition(admin: &Client, what: &str, is_it: impl Fn(Option<&Condition>) -> bool) {
+pub(super) async fn wait_condition(admin: &Client, what: &str, is_it: impl Fn(Option<&Condition>) -> bool) {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     wait_until(PATIENCE, what, async || {
         let conditions = signers.get("telemetry").await.unwrap().status?.conditions;

@@ -2,7 +2,7 @@
 
 mod corpus;
 mod crash;
-mod distribution;
+pub(crate) mod distribution;
 mod foreign;
 mod held;
 mod identity;
@@ -19,6 +19,7 @@ mod signers;
 mod stage;
 mod sweep;
 mod tenants;
+mod waived;
 
 use std::time::Duration;
 

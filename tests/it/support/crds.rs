@@ -1,7 +1,7 @@
 //! Installs what OCM itself installs on a hub: its CRDs and the rights of its agents.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::AddOnApi;
+use super::pki::base64;
 use super::wait::wait_until;
 
 const ESTABLISHED: Duration = Duration::from_secs(30);
@@ -25,10 +26,47 @@ pub(crate) async fn install(admin: &Client, assets: &Path, api: AddOnApi) {
         AddOnApi::V1alpha1 => &["cluster-v1", "cluster-v1beta1", "addon-v1alpha1", "work-v1"],
         AddOnApi::V1beta1 => &["cluster-v1", "addon-v1beta1", "work-v1"],
     };
+    let all = folders.iter().flat_map(|folder| files(&assets.join("crds").join(folder)));
+    create(admin, all.map(|file| read(&file, api)).collect()).await;
+}
+
+/// Applies all CRDs of OCM's hub, with the addon API in both versions and this webhook that converts between them.
+pub(crate) async fn install_whole(admin: &Client, assets: &Path, webhook: &str, webhook_ca: &str) {
+    let folder = |name: &&str| files(&assets.join("crds").join(name));
+    let plain = ["cluster-v1", "cluster-v1beta1", "cluster-v1beta2", "cluster-v1alpha1", "work-v1", "work-v1alpha1"];
+    let (converted, stored) = (folder(&"addon-v1beta1"), folder(&"addon-v1alpha1"));
+    let is_converted = |file: &PathBuf| !stored_only(file);
+    let all = plain.iter().flat_map(folder).chain(stored.into_iter().filter(|file| stored_only(file)));
+    let mut crds: Vec<_> = all.map(|file| read(&file, AddOnApi::V1alpha1)).collect();
+    for file in converted.into_iter().filter(is_converted) {
+        let mut crd = read(&file, AddOnApi::V1alpha1);
+        crd.spec.conversion = Some(parse(json!({ "strategy": "Webhook", "webhook": {
+            "clientConfig": { "url": webhook, "caBundle": base64(webhook_ca.as_bytes()) },
+            "conversionReviewVersions": ["v1"],
+        } })));
+        crds.push(crd);
+    }
+    create(admin, crds).await;
+}
+
+/// Applies the CRDs that OCM's work agent needs on a managed cluster.
+pub(crate) async fn install_applied_works(own: &Client, assets: &Path) {
+    let all = files(&assets.join("crds/work-v1")).into_iter();
+    let applied = all.filter(|file| file.display().to_string().contains("applied"));
+    create(own, applied.map(|file| read(&file, AddOnApi::V1alpha1)).collect()).await;
+}
+
+/// Whether the addon API has this kind in its stored version alone, as OCM's hub serves it.
+fn stored_only(file: &Path) -> bool {
+    let name = file.file_name().unwrap().to_string_lossy();
+    name.contains("addontemplates") || name.contains("addondeploymentconfigs")
+}
+
+/// Creates the CRDs and waits until they are served.
+async fn create(admin: &Client, all: Vec<CustomResourceDefinition>) {
     let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
     let mut names = Vec::new();
-    for file in folders.iter().flat_map(|folder| files(&assets.join("crds").join(folder))) {
-        let crd = read(&file, api);
+    for crd in all {
         crds.create(&PostParams::default(), &crd).await.unwrap();
         names.push(crd.metadata.name.unwrap());
     }

@@ -8,6 +8,7 @@ pub(crate) mod cut;
 pub(crate) mod frozen;
 pub(crate) mod hub;
 pub(crate) mod issue;
+pub(crate) mod kubelet;
 pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod needed;

@@ -21,37 +21,55 @@ pub(crate) const ADDON_NAMESPACE: &str = "open-cluster-management-agent-addon";
 const BOOTSTRAP_GROUP: &str = "bootstrappers";
 const STEP: Duration = Duration::from_secs(60);
 
-/// An agent that has joined the hub. The hub's API server is its managed cluster too. Dropping it kills it.
+/// A managed cluster, and how its agents reach the hub.
+pub(crate) struct Spoke<'h> {
+    pub(crate) hub: &'h RealHub,
+    /// Its own API server; several clusters may share one, and it may be the hub's.
+    pub(crate) own: &'h RealHub,
+    pub(crate) cluster: &'h str,
+    pub(crate) agent_id: &'h str,
+    /// The hub's URL. Work agents name AppliedManifestWorks after it, so clusters that share an API server need
+    /// different ones.
+    pub(crate) server: String,
+}
+
+/// An agent that has joined the hub. Dropping it kills it.
 pub(crate) struct OcmAgent {
     process: Process,
 }
 
 impl OcmAgent {
-    /// Starts the agent of `cluster`, accepts the cluster, approves its request and waits until kube-controller-manager
-    /// has signed it and the agent has stored its hub kubeconfig.
+    /// Starts the agent of a cluster whose API server is the hub's.
     pub(crate) async fn start(hub: &RealHub, cluster: &str, agent_id: &str) -> Self {
-        let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
-        prepare(&admin).await;
+        Self::join(&Spoke { hub, own: hub, cluster, agent_id, server: hub.server("127.0.0.1") }).await
+    }
+
+    /// Starts the cluster's agent, accepts the cluster, approves its request and waits until kube-controller-manager
+    /// has signed it and the agent has stored its hub kubeconfig.
+    pub(crate) async fn join(spoke: &Spoke<'_>) -> Self {
+        let Spoke { hub, own, cluster, .. } = spoke;
+        let admin = admin_of(hub).await;
+        prepare(&admin, &admin_of(own).await).await;
         hub.start_controller_manager();
-        let program = hub.binary("registration-agent");
         let dir = hub.dir().join(format!("agent-{cluster}"));
         std::fs::create_dir(&dir).unwrap();
         let secret = format!("hub-kubeconfig-{cluster}");
-        let flags = flags(hub, cluster, agent_id, &secret);
-        let agent = Self { process: Process::start(&program, &flags, &dir) };
-        agent.join(&admin, cluster, &secret).await;
+        let process = Process::start(&hub.binary("registration-agent"), &flags(spoke, &secret), &dir);
+        let agent = Self { process };
+        agent.be_accepted(&admin, &admin_of(own).await, cluster, &secret).await;
         agent
     }
 
     /// Starts the cluster's work agent, which applies ManifestWorks with the credential of this agent.
-    pub(crate) fn start_work_agent(&self, hub: &RealHub, cluster: &str, agent_id: &str) -> Process {
-        let spoke = hub.kubeconfig_file(&format!("{cluster}-work"), "spoke-admin", &["system:masters"]);
+    pub(crate) fn start_work_agent(&self, spoke: &Spoke<'_>) -> Process {
+        let Spoke { hub, own, cluster, agent_id, .. } = spoke;
+        let own = own.kubeconfig_file(&format!("{cluster}-work"), "spoke-admin", &["system:masters"]);
         let credential = hub.dir().join(format!("agent-{cluster}/hub/kubeconfig"));
         let dir = hub.dir().join(format!("work-{cluster}"));
         std::fs::create_dir(&dir).unwrap();
         let flags = [
-            format!("--kubeconfig={}", spoke.display()),
-            format!("--spoke-kubeconfig={}", spoke.display()),
+            format!("--kubeconfig={}", own.display()),
+            format!("--spoke-kubeconfig={}", own.display()),
             format!("--hub-kubeconfig={}", credential.display()),
             "--workload-source-driver=kube".to_owned(),
             format!("--workload-source-config={}", credential.display()),
@@ -75,7 +93,7 @@ impl OcmAgent {
         wait_or_explain(timeout, what, probe, tail).await
     }
 
-    async fn join(&self, admin: &Client, cluster: &str, secret: &str) {
+    async fn be_accepted(&self, admin: &Client, own: &Client, cluster: &str, secret: &str) {
         let clusters = managed_clusters(admin);
         self.wait_until(STEP, "the agent to create its ManagedCluster", async || {
             clusters.get_opt(cluster).await.unwrap()
@@ -90,7 +108,7 @@ impl OcmAgent {
             })
             .await;
         approve(&requests, &request.metadata.name.unwrap()).await;
-        let secrets: Api<Secret> = Api::namespaced(admin.clone(), AGENT_NAMESPACE);
+        let secrets: Api<Secret> = Api::namespaced(own.clone(), AGENT_NAMESPACE);
         self.wait_until(STEP, "the agent to store its hub kubeconfig", async || {
             let data = secrets.get_opt(secret).await.unwrap()?.data?;
             data.contains_key("kubeconfig").then_some(())
@@ -101,7 +119,9 @@ impl OcmAgent {
 
 /// Creates what the klusterlet operator would create on the managed cluster, and grants the rights of a bootstrap
 /// credential on the hub. Does this once for each hub.
-async fn prepare(admin: &Client) {
+async fn prepare(admin: &Client, own: &Client) {
+    create_namespace(own, AGENT_NAMESPACE).await;
+    create_namespace(own, ADDON_NAMESPACE).await;
     if Api::<k8s_openapi::api::rbac::v1::ClusterRole>::all(admin.clone())
         .get_opt(BOOTSTRAP_GROUP)
         .await
@@ -110,8 +130,6 @@ async fn prepare(admin: &Client) {
     {
         return;
     }
-    create_namespace(admin, AGENT_NAMESPACE).await;
-    create_namespace(admin, ADDON_NAMESPACE).await;
     let rules = json!([
         { "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
           "verbs": ["create", "get", "list", "watch"] },
@@ -121,13 +139,21 @@ async fn prepare(admin: &Client) {
     crds::grant(admin, BOOTSTRAP_GROUP, BOOTSTRAP_GROUP, rules).await;
 }
 
-fn flags(hub: &RealHub, cluster: &str, agent_id: &str, secret: &str) -> Vec<String> {
+async fn admin_of(hub: &RealHub) -> Client {
+    client(hub.kubeconfig("admin", &["system:masters"])).await
+}
+
+fn flags(spoke: &Spoke<'_>, secret: &str) -> Vec<String> {
+    let Spoke { hub, own, cluster, agent_id, server } = spoke;
     let file = |path: PathBuf| path.display().to_string();
-    let spoke = hub.kubeconfig_file(&format!("{cluster}-spoke"), "spoke-admin", &["system:masters"]);
-    let bootstrap = hub.kubeconfig_file(&format!("{cluster}-bootstrap"), "bootstrap", &[BOOTSTRAP_GROUP]);
+    let own = own.kubeconfig_file(&format!("{cluster}-spoke"), "spoke-admin", &["system:masters"]);
+    let mut bootstrap = hub.kubeconfig("bootstrap", &[BOOTSTRAP_GROUP]);
+    bootstrap.clusters[0].cluster.as_mut().unwrap().server = Some(server.clone());
+    let bootstrap_file = hub.dir().join(format!("{cluster}-bootstrap.kubeconfig"));
+    std::fs::write(&bootstrap_file, serde_saphyr::to_string(&bootstrap).unwrap()).unwrap();
     vec![
-        format!("--kubeconfig={}", file(spoke)),
-        format!("--bootstrap-kubeconfig={}", file(bootstrap)),
+        format!("--kubeconfig={}", file(own)),
+        format!("--bootstrap-kubeconfig={}", file(bootstrap_file)),
         format!("--hub-kubeconfig-dir={}", file(hub.dir().join(format!("agent-{cluster}/hub")))),
         format!("--hub-kubeconfig-secret={secret}"),
         format!("--spoke-cluster-name={cluster}"),

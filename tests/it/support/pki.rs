@@ -59,10 +59,10 @@ impl TestCa {
         self.leaf(&names.concat(), &[usage(CLIENT_AUTH)])
     }
 
-    /// A serving certificate for 127.0.0.1.
+    /// A serving certificate for 127.0.0.1 and localhost.
     pub(crate) fn server(&self) -> PemPair {
-        let address = tlv(SEQUENCE, &[&tlv(0x87, &[&[127, 0, 0, 1]])]);
-        let names = tlv(SEQUENCE, &[SUBJECT_ALT_NAME, &tlv(0x04, &[&address])]);
+        let both = tlv(SEQUENCE, &[&tlv(0x87, &[&[127, 0, 0, 1]]), &tlv(0x82, &[b"localhost"])]);
+        let names = tlv(SEQUENCE, &[SUBJECT_ALT_NAME, &tlv(0x04, &[&both])]);
         self.leaf(&relative_name(COMMON_NAME, "kube-apiserver"), &[usage(SERVER_AUTH), names])
     }
 

@@ -1,25 +1,49 @@
-//! Unmodified programs that run beside our hub on a real one: OCM's addon-manager, and an addon's own controller that
+//! Unmodified programs that run beside our hub on a real one: OCM's hub controllers, and an addon's own controller that
 //! uses addon-framework.
 
 use std::path::PathBuf;
 
+use super::pki::PemPair;
 use super::process::{Process, free_port};
 use super::real::RealHub;
 use super::{AddOnApi, client, objects};
 
-const ADDON_MANAGER_NAMESPACE: &str = "open-cluster-management-hub";
+/// The namespace of OCM's hub controllers.
+const CONTROLLERS: &str = "open-cluster-management-hub";
 
 /// Starts OCM's addon-manager, which runs the addons that have AddOnTemplates. Dropping it kills it.
 pub(crate) async fn start_addon_manager(hub: &RealHub) -> Process {
+    start_controller(hub, "addon-manager").await
+}
+
+/// Starts one of OCM's hub controllers. Dropping it kills it.
+pub(crate) async fn start_controller(hub: &RealHub, name: &str) -> Process {
     let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
-    objects::create_namespace(&admin, ADDON_MANAGER_NAMESPACE).await;
+    objects::create_namespace(&admin, CONTROLLERS).await;
     let flags = [
-        format!("--kubeconfig={}", kubeconfig(hub, "addon-manager").display()),
-        format!("--namespace={ADDON_MANAGER_NAMESPACE}"),
+        format!("--kubeconfig={}", kubeconfig(hub, name).display()),
+        format!("--namespace={CONTROLLERS}"),
         "--disable-leader-election".to_owned(),
         format!("--listen=127.0.0.1:{}", free_port()),
     ];
-    Process::start(&hub.binary("addon-manager"), &flags, hub.dir())
+    Process::start(&hub.binary(name), &flags, hub.dir())
+}
+
+/// Starts the webhook that converts between the versions of the addon API; returns its URL. It also takes the port 8000
+/// of all addresses, which its program does not let one choose. Dropping it kills it.
+pub(crate) fn start_addon_webhook(hub: &RealHub) -> (Process, String) {
+    let dir = hub.dir().join("webhook");
+    std::fs::create_dir(&dir).unwrap();
+    let PemPair { cert, key } = hub.ca().server();
+    std::fs::write(dir.join("tls.crt"), cert).unwrap();
+    std::fs::write(dir.join("tls.key"), key).unwrap();
+    let port = free_port();
+    let flags = [
+        format!("--kubeconfig={}", kubeconfig(hub, "addon-webhook").display()),
+        format!("--port={port}"),
+        format!("--certdir={}", dir.display()),
+    ];
+    (Process::start(&hub.binary("addon-webhook"), &flags, &dir), format!("https://127.0.0.1:{port}/convert"))
 }
 
 /// What an addon's own controller names in `status.registrations`.

@@ -53,7 +53,19 @@ impl RealHub {
     /// Starts etcd, with `etcd_flags` besides its own, and the API server, and waits until that is ready. At most two
     /// hubs run at the same time in one process; further callers wait.
     pub(crate) async fn start(etcd_flags: &[&str]) -> Self {
-        let slot = SLOTS.acquire().await.unwrap();
+        Self::start_in(SLOTS.acquire().await.unwrap(), etcd_flags).await
+    }
+
+    /// A hub and a managed cluster for one test. It waits for both slots at once, so that two such tests do not wait
+    /// for each other.
+    pub(crate) async fn start_two() -> (Self, Self) {
+        let mut slots = SLOTS.acquire_many(2).await.unwrap();
+        let other = slots.split(1).unwrap();
+        let flags = ["--unsafe-no-fsync"];
+        tokio::join!(Self::start_in(slots, &flags), Self::start_in(other, &flags))
+    }
+
+    async fn start_in(slot: SemaphorePermit<'static>, etcd_flags: &[&str]) -> Self {
         let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
         let dir = TempDir::new().unwrap();
         let ca = TestCa::new();
@@ -86,7 +98,7 @@ impl RealHub {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{ "name": "hub", "cluster": {
-                "server": format!("https://127.0.0.1:{}", self.port),
+                "server": self.server("127.0.0.1"),
                 "certificate-authority-data": base64(self.ca.pair().cert.as_bytes()),
             }}],
             "users": [{ "name": "user", "user": {
@@ -97,6 +109,16 @@ impl RealHub {
             "current-context": "default",
         }))
         .unwrap()
+    }
+
+    /// The API server's URL by one of its names: 127.0.0.1 or localhost.
+    pub(crate) fn server(&self, host: &str) -> String {
+        format!("https://{host}:{}", self.port)
+    }
+
+    /// The CA of the API server's certificate and of all users, for other servers beside it.
+    pub(crate) fn ca(&self) -> &TestCa {
+        &self.ca
     }
 
     /// Writes such a kubeconfig to `<name>.kubeconfig` in the hub's directory.

@@ -14,7 +14,7 @@ use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
 use crate::support::objects::managed_cluster_addons;
-use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
+use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
 use crate::support::programs::start_addon_manager;
 use crate::support::{TestHub, install_addon, wait_until};
 
@@ -30,8 +30,10 @@ async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addo
     let admin = prepare(&hub, upstream::start().await, "24h").await;
     apply(&admin, &manifests("manifest-works")).await;
     let whole = Whole::start(&hub, Clock::default()).await;
-    let agent = OcmAgent::start(real, "spoke1", "a1").await;
-    let work_agent = agent.start_work_agent(real, "spoke1", "a1");
+    let server = real.server("127.0.0.1");
+    let spoke = Spoke { hub: real, own: real, cluster: "spoke1", agent_id: "a1", server };
+    let agent = OcmAgent::join(&spoke).await;
+    let work_agent = agent.start_work_agent(&spoke);
     let _addon_manager = start_addon_manager(real).await;
     install_addon(&admin, "spoke1", "telemetry").await;
 

@@ -5,11 +5,12 @@ mod audit;
 pub(crate) mod client;
 mod hub_trust;
 mod ocm;
-mod ours;
+pub(crate) mod ours;
 mod own_identity;
 mod revocation;
 mod silence;
 mod startup;
+mod story;
 
 use std::net::SocketAddr;
 use std::time::Duration;

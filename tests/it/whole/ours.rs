@@ -14,7 +14,7 @@ use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
@@ -77,7 +77,7 @@ fn issuer(pair: &ClientPair) -> String {
     leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
 }
 
-pub(super) async fn enrolled(
+pub(crate) async fn enrolled(
     hub: &TestHub,
     admin: &Client,
     dir: &Path,
@@ -191,6 +191,15 @@ async fn an_agent_asks_with_the_addons_own_hub_identity_and_the_rights_of_deploy
     let pair = wait_until(PATIENCE, "the agent's certificate", async || pair(dir.path(), "spoke1")).await;
     let (status, body) = pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
     assert!(status == 200 && body.contains("\"agent\":\"telemetry\""), "{body}");
+
+    // With the same identity an addon reads the trust bundle, if nothing brings it.
+    if hub.is_real() {
+        apply(&admin, &manifests("trust-reader")).await;
+    }
+    let own = hub.client_as(&user, &[addon, "system:open-cluster-management:addon:telemetry"]).await;
+    let maps: Api<ConfigMap> = Api::namespaced(own, "addon-signer");
+    let read = wait_until(PATIENCE, "the right to read", async || maps.get("addon-signer-trust").await.ok()).await;
+    assert_eq!(read.data.unwrap()["ca.crt"].as_bytes(), pair.anchors);
     whole.stop().await.unwrap();
 }
 

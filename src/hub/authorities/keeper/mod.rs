@@ -19,6 +19,7 @@ use crate::hub::authorities::objects::{LineObjects, ObjectVersion, WatchedObject
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
+use crate::hub::authorities::waiver::Waiver;
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
 use crate::ledger::LedgerError;
@@ -133,6 +134,10 @@ pub struct Keeper {
     pub pulse: Pulse,
 }
 
+fn waiver(seen: Option<&LineObjects>) -> Option<Waiver> {
+    Waiver::read(seen?.config_map.as_ref()?.advance.as_deref()?)
+}
+
 /// The pauses of a new keeper.
 pub(in crate::hub) fn pauses() -> Pauses {
     Pauses::new(RETRY, ROUND)
@@ -178,7 +183,8 @@ impl Keeper {
         }
         let plan = self.present_plan();
         let requested = plan.requested.as_deref().or_else(|| seen.config_map.as_ref()?.rotate.as_deref());
-        let step = line.next_step(&self.evidence(line, &plan, requested, self.clock.now()));
+        let waiver = waiver(Some(seen));
+        let step = line.next_step(&self.evidence(line, &plan, requested, waiver.as_ref(), self.clock.now()));
         match step {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
@@ -193,9 +199,16 @@ impl Keeper {
         plan
     }
 
-    fn evidence<'e>(&self, line: &Line, plan: &LinePlan, requested: Option<&'e str>, now: Timestamp) -> Evidence<'e> {
+    fn evidence<'e>(
+        &self,
+        line: &Line,
+        plan: &LinePlan,
+        requested: Option<&'e str>,
+        waiver: Option<&Waiver>,
+        now: Timestamp,
+    ) -> Evidence<'e> {
         let renew_before = plan.authority.renew_before;
-        Evidence { now, requested, renew_before, next_is_trusted: self.gate.opens(line, now) }
+        Evidence { now, requested, renew_before, next_is_trusted: self.gate.opens(line, waiver, now) }
     }
 
     /// Looks at the line once; returns the pause before the next look.
@@ -275,9 +288,11 @@ impl Keeper {
             (None, Some(seen)) => seen.config_map.as_ref().and_then(|map| map.rotate.clone()),
             (None, None) => self.store.requested_rotation(&self.names).await?,
         };
+        let waiver = waiver(seen);
         // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
-            let step = stored.line.next_step(&self.evidence(&stored.line, &plan, requested.as_deref(), now));
+            let evidence = self.evidence(&stored.line, &plan, requested.as_deref(), waiver.as_ref(), now);
+            let step = stored.line.next_step(&evidence);
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
@@ -289,9 +304,21 @@ impl Keeper {
                 warn!(doubt, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(doubt)).await;
             }
+            self.note_waiver(&stored.line, &step, waiver.as_ref());
             stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
         }
         self.settle(stored, Step::Rest).await
+    }
+
+    /// Says that an authority signs without evidence from some clusters, and by whose word.
+    fn note_waiver(&mut self, line: &Line, step: &Step, waiver: Option<&Waiver>) {
+        let (Step::Activate, Gate::Holders { .. }, Some(next)) = (step, &self.gate, line.next()) else { return };
+        let Some(waiver) = waiver.filter(|waiver| !Waiver::of(Some(*waiver), &next.authority).is_empty()) else {
+            return;
+        };
+        let authority = next.authority.id().as_str();
+        warn!(authority, %waiver, "An authority of the gateway did not wait for these clusters");
+        self.unrecorded.get_or_insert_default().push_str(&waiver.to_string());
     }
 
     async fn reserve(&mut self, reserve: Reserve) {

@@ -8,7 +8,7 @@ use crate::api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
 use crate::api::status::Told;
 use crate::hub::registrations::wanted::Signers;
 use addon_signer_core::ca::authority::Authority;
-use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::trust::Trust;
 
 /// How many addons on clusters a report names.
@@ -35,10 +35,10 @@ pub struct Reached {
     pub total: usize,
     /// How many have applied the present bundle.
     pub present: usize,
-    /// How many of the others get none: the agent runs on another cluster, or in a namespace without a legal name.
-    placeless: usize,
-    /// The first few of those that have not applied it.
-    missing: Vec<String>,
+    /// Those that get none: the agent runs on another cluster, or in a namespace without a legal name.
+    placeless: BTreeSet<AddOnKey>,
+    /// Those that should have applied it, and have not.
+    missing: BTreeSet<AddOnKey>,
     /// Why the last write failed.
     error: Option<String>,
 }
@@ -61,11 +61,12 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5).
+    /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5), except those `without`
+    /// which an administrator goes on.
     ///
     /// # Errors
     /// What there is to wait for.
-    pub fn has_brought(&self, anchor: &Authority) -> Result<(), String> {
+    pub fn has_brought(&self, anchor: &Authority, without: &BTreeSet<ClusterName>) -> Result<(), String> {
         let (trust, report) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
@@ -74,12 +75,13 @@ impl Distribution {
         if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
             return Err("the ManifestWorks to bring the new anchor".to_owned());
         }
-        let Reached { total, present, placeless, missing, .. } = Reached::sum(report.values());
-        if present + placeless >= total {
+        let Reached { total, present, missing, .. } = Reached::sum(report.values());
+        let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| !without.contains(&key.cluster)).collect();
+        if awaited.is_empty() {
             return Ok(());
         }
-        let missing = missing.join(", ");
-        Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {missing}"))
+        let awaited = few(&awaited);
+        Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {awaited}"))
     }
 }
 
@@ -148,7 +150,6 @@ pub(super) fn plan(
             delete.push((key.clone(), Step::Delete));
         }
     }
-    report.values_mut().for_each(|reached| reached.missing.sort_unstable());
     Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report })
 }
 
@@ -177,12 +178,10 @@ impl Reached {
             self.present += 1;
             return;
         }
-        self.placeless += usize::from(!matches!(placement.place, Place::Namespace(_)));
-        // The first by name, of any number.
-        self.missing.push(key.to_string());
-        if self.missing.len() > NAMED {
-            self.missing.sort_unstable();
-            self.missing.truncate(NAMED);
+        if matches!(placement.place, Place::Namespace(_)) {
+            self.missing.insert(key.clone());
+        } else {
+            self.placeless.insert(key.clone());
         }
     }
 
@@ -193,8 +192,8 @@ impl Reached {
         for reached in all {
             sum.total += reached.total;
             sum.present += reached.present;
-            sum.placeless += reached.placeless;
-            sum.missing.extend(reached.missing.iter().take(NAMED - sum.missing.len()).cloned());
+            sum.placeless.extend(reached.placeless.iter().cloned());
+            sum.missing.extend(reached.missing.iter().cloned());
             sum.error = sum.error.or_else(|| reached.error.clone());
         }
         sum
@@ -210,19 +209,27 @@ impl Reached {
         }
         let mut sentence = format!(
             "By ManifestWork {present} of {total} addons on clusters have the present bundle. Not yet: {}.",
-            missing.join(", ")
+            few(&missing.iter().chain(&placeless).collect::<Vec<_>>())
         );
-        if placeless > 0 {
+        if !placeless.is_empty() {
             sentence += &format!(
-                " {placeless} get none, because their agents run on a hosting cluster or in a namespace without a \
-                 legal name."
+                " {} get none, because their agents run on a hosting cluster or in a namespace without a \
+                 legal name.",
+                placeless.len()
             );
         }
         if let Some(error) = error {
             sentence += &format!(" The last failure: {error}.");
         }
-        (false, if placeless == total - present { "Placeless" } else { "Distributing" }, sentence)
+        (false, if missing.is_empty() { "Placeless" } else { "Distributing" }, sentence)
     }
+}
+
+/// The first few of them, by name.
+fn few(keys: &[&AddOnKey]) -> String {
+    let named: Vec<String> = keys.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = if keys.len() > NAMED { ", …" } else { "" };
+    named.join(", ") + more
 }
 
 #[cfg(test)]

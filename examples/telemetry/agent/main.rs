@@ -1,0 +1,57 @@
+//! An agent that pushes a line every few seconds through addon-signer's gateway. It reads its certificate and the trust
+//! bundle again for each push, so it notices when they are renewed.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+const PAUSE: Duration = Duration::from_secs(2);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let url = std::env::var("PUSH_URL").map_err(|_| "PUSH_URL is not set: https://GATEWAY/addons/ADDON/PATH")?;
+    let certificates = PathBuf::from(std::env::var("CERTIFICATES").map_err(|_| "CERTIFICATES names no directory")?);
+    loop {
+        // addon-signer-agent writes the three files at once, after the certificate has proven itself at the gateway.
+        if certificates.join("tls.crt").exists() {
+            match push(&url, &certificates).await {
+                Ok(()) => println!("pushed"),
+                Err(error) => println!("failed: {error}"),
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn push(url: &str, certificates: &Path) -> Result<(), Failure> {
+    // The files may be replaced between two reads; then key and certificate do not match, and a second look finds both.
+    let config = config(certificates).or_else(|_| config(certificates))?;
+    let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().build();
+    let request = Request::post(url).body(Full::new(Bytes::from("temperature 21.5\n")))?;
+    let status = Client::builder(TokioExecutor::new()).build(connector).request(request).await?.status();
+    if status.is_success() { Ok(()) } else { Err(format!("the gateway answered {status}").into()) }
+}
+
+fn config(certificates: &Path) -> Result<ClientConfig, Failure> {
+    let mut roots = RootCertStore::empty();
+    for anchor in CertificateDer::pem_file_iter(certificates.join("ca.crt"))? {
+        roots.add(anchor?)?;
+    }
+    let chain = CertificateDer::pem_file_iter(certificates.join("tls.crt"))?.collect::<Result<_, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(certificates.join("tls.key"))?;
+    let provider = rustls::crypto::ring::default_provider().into();
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.with_root_certificates(roots).with_client_auth_cert(chain, key)?)
+}

@@ -1,0 +1,51 @@
+//! A backend behind addon-signer's gateway. It takes what agents push, and says who pushed how much.
+//!
+//! It needs no TLS and checks no certificate: the gateway does that, and says in headers who calls. So nobody but the
+//! gateway may reach it, which the NetworkPolicy in `hub/backend.yaml` sees to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// Pushes and bytes of each addon on each cluster.
+type Totals = Arc<Mutex<BTreeMap<String, (u64, usize)>>>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::io::Result<()> {
+    let address = std::env::var("LISTEN").unwrap_or_else(|_| "0.0.0.0:19291".to_owned());
+    let app = Router::new()
+        .route("/api/v1/receive", post(receive))
+        .route("/totals", get(totals))
+        .with_state(Totals::default());
+    axum::serve(TcpListener::bind(address).await?, app).await
+}
+
+async fn receive(State(totals): State<Totals>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let told = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // The gateway removes these headers from what a client sends, and sets them from the certificate that it checked.
+    let (Some(cluster), Some(addon)) = (told("x-addon-signer-cluster"), told("x-addon-signer-addon")) else {
+        return StatusCode::FORBIDDEN;
+    };
+    let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+    let (pushes, bytes) = totals.entry(format!("{cluster}/{addon}")).or_default();
+    *pushes += 1;
+    *bytes += body.len();
+    StatusCode::NO_CONTENT
+}
+
+async fn totals(State(totals): State<Totals>) -> Json<Value> {
+    let totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+    Json(
+        totals
+            .iter()
+            .map(|(who, (pushes, bytes))| (who.clone(), json!({ "pushes": pushes, "bytes": bytes })))
+            .collect(),
+    )
+}

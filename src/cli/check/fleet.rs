@@ -1,0 +1,44 @@
+//! Looks at the addons on all clusters.
+
+use super::{Finding, Inspection, Verdict};
+use crate::cli::certs::LedgerSource;
+use crate::cli::status::{Gathered, Row, Selection, State, gather};
+use addon_signer_platform::errors::explain;
+
+const ABOUT: &str = "addons on clusters";
+
+impl Inspection {
+    /// Whether every addon with standing has a valid certificate.
+    pub(super) async fn certificates(&self) -> Vec<Finding> {
+        let ledger = Ok(LedgerSource::Hub(self.client.clone()));
+        vec![match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
+            Ok(gathered) => finding(&gathered),
+            Err(error) => Finding::new(Verdict::Unknown, ABOUT, explain(error.as_ref())),
+        }]
+    }
+}
+
+fn finding(gathered: &Gathered) -> Finding {
+    if let Some(why) = &gathered.no_ledger {
+        let sentence = format!("nobody knows which of them have certificates: {why}");
+        return Finding::new(Verdict::Unknown, ABOUT, sentence);
+    }
+    let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != State::NoStanding).collect();
+    // The worst come first.
+    let bad: Vec<_> = live.iter().take_while(|row| row.state <= State::NoCertificate).collect();
+    let Some(worst) = bad.first() else {
+        return Finding::good(ABOUT, format!("all {} with standing have valid certificates", live.len()));
+    };
+    Finding::bad(
+        ABOUT,
+        format!(
+            "{} of {} have no valid certificate or had their last request refused: `addon-signer status` says which; \
+             {}/{} waits for {}",
+            bad.len(),
+            live.len(),
+            worst.cluster,
+            worst.addon,
+            worst.waits_for.as_deref().unwrap_or_default(),
+        ),
+    )
+}

@@ -1,0 +1,96 @@
+//! `addon-signer status`: which addons on which clusters are not ready, and what each one waits for.
+
+mod gather;
+mod row;
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+
+use super::certs::{LedgerSource, SourceArgs};
+use crate::output::{Format, print, print_json, render, table};
+use addon_signer_core::identity::{AddOnName, ClusterName};
+use addon_signer_platform::kubernetes;
+pub(in crate::cli) use gather::{Gathered, Selection, gather};
+pub(in crate::cli) use row::{Row, State};
+
+/// Arguments of `status`.
+#[derive(Debug, Clone, Args)]
+pub struct FleetArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Only this addon.
+    #[arg(long, value_name = "NAME")]
+    addon: Option<AddOnName>,
+    /// Only this cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<ClusterName>,
+    /// How many to print; the worst come first.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// Print all of them.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// The output format.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// The namespace of the hub.
+    #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
+    namespace: String,
+}
+
+/// Prints the worst first, and on standard error how many there are of each kind.
+///
+/// # Errors
+/// One sentence on what the API server did not list.
+pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
+    let client = kubernetes::client(args.source.kubeconfig()).await?;
+    let wanted = Selection { addon: args.addon, cluster: args.cluster };
+    let ledger = LedgerSource::open(args.source).await;
+    let Gathered { rows, no_ledger } = gather(&client, ledger, &args.namespace, &wanted).await?;
+    let limit = if args.all { rows.len() } else { usize::try_from(args.limit).unwrap_or(usize::MAX) };
+    let shown = rows.get(..limit.min(rows.len())).unwrap_or_default();
+    match args.output {
+        Format::Table => print(&as_table(shown)),
+        Format::Json => print_json(&shown)?,
+    }
+    eprintln!("{}", summary(&rows));
+    if let Some(why) = no_ledger {
+        eprintln!("Certificates are not shown: {why}");
+    }
+    if shown.len() < rows.len() {
+        eprintln!("There are more: --limit N or --all shows them.");
+    }
+    Ok(())
+}
+
+fn as_table(rows: &[Row]) -> String {
+    let mut lines =
+        table(&["CLUSTER", "ADDON", "STATE", "VALID UNTIL", "AUTHORITY", "LAST SEEN", "TRUST", "WAITS FOR"]);
+    for row in rows {
+        let time = |time: Option<_>| time.map_or_else(|| "-".to_owned(), |time| format!("{time}"));
+        let trust = row.has_trust.map_or("-", |has| if has { "present" } else { "missing" });
+        lines.add_row([
+            row.cluster.as_str(),
+            row.addon.as_str(),
+            &format!("{:?}", row.state),
+            &time(row.valid_until),
+            row.authority.as_deref().unwrap_or("-"),
+            &time(row.last_seen),
+            trust,
+            row.waits_for.as_deref().unwrap_or("-"),
+        ]);
+    }
+    render(&lines)
+}
+
+/// How many there are of each state, the worst first.
+fn summary(rows: &[Row]) -> String {
+    let mut counts: BTreeMap<State, usize> = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row.state).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.into_iter().map(|(state, count)| format!("{count} {state:?}")).collect();
+    let counts = if counts.is_empty() { "there is none".to_owned() } else { counts.join(", ") };
+    format!("{} addons on clusters: {counts}", rows.len())
+}

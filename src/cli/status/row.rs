@@ -1,0 +1,199 @@
+//! How an addon on a cluster is, and what it waits for.
+
+use serde::Serialize;
+
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::timestamp::Timestamp;
+
+/// How it is; the worst comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(in crate::cli) enum State {
+    /// The hub refused its last request.
+    Refused,
+    /// It has no valid certificate.
+    NoCertificate,
+    /// It may not hold the present trust bundle.
+    NoTrust,
+    /// It has a certificate that was never used at the gateway.
+    NeverSeen,
+    /// The ledger was not asked, so nobody knows whether it has a certificate.
+    Unknown,
+    /// The cluster is not accepted, or the addon is suspended or leaves.
+    NoStanding,
+    /// It has a certificate and uses it.
+    Ready,
+}
+
+/// A valid certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) valid_until: Timestamp,
+    /// The id of the authority that signed it.
+    pub(super) authority: String,
+    /// When it, or another valid one of the addon, was last used at the gateway.
+    pub(super) last_seen: Option<Timestamp>,
+}
+
+/// The newest request of an addon on a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Request {
+    /// It was denied or has failed; the sentence begins with the reason.
+    Refused { name: String, why: String },
+    /// Nobody has approved it.
+    Unapproved(String),
+    /// It is approved and not signed.
+    Unsigned(String),
+}
+
+/// What is known of one addon on one cluster.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Facts {
+    /// Why it has no standing.
+    pub(super) no_standing: Option<&'static str>,
+    /// The signer name, if `status.registrations` lacks it and the addon's own agent may not ask.
+    pub(super) unregistered: Option<String>,
+    /// `None`: the ledger was not asked.
+    pub(super) certificate: Option<Option<Held>>,
+    pub(super) request: Option<Request>,
+    /// Whether the cluster has applied the present trust bundle; `None` if no ManifestWork brings it.
+    pub(super) has_trust: Option<bool>,
+}
+
+/// One line of the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::cli) struct Row {
+    pub(in crate::cli) cluster: String,
+    pub(in crate::cli) addon: String,
+    pub(in crate::cli) state: State,
+    /// Whether OCM's agent is told to ask for it, or its own agent asks.
+    pub(in crate::cli) registered: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) valid_until: Option<Timestamp>,
+    /// The id of the authority, as `ca status` shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) authority: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) last_seen: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) has_trust: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) waits_for: Option<String>,
+}
+
+impl Row {
+    /// Judges what is known.
+    pub(super) fn of(key: &AddOnKey, facts: Facts) -> Self {
+        let (state, waits_for) = facts.judge();
+        let Facts { unregistered, certificate, has_trust, .. } = facts;
+        let held = certificate.flatten();
+        Self {
+            cluster: key.cluster.to_string(),
+            addon: key.addon.to_string(),
+            state,
+            registered: unregistered.is_none(),
+            valid_until: held.as_ref().map(|held| held.valid_until),
+            authority: held.as_ref().map(|held| held.authority.clone()),
+            last_seen: held.and_then(|held| held.last_seen),
+            has_trust,
+            waits_for,
+        }
+    }
+}
+
+impl Facts {
+    fn judge(&self) -> (State, Option<String>) {
+        if let Some(why) = self.no_standing {
+            return (State::NoStanding, Some(why.to_owned()));
+        }
+        if let Some(Request::Refused { name, why }) = &self.request {
+            return (State::Refused, Some(format!("a better request than {name}: {why}")));
+        }
+        match &self.certificate {
+            None => (State::Unknown, None),
+            Some(None) => (State::NoCertificate, Some(self.missing())),
+            Some(Some(_)) if self.has_trust == Some(false) => {
+                (State::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
+            }
+            Some(Some(Held { last_seen: None, .. })) => {
+                (State::NeverSeen, Some("its first call at the gateway".to_owned()))
+            }
+            Some(Some(_)) => (State::Ready, None),
+        }
+    }
+
+    /// What an addon without a certificate waits for.
+    fn missing(&self) -> String {
+        match (&self.request, &self.unregistered) {
+            (Some(Request::Unapproved(name)), _) => format!("somebody to approve its request {name}"),
+            (Some(Request::Unsigned(name)), _) => format!("the hub to sign its request {name}"),
+            (_, Some(signer)) => format!("{signer} in status.registrations of its ManagedClusterAddOn"),
+            (_, None) => "its agent to make a request".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(last_seen: Option<i64>) -> Option<Option<Held>> {
+        let valid_until = Timestamp::from_unix(100);
+        Some(Some(Held { valid_until, authority: "a".to_owned(), last_seen: last_seen.map(Timestamp::from_unix) }))
+    }
+
+    fn refused() -> Option<Request> {
+        Some(Request::Refused { name: "r".to_owned(), why: "SubjectOfAnotherCluster: no".to_owned() })
+    }
+
+    #[test]
+    fn the_worst_that_is_known_is_said_with_what_ends_it() {
+        let none = Some(None);
+        let request = |request| Facts { certificate: none.clone(), request: Some(request), ..Facts::default() };
+        let unregistered = Some("example.com/a".to_owned());
+        for (facts, state, waits_for) in [
+            (Facts { no_standing: Some("x"), request: refused(), ..Facts::default() }, State::NoStanding, Some("x")),
+            (
+                Facts { certificate: held(Some(1)), request: refused(), ..Facts::default() },
+                State::Refused,
+                Some("a better request than r: SubjectOfAnotherCluster: no"),
+            ),
+            (Facts::default(), State::Unknown, None),
+            (
+                request(Request::Unapproved("r".to_owned())),
+                State::NoCertificate,
+                Some("somebody to approve its request r"),
+            ),
+            (request(Request::Unsigned("r".to_owned())), State::NoCertificate, Some("the hub to sign its request r")),
+            (
+                Facts { certificate: none.clone(), unregistered, ..Facts::default() },
+                State::NoCertificate,
+                Some("example.com/a in status.registrations of its ManagedClusterAddOn"),
+            ),
+            (
+                Facts { certificate: none.clone(), ..Facts::default() },
+                State::NoCertificate,
+                Some("its agent to make a request"),
+            ),
+            (
+                Facts { certificate: held(Some(1)), has_trust: Some(false), ..Facts::default() },
+                State::NoTrust,
+                Some("its cluster to apply the present trust bundle"),
+            ),
+            (
+                Facts { certificate: held(None), has_trust: Some(true), ..Facts::default() },
+                State::NeverSeen,
+                Some("its first call at the gateway"),
+            ),
+            (Facts { certificate: held(Some(1)), ..Facts::default() }, State::Ready, None),
+        ] {
+            assert_eq!(facts.judge(), (state, waits_for.map(str::to_owned)), "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn the_worst_come_first() {
+        let order = [State::Refused, State::NoCertificate, State::NoTrust, State::NeverSeen, State::Ready];
+        assert!(order.is_sorted());
+    }
+}

@@ -1,0 +1,74 @@
+//! An administrator's word that a new authority of the gateway need not wait for some clusters: a text in an annotation
+//! of the ConfigMap `addon-signer-trust`, written by `ca advance`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::identity::ClusterName;
+use addon_signer_core::timestamp::Timestamp;
+
+/// For which authority, without which clusters, and who says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiver {
+    authority: String,
+    clusters: BTreeSet<ClusterName>,
+    by: String,
+}
+
+impl Waiver {
+    /// The text that makes the authority with this id wait for none of these clusters.
+    #[must_use]
+    pub fn text(authority: &str, clusters: &BTreeSet<ClusterName>, now: Timestamp, by: &str) -> String {
+        format!("{authority} {} {now} {by}", joined(clusters, ",")).trim_end().to_owned()
+    }
+
+    /// Reads such a text; `None` for any other one.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        let (authority, clusters) = (parts.next()?.to_owned(), parts.next()?);
+        let clusters = clusters.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+        Timestamp::from_rfc3339(parts.next()?)?;
+        Some(Self { authority, clusters, by: parts.next().unwrap_or_default().to_owned() })
+    }
+
+    /// The clusters for which this authority does not wait.
+    #[must_use]
+    pub fn of(waiver: Option<&Self>, authority: &Authority) -> BTreeSet<ClusterName> {
+        let waiver = waiver.filter(|waiver| waiver.authority == authority.id().as_str());
+        waiver.map(|waiver| waiver.clusters.clone()).unwrap_or_default()
+    }
+}
+
+/// As the ledger records it.
+impl fmt::Display for Waiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (without {})", self.by, joined(&self.clusters, ", "))
+    }
+}
+
+fn joined(clusters: &BTreeSet<ClusterName>, by: &str) -> String {
+    clusters.iter().map(ClusterName::as_str).collect::<Vec<_>>().join(by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_command_writes_is_what_the_hub_reads() {
+        let clusters = BTreeSet::from(["c1".parse().unwrap(), "c2".parse().unwrap()]);
+        let text = Waiver::text("0a1b", &clusters, Timestamp::from_unix(0), "alice smith");
+        assert_eq!(text, "0a1b c1,c2 1970-01-01T00:00:00Z alice smith");
+        let read = Waiver::read(&text).unwrap();
+        assert_eq!(read, Waiver { authority: "0a1b".to_owned(), clusters, by: "alice smith".to_owned() });
+        assert_eq!(read.to_string(), "alice smith (without c1, c2)");
+        assert!(Waiver::read("0a1b c1 1970-01-01T00:00:00Z").is_some_and(|read| read.by.is_empty()));
+        for text in
+            ["", "0a1b", "0a1b c1", "0a1b C1 1970-01-01T00:00:00Z a", "0a1b  1970-01-01T00:00:00Z a", "0a1b c1 now a"]
+        {
+            assert_eq!(Waiver::read(text), None, "{text}");
+        }
+    }
+}

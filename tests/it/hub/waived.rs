@@ -1,0 +1,61 @@
+//! `ca advance`: a new authority of the gateway does not wait for clusters that an administrator names.
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
+
+use super::distribution::{mk_world, published, say_applied, wait_condition};
+use crate::cli::{run, write};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
+use crate::support::{TestHub, wait_until};
+use k8s_openapi::api::core::v1::ConfigMap;
+
+#[tokio::test]
+async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_says_who() {
+    let hub = TestHub::start().await;
+    let admin = mk_world(&hub, telemetry()).await;
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("ledger.db");
+    let ledger = Some(format!("sqlite://{}", file.display()).parse().unwrap());
+    let running = RunningHub::start_with(&hub, RunningHubOptions { ledger, ..RunningHubOptions::default() }).await;
+    published(&admin).await;
+    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+    let ca = async |arguments: &[&str]| {
+        run(home.path(), &[&["ca"], arguments, &["--serving", "--kubeconfig", &kubeconfig]].concat()).await
+    };
+    let early = ca(&["advance", "--except", "spoke2"]).await;
+    assert_eq!(early.code, 1);
+    assert!(early.stderr.contains("no authority of the gateway waits to sign"), "{}", early.stderr);
+
+    assert_eq!(ca(&["rotate"]).await.code, 0);
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let report = async || maps.get("addon-signer-trust").await.unwrap().data.unwrap()["status.json"].clone();
+    // A word about another authority does not count.
+    let other = json!({ "metadata": { "annotations": {
+        "addon-signer.io/advance-without": "0123456789abcdef spoke2 2026-11-23T00:00:00Z ann",
+    } } });
+    maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
+    wait_until(PATIENCE, "the report to name the clusters", async || {
+        report().await.contains("0 of 2 addons have it, and not yet: spoke1/telemetry, spoke2/telemetry").then_some(())
+    })
+    .await;
+    say_applied(&admin, "spoke1").await;
+    wait_condition(&admin, "one cluster", |told| told.is_some_and(|told| told.message.contains("1 of 2"))).await;
+    wait_until(2 * PATIENCE, "the report to name the one that is away", async || {
+        report().await.contains("1 of 2 addons have it, and not yet: spoke2/telemetry").then_some(())
+    })
+    .await;
+
+    let advanced = ca(&["advance", "--except", "spoke2", "--watch"]).await;
+    assert_eq!(advanced.code, 0, "{}", advanced.stderr);
+    assert!(advanced.stderr.contains("not to wait for: spoke2."), "{}", advanced.stderr);
+    assert!(!report().await.contains("\"Next\""));
+    running.stop().await;
+    let mut ledger = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
+    let entries: Vec<String> = sqlx::query_scalar("SELECT entry FROM entries").fetch_all(&mut ledger).await.unwrap();
+    ledger.close().await.unwrap();
+    let activated = entries.iter().find(|entry| entry.contains("ann (without spoke2)"));
+    assert!(activated.is_some_and(|entry| entry.contains("activated")), "{entries:#?}");
+}
