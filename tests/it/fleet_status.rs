@@ -62,8 +62,26 @@ async fn mk_world() -> World {
     crate::support::objects::create_namespace(&admin, "spoke3").await;
     install_addon(&admin, "spoke3", "telemetry").await;
     ask_for_another(&hub, &admin).await;
-    let kubeconfig = write(home.path(), &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
+    if hub.is_real() {
+        apply(&admin, &viewers()).await;
+    }
+    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["viewers"])).display().to_string();
     World { hub, whole, home, kubeconfig }
+}
+
+/// Gives a group of people the roles of deploy/admin.yaml that `status` and `check` need, and no more.
+fn viewers() -> [Value; 2] {
+    let binding = |role: &str, metadata: Value| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{role}Binding"), "metadata": metadata,
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": "addon-signer-viewer" },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "viewers" }],
+        })
+    };
+    [
+        binding("ClusterRole", json!({ "name": "viewers" })),
+        binding("Role", json!({ "name": "viewers", "namespace": "addon-signer" })),
+    ]
 }
 
 /// The agent of `spoke4` asks for the name of `spoke1`, and is refused.
@@ -108,6 +126,11 @@ async fn the_worst_come_first_with_what_they_wait_for() {
         "4 addons on clusters: 1 Refused, 1 NoCertificate, 1 NoStanding, 1 Ready\n\
          There are more: --limit N or --all shows them.\n"
     );
+    let ledger = format!("sqlite://{}/ledger.db", world.whole.ledger.path().display());
+    let flags = ["check", "--kubeconfig", &world.kubeconfig, "--ledger", &ledger];
+    let check = run(world.home.path(), &flags).await;
+    let line = "BAD  addons on clusters: 2 of 3 have no valid certificate or had their last request refused: ";
+    assert!(check.code == 1 && check.stdout.contains(line), "{}", check.stdout);
     let one = world.rows(&["--cluster", "spoke2", "--addon", "telemetry"]).await;
     assert_eq!(one.iter().map(state).collect::<Vec<_>>(), ["spoke2 NoCertificate"]);
     world.whole.stop().await.unwrap();
@@ -121,12 +144,9 @@ async fn without_the_ledger_the_rest_is_shown_and_the_reason_said() {
     let status = ask(home.path(), "status").await;
     assert_eq!(status.code, 0, "{}", status.stderr);
     assert!(status.stdout.contains("spoke1   telemetry  Unknown"), "{}", status.stdout);
-    assert!(
-        status.stderr.contains("Certificates are not shown: the hub does not serve its inventory"),
-        "{}",
-        status.stderr
-    );
+    assert!(status.stderr.contains("Certificates are not shown: "), "{}", status.stderr);
     let check = ask(home.path(), "check").await;
     assert!(check.stdout.contains("?    addons on clusters: nobody knows which of them have"), "{}", check.stdout);
+    assert!(!check.stdout.contains("cannot be looked at"), "the roles for viewers are enough: {}", check.stdout);
     whole.stop().await.unwrap();
 }

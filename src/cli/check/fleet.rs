@@ -9,8 +9,7 @@ const ABOUT: &str = "addons on clusters";
 
 impl Inspection {
     /// Whether every addon with standing has a valid certificate.
-    pub(super) async fn certificates(&self) -> Vec<Finding> {
-        let ledger = Ok(LedgerSource::Hub(self.client.clone()));
+    pub(super) async fn certificates(&self, ledger: anyhow::Result<LedgerSource>) -> Vec<Finding> {
         vec![match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
             Ok(gathered) => finding(&gathered),
             Err(error) => Finding::new(Verdict::Unknown, ABOUT, explain(error.as_ref())),

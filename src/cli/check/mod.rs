@@ -5,14 +5,13 @@ mod fleet;
 mod gateway;
 mod objects;
 
-use std::path::PathBuf;
-
 use anyhow::bail;
 use clap::Args;
 use kube::Client;
 use serde::Serialize;
 
 use crate::cli::caller::CommandUser;
+use crate::cli::certs::{LedgerSource, SourceArgs};
 use crate::output::{Format, print, print_json};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -28,9 +27,8 @@ pub struct CheckArgs {
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    source: SourceArgs,
     /// The namespace of the hub.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
@@ -91,7 +89,7 @@ struct Inspection {
 /// # Errors
 /// Something is bad, or the API server cannot be asked.
 pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
-    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let client = kubernetes::client(args.source.kubeconfig()).await?;
     // The API server's clock wrote the times of the objects.
     let now = CommandUser::ask(&client).await.now.unwrap_or_else(|| Clock::default().now());
     let inspection = Inspection { client, namespace: args.namespace, now };
@@ -107,7 +105,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.signers().await);
     say(inspection.serving().await);
     say(inspection.inventory().await);
-    say(inspection.certificates().await);
+    say(inspection.certificates(LedgerSource::open(args.source).await).await);
     say(inspection.gateways(&args.gateway).await);
     if args.output == Format::Json {
         print_json(&findings)?;

@@ -14,9 +14,10 @@ use serde_json::Value;
 use super::row::{Facts, Held, Request, Row};
 use crate::api::AddOnSigner;
 use crate::api::identity::Requester;
-use crate::api::manifest_work::{self, AnchorsDigest, Work, digest_of};
+use crate::api::manifest_work::{self, AnchorsDigest, Place, Placement, Work, digest_of};
 use crate::api::ocm::{self, AddOnApi, OcmObject};
 use crate::api::registrations::names_signer;
+use crate::api::signer::ManifestWorkMode;
 use crate::cli::certs::LedgerSource;
 use crate::hub::authorities::store::SERVING_CONFIG_MAP;
 use crate::hub::registrations::registry::{addons_api, clusters_api, discover};
@@ -87,7 +88,7 @@ pub(in crate::cli) async fn gather(
             unregistered: unregistered(addon, api, served),
             certificate: certificates.as_ref().map(|all| held(all.get(&key).map_or(&[], Vec::as_slice), addon)),
             request: requests.remove(&key).map(|(_, request)| request),
-            has_trust: works.has_trust(&key, addon),
+            has_trust: works.has_trust(&key, addon).filter(|_| served.brings_trust),
         };
         rows.push(Row::of(&key, facts));
     }
@@ -118,6 +119,8 @@ struct SignersOf {
     signer_names: BTreeSet<String>,
     /// Whether the addon's own agent may ask.
     asks_itself: bool,
+    /// Whether ManifestWorks bring the trust bundle, if the hub may write them.
+    brings_trust: bool,
 }
 
 async fn signers(client: &Client) -> anyhow::Result<BTreeMap<AddOnName, SignersOf>> {
@@ -130,6 +133,7 @@ async fn signers(client: &Client) -> anyhow::Result<BTreeMap<AddOnName, SignersO
             let served = served.entry(addon).or_default();
             served.signer_names.insert(spec.signer_name.clone());
             served.asks_itself |= spec.identity.requesters.contains(&Requester::AddOn);
+            served.brings_trust |= spec.trust.manifest_work == ManifestWorkMode::Auto;
         }
     }
     Ok(served)
@@ -168,12 +172,10 @@ struct Brought {
 }
 
 impl Brought {
-    /// `None` if the hub brings it to nobody, or not to this one, because its agent runs on another cluster.
+    /// `None` if the hub brings it to nobody, or has no place for it on this cluster.
     fn has_trust(&self, key: &AddOnKey, addon: &DynamicObject) -> Option<bool> {
-        if self.works.is_empty() || ocm::is_hosted(addon) {
-            return None;
-        }
-        Some(self.works.get(key).copied().unwrap_or_default())
+        let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
+        (has_place && !self.works.is_empty()).then(|| self.works.get(key).copied().unwrap_or_default())
     }
 }
 
@@ -186,7 +188,8 @@ async fn works(client: &Client, namespace: &str) -> anyhow::Result<Brought> {
     let works: Api<OcmObject> = Api::all_with(client.clone(), &manifest_work::resource());
     let works = match pages(&works, ListParams::default().labels(LABEL_HUB_TRUST)).await {
         Ok(works) => works,
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(), // there is no such API
+        // There is no such API, or the caller may not read it, as the hub's own account without deploy/manifest-works.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Vec::new(),
         Err(error) => return Err(error).context("ManifestWorks cannot be listed"),
     };
     let works = works.iter().filter_map(|work| Work::read(&work.object));

@@ -74,7 +74,7 @@ fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiv
     let spec = json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"] });
     let config = Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap());
     let served = BTreeMap::from([("telemetry".to_owned(), config)]);
-    let signers = Signers { served: Arc::new(served), deleted: Arc::default() };
+    let signers = Signers { served: Arc::new(served), ..Signers::default() };
     let bundle = Bundle::from_pem(ANCHORS.as_bytes()).unwrap();
     let trust = Trust { serving_anchors: Some(bundle), ..Trust::default() };
     let known = Known::default();

@@ -25,6 +25,8 @@ pub struct Signers {
     /// request their certificates. An AddOnSigner that is only invalid is not here: its agents keep their certificates,
     /// because OCM's agent deletes the Secret together with the registration.
     pub deleted: Arc<BTreeMap<SignerName, Arc<SignerConfig>>>,
+    /// Whether these are all that there are: none is invalid or cannot be read, so what no signer wants is not wanted.
+    pub is_whole: bool,
 }
 
 impl Signers {
@@ -123,7 +125,7 @@ mod tests {
 
     fn mk_signers(names: &[&str]) -> Signers {
         let served = names.iter().map(|name| ((*name).to_owned(), mk_config(name, &json!({})))).collect();
-        Signers { served: Arc::new(served), deleted: Arc::default() }
+        Signers { served: Arc::new(served), ..Signers::default() }
     }
 
     fn mk_deleted(name: &str) -> Arc<BTreeMap<SignerName, Arc<SignerConfig>>> {
@@ -137,7 +139,7 @@ mod tests {
             let mut config = (*mk_config("a", &json!({}))).clone();
             change(&mut config);
             let served = BTreeMap::from([("a".to_owned(), Arc::new(config))]);
-            Signers { served: Arc::new(served), deleted: Arc::default() }
+            Signers { served: Arc::new(served), ..Signers::default() }
         };
         let before = mk_signers(&["a"]);
         for same in [
@@ -163,7 +165,7 @@ mod tests {
     /// The signer `a` with that identity.
     fn mk_signers_of(identity: Value) -> Signers {
         let served = BTreeMap::from([("a".to_owned(), mk_config("a", &identity))]);
-        Signers { served: Arc::new(served), deleted: Arc::default() }
+        Signers { served: Arc::new(served), ..Signers::default() }
     }
 
     fn mk_addon(name: &str, status: Value) -> DynamicObject {

@@ -25,7 +25,8 @@ impl Supervisor {
         let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
         let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
         self.notes.serve(served.values().flat_map(|config| config.rules.addons.iter().cloned()).collect());
-        let signers = Signers { served: Arc::new(served), deleted: Arc::new(deleted) };
+        let is_whole = self.undecodable.is_empty() && served.len() == self.objects.len();
+        let signers = Signers { served: Arc::new(served), deleted: Arc::new(deleted), is_whole };
         self.signers.send_if_modified(|known| {
             let differs = known.as_ref() != Some(&signers);
             if differs {

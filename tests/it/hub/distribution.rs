@@ -256,9 +256,10 @@ async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
         ours.create(&PostParams::default(), &serde_json::from_value(work.clone()).unwrap()).await
     };
     let refused = |error: kube::Error| error.to_string().contains("addon-signer-manifest-works");
+    let mut tries = 0..;
     wait_until(PATIENCE, "the policy to be in effect", async || {
         let mut other = mk_good();
-        other["metadata"]["name"] = "other".into();
+        other["metadata"]["name"] = format!("other-{}", tries.next().unwrap()).into();
         create(&all[0], &other).await.err().filter(|error| error.to_string().contains("addon-signer-manifest-works"))
     })
     .await;

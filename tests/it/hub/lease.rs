@@ -56,7 +56,10 @@ async fn one_of_two_hubs_signs_and_the_other_takes_over_at_once_when_it_stops() 
     assert_eq!(waits(&second).await, format!("held by {holder}"));
     issue(&hub, &admin).await;
     assert!(second.trust.borrow().signers.is_empty(), "the second has begun nothing");
-    assert!(second.registry.read(addon_signer_core::registry::Registry::is_ready), "the second is ready to begin");
+    wait_until(PATIENCE, "the second to be ready to begin", async || {
+        second.registry.read(addon_signer_core::registry::Registry::is_ready).then_some(())
+    })
+    .await;
 
     first.stop().await;
     let stopped = Instant::now();

@@ -22,7 +22,7 @@ use super::{audit_log, client, rights};
 /// The variable that names the directory with the binaries, as for Kubernetes' envtest.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 /// How many hubs may run at the same time: a hub needs about 400 MB, and a core while it starts.
-static SLOTS: Semaphore = Semaphore::const_new(2);
+static SLOTS: Semaphore = Semaphore::const_new(3);
 const READY: Duration = Duration::from_secs(60);
 
 /// The directory that `tests/real/build.sh` printed, if the tests are to run on real parts.

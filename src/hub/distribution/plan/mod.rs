@@ -92,8 +92,8 @@ pub(super) struct Planned {
     pub(super) report: TrustReport,
 }
 
-/// Which addons get the bundle, and which lose it. An addon that no signer serves just now, because its AddOnSigner is
-/// invalid, keeps what it has.
+/// Which addons get the bundle, and which lose it. While an AddOnSigner is invalid, an addon that no other one serves
+/// keeps what it has.
 struct Wanted<'s> {
     brings: BTreeSet<&'s AddOnName>,
     never: BTreeSet<&'s AddOnName>,
@@ -105,8 +105,7 @@ impl<'s> Wanted<'s> {
             let served = signers.served.values().filter(move |config| config.brings_trust == brings);
             served.flat_map(|config| &config.rules.addons)
         };
-        let deleted = signers.deleted.values().flat_map(|config| &config.rules.addons);
-        Self { brings: addons(true).collect(), never: addons(false).chain(deleted).collect() }
+        Self { brings: addons(true).collect(), never: addons(false).collect() }
     }
 }
 
@@ -144,7 +143,7 @@ pub(super) fn plan(
         let goes = match addons.get(key) {
             None => true,
             Some(placement) if wanted.brings.contains(&key.addon) => placement.place == Place::Hosted,
-            Some(_) => wanted.never.contains(&key.addon),
+            Some(_) => signers.is_whole || wanted.never.contains(&key.addon),
         };
         if goes {
             delete.push((key.clone(), Step::Delete));

@@ -23,7 +23,7 @@ fn mk_config(mode: &str) -> Arc<SignerConfig> {
 
 fn mk_signers(modes: &[&str]) -> Signers {
     let served = modes.iter().map(|mode| ((*mode).to_owned(), mk_config(mode))).collect();
-    Signers { served: Arc::new(served), deleted: Arc::default() }
+    Signers { served: Arc::new(served), ..Signers::default() }
 }
 
 /// What was listed: an addon on each of these clusters, each with its UID.
@@ -119,10 +119,9 @@ fn a_work_goes_with_its_addon_and_when_no_signer_wants_it() {
     assert_eq!(steps(&there, &work, &mk_signers(&["Never"])), deleted);
     assert_eq!(steps(&there, &work, &mk_signers(&["Auto", "Never"])), [], "another signer needs it");
     assert_eq!(steps(&there, &work, &mk_signers(&[])), [], "its AddOnSigner may be invalid just now");
-    let config = mk_config("Auto");
-    let gone = BTreeMap::from([(config.rules.signer_name.clone(), config)]);
-    let signers = Signers { deleted: Arc::new(gone), ..mk_signers(&[]) };
-    assert_eq!(steps(&there, &work, &signers), deleted);
+    let whole = |modes: &[&str]| Signers { is_whole: true, ..mk_signers(modes) };
+    assert_eq!(steps(&there, &work, &whole(&[])), deleted, "its AddOnSigner was deleted, or names the addon no more");
+    assert_eq!(steps(&there, &work, &whole(&["Auto"])), []);
     let mut deleting = work.clone();
     deleting[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     assert_eq!(steps(&[], &deleting, &mk_signers(&["Auto"])), [], "it goes already");

@@ -109,7 +109,8 @@ fn mk_signers(duration: &str) -> Signers {
     });
     let mut config = SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap();
     config.generation = 1;
-    Signers { served: Arc::new(BTreeMap::from([("telemetry".to_owned(), Arc::new(config))])), deleted: Arc::default() }
+    let served = Arc::new(BTreeMap::from([("telemetry".to_owned(), Arc::new(config))]));
+    Signers { served, ..Signers::default() }
 }
 
 impl World {
