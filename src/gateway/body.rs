@@ -8,6 +8,7 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper_util::client::legacy::connect::CaptureConnection;
 use tokio::time::{Instant, Sleep};
 
 use super::stream::UpstreamConnection;
@@ -88,12 +89,12 @@ impl UploadProgress {
     }
 }
 
-/// Ends an upload with its answer: when this is dropped, the upstream's connection ends unless the upload is over. An
-/// upstream that answers early and then reads nothing would hold the call's places for as long as it likes, also when
-/// the client has gone. nginx and Envoy do the same.
+/// Ends an upload with its call: when this is dropped, the upstream's connection ends unless the upload is over. An
+/// upstream that reads nothing would hold the call's places for as long as it likes, after its answer and after the
+/// client has gone. nginx and Envoy do the same.
 pub(super) struct EndsUpload {
     pub(super) progress: Arc<UploadProgress>,
-    pub(super) connection: UpstreamConnection,
+    pub(super) connection: CaptureConnection,
 }
 
 impl Drop for EndsUpload {
@@ -101,7 +102,7 @@ impl Drop for EndsUpload {
         // The upload's own end waits for the lock, so until then its connection is not another call's.
         let state = lock(&self.progress.0);
         if !state.is_over {
-            self.connection.end();
+            UpstreamConnection::end(&self.connection);
         }
     }
 }

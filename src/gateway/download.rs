@@ -91,8 +91,8 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     }
 
     /// Ends the upload when this answer has ended.
-    pub(super) fn ends(&mut self, upload: Option<EndsUpload>) {
-        self._upload = upload;
+    pub(super) fn ends(&mut self, upload: EndsUpload) {
+        self._upload = Some(upload);
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {

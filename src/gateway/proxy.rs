@@ -9,13 +9,13 @@ use hyper::header::{HOST, HeaderValue, UPGRADE};
 use hyper::http::uri::{Parts, PathAndQuery};
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::client::legacy::ResponseFuture;
+use hyper_util::client::legacy::connect::capture_connection;
 use tokio::time::Instant;
 
 use super::body::{BodyError, EndsUpload, OutBody, Turn, Upload, UploadProgress};
 use super::download::Download;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
-use super::stream::UpstreamConnection;
 use addon_signer_core::gateway::access;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
@@ -45,7 +45,10 @@ impl Forward<'_> {
         }
         let timeout = route.timeout;
         let progress = UploadProgress::new();
-        let request = self.upstream_request(request, route, &rest, &progress)?;
+        let mut request = self.upstream_request(request, route, &rest, &progress)?;
+        let connection = capture_connection(&mut request);
+        // From here on: hyper does not always notice that nobody waits for the answer any more.
+        let ends = EndsUpload { progress: Arc::clone(&progress), connection };
         let refused = |address: RefusedAddress| Refusal::Upstream(address.to_string());
         let response = self.session.shared.upstreams.request(request).map_err(refused)?;
         let response = response_in_time(response, &progress, timeout).await?;
@@ -53,7 +56,7 @@ impl Forward<'_> {
             // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
             return Err(Refusal::Upstream(format!("it answered {}, which nobody asked for", response.status())));
         }
-        Ok(self.download(response, timeout, progress))
+        Ok(self.download(response, timeout, ends))
     }
 
     fn upstream_request(
@@ -84,20 +87,14 @@ impl Forward<'_> {
         Ok(Request::from_parts(parts, upload))
     }
 
-    fn download(
-        self,
-        response: Response<Incoming>,
-        timeout: Duration,
-        progress: Arc<UploadProgress>,
-    ) -> Response<OutBody> {
+    fn download(self, response: Response<Incoming>, timeout: Duration, ends: EndsUpload) -> Response<OutBody> {
         let (mut parts, body) = response.into_parts();
-        let connection = parts.extensions.remove::<UpstreamConnection>();
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
         let (shared, peer) = (Arc::clone(&self.session.shared), self.peer);
         let mut body = Download::new(body, timeout, shared.limits.min_rate, self.in_flight);
-        body.ends(connection.map(|connection| EndsUpload { progress, connection }));
+        body.ends(ends);
         self.session.watch_response(body.pace());
         body.hold_fields(&mut parts.headers);
         let body = body.map_err(move |error| {

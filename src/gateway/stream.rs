@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures::task::AtomicWaker;
+use hyper::http::Extensions;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// By this the connection of an answer can be ended. The response has it among its extensions.
+/// By this the connection of a call can be ended.
 #[derive(Clone, Default)]
 pub(super) struct UpstreamConnection(Arc<Ending>);
 
@@ -25,10 +26,16 @@ struct Ending {
 }
 
 impl UpstreamConnection {
-    /// Ends the connection, whatever is under way on it.
-    pub(super) fn end(&self) {
-        self.0.is_due.store(true, Ordering::Release);
-        self.0.task.wake();
+    /// Ends the connection that a call got, whatever is under way on it. Without one there is nothing to end.
+    pub(super) fn end(captured: &CaptureConnection) {
+        let mut found = Extensions::new();
+        if let Some(connected) = &*captured.connection_metadata() {
+            connected.get_extras(&mut found);
+        }
+        if let Some(Self(ending)) = found.get() {
+            ending.is_due.store(true, Ordering::Release);
+            ending.task.wake();
+        }
     }
 
     /// An error if the connection must end. Wakes the task of `cx` when that is so later.

@@ -227,8 +227,10 @@ impl Reached {
 /// The first few of them, by name.
 fn few(keys: &[&AddOnKey]) -> String {
     let named: Vec<String> = keys.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = if keys.len() > NAMED { ", …" } else { "" };
-    named.join(", ") + more
+    match keys.len().saturating_sub(NAMED) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
 }
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ fn the_condition_counts_names_a_few_and_says_the_last_failure() {
             false,
             "Distributing",
             "By ManifestWork 1 of 5 addons on clusters have the present bundle. Not yet: c2/telemetry, c3/telemetry, \
-             c4/telemetry. The last failure: no room."
+             c4/telemetry and 1 more. The last failure: no room."
                 .to_owned()
         )
     );
