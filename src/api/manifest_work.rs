@@ -18,6 +18,8 @@ pub const WORK_VERSION: &str = "v1";
 /// Its plural.
 pub const MANIFEST_WORKS: &str = "manifestworks";
 
+/// The fields of `spec` that the hub does not write: by them the work could be applied otherwise, or left.
+pub const FOREIGN: [&str; 3] = ["manifestConfigs", "deleteOption", "executor"];
 /// The key of the ConfigMap's only entry, as in the agent's Secret.
 const CA_CRT: &str = "ca.crt";
 
@@ -58,6 +60,8 @@ pub struct Placement {
     pub uid: Box<str>,
     /// Where its agent runs.
     pub place: Place,
+    /// Whether it is being deleted.
+    pub is_leaving: bool,
 }
 
 impl Placement {
@@ -69,7 +73,8 @@ impl Placement {
         } else {
             ocm::install_namespace(addon).map_or(Place::Unnamed, |name| Place::Namespace(name.into()))
         };
-        Self { uid: addon.metadata.uid.as_deref().unwrap_or_default().into(), place }
+        let uid = addon.metadata.uid.as_deref().unwrap_or_default().into();
+        Self { uid, place, is_leaving: ocm::is_being_deleted(addon) }
     }
 }
 
@@ -120,6 +125,13 @@ impl Work {
     }
 }
 
+/// Whose ManifestWork this is by its name, whatever else it says.
+#[must_use]
+pub fn key_of(object: &DynamicObject) -> Option<AddOnKey> {
+    let addon = object.metadata.name.as_deref()?.strip_prefix("addon-signer-")?.strip_suffix("-trust")?.parse().ok()?;
+    Some(AddOnKey { cluster: object.metadata.namespace.as_ref()?.parse().ok()?, addon })
+}
+
 /// What tells one text of anchors from another.
 #[must_use]
 pub fn digest_of(anchors: &str) -> AnchorsDigest {
@@ -130,6 +142,10 @@ pub fn digest_of(anchors: &str) -> AnchorsDigest {
 
 fn content(object: &DynamicObject, addon: &AddOnName) -> Option<Content> {
     let [owner] = object.metadata.owner_references.as_deref()? else { return None };
+    let spec = object.data.get("spec")?;
+    if FOREIGN.iter().any(|field| spec.get(field).is_some_and(|value| !value.is_null())) {
+        return None;
+    }
     let manifests = object.data.pointer("/spec/workload/manifests")?;
     let text = |path| manifests.pointer(path).and_then(Value::as_str);
     let (namespace, anchors) = (text("/0/metadata/namespace")?, text("/0/data/ca.crt")?);
@@ -158,6 +174,18 @@ fn manifests_of(addon: &AddOnName, namespace: &str, anchors: &str) -> Value {
         "metadata": { "name": config_map_name(addon), "namespace": namespace },
         "data": { CA_CRT: anchors },
     }])
+}
+
+/// The merge patch that makes [`body`] of a ManifestWork that somebody has changed, if it still has this version.
+#[must_use]
+pub fn repair(mut body: Value, version: &str) -> Value {
+    if let Some(metadata) = body.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".to_owned(), version.into());
+    }
+    if let Some(spec) = body.pointer_mut("/spec").and_then(Value::as_object_mut) {
+        spec.extend(FOREIGN.map(|field| (field.to_owned(), Value::Null)));
+    }
+    body
 }
 
 /// The parts of a ManifestWork that the hub writes. Kubernetes deletes it with its owner.
@@ -204,7 +232,10 @@ mod tests {
 
     #[test]
     fn what_somebody_changed_is_not_what_the_hub_wrote() {
-        let changes: [fn(&mut Value); 7] = [
+        let changes: [fn(&mut Value); 10] = [
+            |work| work["spec"]["manifestConfigs"] = json!([{ "updateStrategy": { "type": "CreateOnly" } }]),
+            |work| work["spec"]["deleteOption"] = json!({ "propagationPolicy": "Orphan" }),
+            |work| work["spec"]["executor"] = json!({}),
             |work| work["spec"]["workload"]["manifests"][0]["data"]["more"] = "x".into(),
             |work| work["spec"]["workload"]["manifests"][0]["kind"] = "Secret".into(),
             |work| work["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "other".into(),
@@ -216,6 +247,10 @@ mod tests {
         for change in changes {
             assert_eq!(Work::read(&mk_work(change)).unwrap().1.content, None);
         }
+        let key = AddOnKey { cluster: "c1".parse().unwrap(), addon: "telemetry".parse().unwrap() };
+        let repaired = repair(body(&key, AddOnApi::V1Alpha1, "u1", "agents", "PEM"), "7");
+        let spec = repaired["spec"].as_object().unwrap();
+        assert!(FOREIGN.iter().all(|field| spec.get(*field) == Some(&Value::Null)), "{repaired}");
     }
 
     #[test]

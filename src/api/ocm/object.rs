@@ -63,6 +63,9 @@ static WANTED: Keep = Keep::Fields(&[
             ("installNamespace", Keep::Scalar(LONGEST)),
             ("configs", Keep::All(CONFIGS)),
             ("workload", Keep::All(WORKLOAD)),
+            ("manifestConfigs", Keep::All(CONFIGS)),
+            ("deleteOption", Keep::All(CONFIGS)),
+            ("executor", Keep::All(CONFIGS)),
         ]),
     ),
     (

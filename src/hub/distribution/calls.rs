@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::known::Known;
 use super::plan::Step;
-use crate::api::manifest_work::{body, resource, work_name};
+use crate::api::manifest_work::{body, repair, resource, work_name};
 use crate::api::ocm::{AddOnApi, OcmObject};
 use crate::api::registrations::FIELD_MANAGER;
 use crate::hub::lease::{Leads, NotWritten};
@@ -55,13 +55,15 @@ impl Works {
                     known.put_work(&made);
                 }
                 Step::Change { version, owner, namespace } => {
-                    let change = change(body(key, self.api, &owner, &namespace, anchors), &version);
+                    let change = repair(body(key, self.api, &owner, &namespace, anchors), &version);
                     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
                     let changed = leads.write(works.patch(&name, &params, &Patch::Merge(&change))).await?;
                     known.put_work(&changed.object);
                 }
-                Step::Delete => {
-                    let deleted = leads.write(works.delete(&name, &DeleteParams::default())).await?;
+                Step::Delete { version, .. } => {
+                    let preconditions = Preconditions { resource_version: Some(version.into()), uid: None };
+                    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                    let deleted = leads.write(works.delete(&name, &params)).await?;
                     if let Some(deleting) = deleted.left() {
                         known.put_work(&deleting.object);
                     }
@@ -84,14 +86,6 @@ impl Works {
         let work: DynamicObject = serde_json::from_value(work).map_err(Error::SerdeError)?;
         leads.write(works.create(&params, &work)).await
     }
-}
-
-/// Replaces everything that the hub writes, if nobody else has written meanwhile.
-fn change(mut body: Value, version: &str) -> Value {
-    if let Some(metadata) = body.pointer_mut("/metadata").and_then(Value::as_object_mut) {
-        metadata.insert("resourceVersion".to_owned(), version.into());
-    }
-    body
 }
 
 fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kube::api::DynamicObject;
 use tokio::sync::Notify;
 
-use crate::api::manifest_work::{Placement, Work};
+use crate::api::manifest_work::{Placement, Work, key_of};
 use crate::api::ocm;
 use addon_signer_core::identity::AddOnKey;
 
@@ -76,13 +76,14 @@ impl Known {
     }
 
     pub(super) fn put_work(&self, object: &DynamicObject) {
-        if let Some((key, work)) = Work::read(object) {
-            self.change(|known| known.works.put(key, work));
+        match Work::read(object) {
+            Some((key, work)) => self.change(|known| known.works.put(key, work)),
+            None => self.remove_work(object), // somebody has changed its label
         }
     }
 
     pub(super) fn remove_work(&self, object: &DynamicObject) {
-        if let Some((key, _)) = Work::read(object) {
+        if let Some(key) = key_of(object) {
             self.change(|known| known.works.remove(&key));
         }
     }

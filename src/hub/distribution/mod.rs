@@ -4,6 +4,7 @@
 //! [`plan`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
 //! after each second's writes it looks again, so that a new addon does not wait until thousands have a new bundle.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,8 @@ const WARNING: Duration = Duration::from_secs(60);
 /// How often the hub asks whether it has the right, while it does not.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// How long the answer must be that it has none before a hub that had it believes that: an API server that starts does
-/// not know every CRD and role at once, and a rotation would no longer wait for the clusters.
+/// not know every CRD and role at once, and a rotation would no longer wait for the clusters. And how long no
+/// AddOnSigner must want a ManifestWork before it goes.
 const DOUBT: Duration = Duration::from_secs(300);
 /// How often it asks while it does; a refusal makes it ask at once.
 const RIGHT_AGE: Duration = Duration::from_secs(600);
@@ -87,6 +89,8 @@ pub(super) struct Distributor {
     metrics: Metrics,
     inputs: DistributorInputs,
     tried: HashMap<AddOnKey, Tried>,
+    /// Since when no AddOnSigner has wanted what is still there.
+    unwanted: HashMap<AddOnKey, Instant>,
     /// When the first step is due of those that must wait.
     next: Option<Instant>,
     pace: Interval,
@@ -116,6 +120,7 @@ impl Distributor {
             metrics,
             inputs,
             tried: HashMap::new(),
+            unwanted: HashMap::new(),
             next: None,
             pace,
             written: 0,
@@ -193,11 +198,18 @@ impl Distributor {
         let anchors = trust.serving_anchors.as_ref().map(|bundle| bundle.pem());
         let (Some(signers), Some(anchors)) = (signers, anchors.map(|pem| digest_of(&pem))) else { return Vec::new() };
         let failed = |key: &AddOnKey| self.tried.get(key)?.error.clone();
+        let is_unknown = Cell::new(false);
         let plan = self.inputs.registry.read(|registry| {
-            let is_live = |key: &AddOnKey| registry.check(&key.cluster, &key.addon).is_ok();
+            let is_live = |key: &AddOnKey| {
+                let standing = registry.check(&key.cluster, &key.addon);
+                is_unknown.set(is_unknown.get() || standing.is_err_and(|cause| cause.is_unknown()));
+                standing.is_ok()
+            };
             self.inputs.known.with(|known| plan::plan(known, &signers, &anchors, is_live, failed))
         });
-        let Some(plan::Planned { mut steps, report }) = plan else { return Vec::new() };
+        // Whose standing is unknown must be waited for all the same, so nothing is reported.
+        let Some(plan::Planned { mut steps, report }) = plan.filter(|_| !is_unknown.get()) else { return Vec::new() };
+        self.hold_deletions(&mut steps);
         let now = Instant::now();
         let wanted: HashSet<&AddOnKey> = steps.iter().map(|(key, _)| key).collect();
         self.tried.retain(|key, tried| wanted.contains(key) || now < tried.again + LONGEST);
@@ -206,7 +218,7 @@ impl Distributor {
             self.written = 0;
         }
         self.inputs.report.send_if_modified(|known| {
-            let now = Distribution::Reached { trust, report };
+            let now = Distribution::Reached { trust, report, is_whole: signers.is_whole };
             let differs = *known != now;
             *known = now;
             differs
@@ -215,6 +227,20 @@ impl Distributor {
         self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
         steps.retain(|(key, _)| due(key).is_none());
         steps
+    }
+
+    /// Leaves what no AddOnSigner wants any more where it is for a while: a misspelt name, or an AddOnSigner that is
+    /// deleted and made again, must not take the trust bundle from a fleet.
+    fn hold_deletions(&mut self, steps: &mut Vec<(AddOnKey, Step)>) {
+        let now = Instant::now();
+        let is_unwanted = |step: &Step| matches!(step, Step::Delete { at_once: false, .. });
+        let unwanted: HashSet<&AddOnKey> =
+            steps.iter().filter(|(_, step)| is_unwanted(step)).map(|(key, _)| key).collect();
+        self.unwanted.retain(|key, _| unwanted.contains(key));
+        for key in unwanted {
+            self.unwanted.entry(key.clone()).or_insert(now);
+        }
+        steps.retain(|(key, _)| self.unwanted.get(key).is_none_or(|since| now.duration_since(*since) >= DOUBT));
     }
 
     /// Waits for news, or for the next try of what failed.
@@ -274,10 +300,13 @@ impl Distributor {
     }
 }
 
-/// Whether there are ManifestWorks, and the hub's account may write them.
+/// What the hub does with ManifestWorks.
+const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
+
+/// Whether there are ManifestWorks, and the hub's account may read and write them.
 async fn may_write(client: &Client) -> Result<bool, kube::Error> {
     let served = served_version(client, WORK_GROUP, MANIFEST_WORKS, &[WORK_VERSION]).await?;
-    Ok(served.is_some() && permission::may_create(client, WORK_GROUP, MANIFEST_WORKS).await?)
+    Ok(served.is_some() && permission::may(client, WORK_GROUP, MANIFEST_WORKS, &VERBS).await?)
 }
 
 /// Waits for news of another task; if that has ended, the hub ends.

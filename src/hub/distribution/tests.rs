@@ -161,3 +161,33 @@ async fn what_fails_is_said_and_waits() {
     tokio::time::advance(SHORTEST).await;
     assert_eq!(distributor.look().len(), 2);
 }
+
+/// A hub that does not know who has standing must not believe that nobody is to be waited for.
+#[tokio::test(start_paused = true)]
+async fn while_standing_is_unknown_nothing_is_reported_and_nothing_written() {
+    let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(2);
+    distributor.inputs.registry = SharedRegistry::default();
+    assert_eq!((distributor.look(), reported.borrow().clone()), (Vec::new(), Distribution::Starting));
+    distributor.inputs.registry = live(3);
+    assert_eq!(distributor.look().len(), 2);
+    assert!(matches!(*reported.borrow(), Distribution::Reached { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_signer_wants_goes_when_that_was_so_for_five_minutes() {
+    let (mut distributor, known, _writes, _reported, _leads) = mk_distributor(1);
+    put_work(&known, 0, "open-cluster-management-agent-addon", ANCHORS);
+    let wanted = distributor.inputs.signers.borrow().clone();
+    let nobody = || watch::channel(Some(Signers { is_whole: true, ..Signers::default() })).1;
+    distributor.inputs.signers = nobody();
+    assert_eq!(distributor.look(), []);
+    tokio::time::advance(DOUBT / 2).await;
+    distributor.inputs.signers = watch::channel(wanted).1;
+    assert_eq!(distributor.look(), [], "its AddOnSigner is back");
+    distributor.inputs.signers = nobody();
+    assert_eq!(distributor.look(), []);
+    tokio::time::advance(DOUBT - SHORTEST).await;
+    assert_eq!(distributor.look(), [], "it begins anew");
+    tokio::time::advance(SHORTEST).await;
+    assert_eq!(distributor.look().len(), 1);
+}

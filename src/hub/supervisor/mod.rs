@@ -98,6 +98,8 @@ pub(super) struct Supervisor {
     objects: BTreeMap<String, AddOnSigner>,
     /// Objects that could not be decoded, each with its error.
     undecodable: BTreeMap<String, String>,
+    /// The names of those that the list under way has shown so far.
+    listed_undecodable: BTreeSet<String>,
     /// The names in `undecodable` whose status does not have the error yet.
     unsaid: BTreeSet<String>,
     served: BTreeMap<String, Served>,
@@ -173,6 +175,7 @@ impl Supervisor {
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
+            listed_undecodable: BTreeSet::new(),
             unsaid: BTreeSet::new(),
             served: BTreeMap::new(),
             signers,

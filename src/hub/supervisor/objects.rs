@@ -23,17 +23,21 @@ impl Supervisor {
             Event::Init => {
                 // Do nothing while a list is incomplete: the hub would act as if there were no AddOnSigners.
                 *listed = Some(BTreeMap::new());
-                self.undecodable.clear(); // the list says which there still are
+                self.listed_undecodable.clear();
                 return;
             }
             Event::InitApply(object) => {
-                if let (Some(object), Some(listed)) = (self.decoded(object).await, listed.as_mut()) {
-                    listed.insert(object.name_any(), object);
+                let name = object.name_any();
+                match (self.decoded(object).await, listed.as_mut()) {
+                    (Some(object), Some(listed)) => drop(listed.insert(name, object)),
+                    _ => drop(self.listed_undecodable.insert(name)),
                 }
                 return;
             }
             Event::InitDone => {
                 self.objects = listed.take().unwrap_or_default();
+                let still = std::mem::take(&mut self.listed_undecodable);
+                self.undecodable.retain(|name, _| still.contains(name));
                 self.objects.values().for_each(|object| self.notes.configured(object));
                 self.notes.listed(self.objects.keys().chain(self.undecodable.keys()).cloned().collect());
                 self.settle().await;

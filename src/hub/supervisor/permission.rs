@@ -34,14 +34,20 @@ pub async fn check(client: &Client, signer_name: &SignerName, approves: bool) ->
 ///
 /// # Errors
 /// The error of the API server; the answer is then unknown.
-pub async fn may_create(client: &Client, group: &str, resource: &str) -> Result<bool, kube::Error> {
-    let attributes = ResourceAttributes {
-        group: Some(group.to_owned()),
-        resource: Some(resource.to_owned()),
-        verb: Some("create".to_owned()),
-        ..ResourceAttributes::default()
-    };
-    review(&Api::all(client.clone()), attributes).await
+pub async fn may(client: &Client, group: &str, resource: &str, verbs: &[&str]) -> Result<bool, kube::Error> {
+    let reviews = Api::all(client.clone());
+    for verb in verbs {
+        let attributes = ResourceAttributes {
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            verb: Some((*verb).to_owned()),
+            ..ResourceAttributes::default()
+        };
+        if !review(&reviews, attributes).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 async fn is_allowed(reviews: &Api<SelfSubjectAccessReview>, verb: &str, name: &str) -> Result<bool, kube::Error> {

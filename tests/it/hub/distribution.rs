@@ -107,6 +107,12 @@ async fn every_cluster_gets_the_bundle_and_keeps_it_until_the_addon_goes() {
     let edit = json!({ "spec": { "workload": { "manifests": [] } } });
     api.patch(NAME, &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
     wait_manifest(&admin, "spoke1", "an edit to be undone", |manifest| *manifest == expected).await;
+    let otherwise = json!({ "spec": { "deleteOption": { "propagationPolicy": "Orphan" } } });
+    api.patch(NAME, &PatchParams::default(), &Patch::Merge(&otherwise)).await.unwrap();
+    wait_until(PATIENCE, "what the hub does not write to go", async || {
+        api.get(NAME).await.unwrap().data["spec"].get("deleteOption").is_none().then_some(())
+    })
+    .await;
     api.delete(NAME, &DeleteParams::default()).await.unwrap();
     wait_manifest(&admin, "spoke1", "a deleted work to come back", |manifest| *manifest == expected).await;
 

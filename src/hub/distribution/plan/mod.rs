@@ -21,8 +21,8 @@ pub(super) enum Step {
     Create { owner: Box<str>, namespace: Box<str> },
     /// Brings it up to date, if it still has this `resourceVersion`.
     Change { version: Box<str>, owner: Box<str>, namespace: Box<str> },
-    /// Deletes it.
-    Delete,
+    /// Deletes it, if it still has this `resourceVersion`: at once, or after no AddOnSigner has wanted it for a while.
+    Delete { version: Box<str>, at_once: bool },
 }
 
 /// How far the trust bundle has reached, by addon.
@@ -57,6 +57,8 @@ pub enum Distribution {
         trust: Arc<Trust>,
         /// How far.
         report: TrustReport,
+        /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
+        is_whole: bool,
     },
 }
 
@@ -70,7 +72,13 @@ impl Distribution {
         let (trust, report) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
-            Self::Reached { trust, report } => (trust, report),
+            Self::Reached { is_whole: false, .. } => {
+                return Err(
+                    "AddOnSigners that are invalid to be mended or deleted, because their addons are not counted"
+                        .to_owned(),
+                );
+            }
+            Self::Reached { trust, report, .. } => (trust, report),
         };
         if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
             return Err("the ManifestWorks to bring the new anchor".to_owned());
@@ -136,17 +144,18 @@ pub(super) fn plan(
         match step(placement, work, anchors) {
             Some(step @ Step::Create { .. }) => create.push((key.clone(), step)),
             Some(step @ Step::Change { .. }) => change.push((key.clone(), step)),
-            Some(Step::Delete) | None => {}
+            Some(Step::Delete { .. }) | None => {}
         }
     }
-    for (key, _) in works.iter().filter(|(_, work)| !work.is_deleting) {
-        let goes = match addons.get(key) {
-            None => true,
-            Some(placement) if wanted.brings.contains(&key.addon) => placement.place == Place::Hosted,
-            Some(_) => signers.is_whole || wanted.never.contains(&key.addon),
+    for (key, work) in works.iter().filter(|(_, work)| !work.is_deleting) {
+        let (goes, at_once) = match addons.get(key) {
+            None => (true, true),
+            Some(placement) if wanted.brings.contains(&key.addon) => (placement.place == Place::Hosted, true),
+            Some(_) if wanted.never.contains(&key.addon) => (true, true),
+            Some(_) => (signers.is_whole, false),
         };
         if goes {
-            delete.push((key.clone(), Step::Delete));
+            delete.push((key.clone(), Step::Delete { version: work.version.clone(), at_once }));
         }
     }
     Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report })
@@ -155,6 +164,9 @@ pub(super) fn plan(
 /// Brings the work up to date; `None` if it is, or if it cannot be.
 fn step(placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) -> Option<Step> {
     let Place::Namespace(namespace) = &placement.place else { return None };
+    if placement.is_leaving {
+        return None; // Kubernetes deletes the work with the addon
+    }
     let (owner, namespace) = (placement.uid.clone(), namespace.clone());
     match work {
         None => Some(Step::Create { owner, namespace }),

@@ -33,7 +33,10 @@ fn listed(addons: &[(&str, &str, Value)], works: &[Value]) -> Known {
     for (cluster, uid, more) in addons {
         let annotations = &more["metadata"]["annotations"];
         let addon = json!({
-            "metadata": { "name": "telemetry", "namespace": cluster, "uid": uid, "annotations": annotations },
+            "metadata": {
+                "name": "telemetry", "namespace": cluster, "uid": uid, "annotations": annotations,
+                "deletionTimestamp": more["metadata"]["deletionTimestamp"],
+            },
             "spec": more["spec"],
             "status": more["status"],
         });
@@ -106,7 +109,10 @@ fn what_is_missing_comes_before_what_is_out_of_date() {
     let works = [mk_work("c1", "u1", USUAL, "an older bundle"), mk_work("c3", "u3", USUAL, "PEM")];
     let plan = look(&listed(&addons, &works), &mk_signers(&["Auto"]));
     let order: Vec<_> = plan.steps.iter().map(|(key, _)| key.cluster.as_str()).collect();
-    assert_eq!((order, &plan.steps[2].1), (vec!["c2", "c1", "c3"], &Step::Delete));
+    assert_eq!(
+        (order, &plan.steps[2].1),
+        (vec!["c2", "c1", "c3"], &Step::Delete { version: "7".into(), at_once: true })
+    );
 }
 
 #[test]
@@ -114,18 +120,21 @@ fn a_work_goes_with_its_addon_and_when_no_signer_wants_it() {
     let there = [("c1", "u1", Value::Null)];
     let work = [mk_work("c1", "u1", USUAL, "PEM")];
     let steps = |addons: &[_], works: &[Value], signers: &Signers| look(&listed(addons, works), signers).steps;
-    let deleted = [(key("c1"), Step::Delete)];
+    let delete = |at_once| [(key("c1"), Step::Delete { version: "7".into(), at_once })];
+    let deleted = delete(true);
     assert_eq!(steps(&[], &work, &mk_signers(&["Auto"])), deleted);
     assert_eq!(steps(&there, &work, &mk_signers(&["Never"])), deleted);
     assert_eq!(steps(&there, &work, &mk_signers(&["Auto", "Never"])), [], "another signer needs it");
     assert_eq!(steps(&there, &work, &mk_signers(&[])), [], "its AddOnSigner may be invalid just now");
     let whole = |modes: &[&str]| Signers { is_whole: true, ..mk_signers(modes) };
-    assert_eq!(steps(&there, &work, &whole(&[])), deleted, "its AddOnSigner was deleted, or names the addon no more");
+    assert_eq!(steps(&there, &work, &whole(&[])), delete(false), "no AddOnSigner names the addon any more");
     assert_eq!(steps(&there, &work, &whole(&["Auto"])), []);
     let mut deleting = work.clone();
     deleting[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     assert_eq!(steps(&[], &deleting, &mk_signers(&["Auto"])), [], "it goes already");
     assert_eq!(steps(&there, &deleting, &mk_signers(&["Auto"])), [], "it is made again when it has gone");
+    let leaving = [("c1", "u1", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }))];
+    assert_eq!(steps(&leaving, &[], &mk_signers(&["Auto"])), [], "nothing is made for an addon that leaves");
 }
 
 #[test]
@@ -153,7 +162,7 @@ fn hosted_addons_get_none_and_are_counted() {
     let addons = [("c1", "u1", hosted), ("c2", "u2", Value::Null)];
     let works = [mk_work("c1", "u1", USUAL, "PEM"), mk_work("c2", "u2", USUAL, "PEM")];
     let plan = look(&listed(&addons, &works), &mk_signers(&["Auto"]));
-    assert_eq!(plan.steps, [(key("c1"), Step::Delete)]);
+    assert_eq!(plan.steps, [(key("c1"), Step::Delete { version: "7".into(), at_once: true })]);
     let (holds, reason, sentence) = plan.report[&key("c1").addon].clone().condition();
     assert_eq!((holds, reason), (false, "Placeless"));
     assert_eq!(
