@@ -49,7 +49,7 @@ struct UploadState {
     turn: Turn,
     since: Instant,
     failure: Option<BodyError>,
-    /// Whether the upstream gets no more of it.
+    /// Whether the upstream has taken all that it gets.
     is_over: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct EndsUpload {
 
 impl Drop for EndsUpload {
     fn drop(&mut self) {
-        // The upload's own end waits for the lock, so until then its connection is not another call's.
+        // The last piece waits for the lock before it goes, so until then its connection is not another call's.
         let state = lock(&self.progress.0);
         if !state.is_over {
             UpstreamConnection::end(&self.connection);
@@ -119,8 +119,33 @@ pub(super) struct Upload {
     /// Since when the client must send the next piece, and when it will have been too slow.
     waiting: Option<Instant>,
     timer: Pin<Box<Sleep>>,
-    /// What lasts as long as the upload: a backend may answer before it has read all.
+    sending: Arc<Sending>,
+}
+
+/// What lasts until the last piece of an upload is written: hyper drops a body when it has taken its last piece, and
+/// may hold what the upstream does not take. Without it a call would seem to be over that still has a connection.
+struct Sending {
+    progress: Arc<UploadProgress>,
+    /// A backend may also answer before it has read all.
     _call: Arc<dyn Send + Sync>,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        lock(&self.progress.0).is_over = true;
+    }
+}
+
+/// A piece of the upload that the upstream has not taken.
+struct Unsent {
+    piece: Bytes,
+    _sending: Arc<Sending>,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
 }
 
 impl Upload {
@@ -132,7 +157,8 @@ impl Upload {
         call: Arc<dyn Send + Sync>,
     ) -> Self {
         let timer = Box::pin(tokio::time::sleep(rate.patience));
-        Self { inner, max, passed: 0, progress, rate, tempo: Tempo::new(rate), waiting: None, timer, _call: call }
+        let sending = Arc::new(Sending { progress: Arc::clone(&progress), _call: call });
+        Self { inner, max, passed: 0, progress, rate, tempo: Tempo::new(rate), waiting: None, timer, sending }
     }
 
     /// Waits until the client is too slow.
@@ -144,12 +170,6 @@ impl Upload {
         }
         ready!(self.timer.as_mut().poll(cx));
         Poll::Ready(self.progress.fail(BodyError::Slow(self.rate.bytes_per_second)))
-    }
-}
-
-impl Drop for Upload {
-    fn drop(&mut self) {
-        lock(&self.progress.0).is_over = true;
     }
 }
 
@@ -180,7 +200,8 @@ impl Body for Upload {
             let error = this.progress.fail(BodyError::TooLarge(this.max));
             return Poll::Ready(Some(Err(error)));
         }
-        Poll::Ready(Some(Ok(Frame::data(data))))
+        let piece = Unsent { piece: data, _sending: Arc::clone(&this.sending) };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(piece)))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -33,8 +33,9 @@ const GRACE: Duration = Duration::from_millis(300);
 /// How many streams a client may reset before the gateway has looked at them; then its connection ends
 /// (CVE-2023-44487).
 const RESET_UNSEEN: usize = 20;
-/// How many streams the gateway may have to reset because the client breaks the protocol; then its connection ends.
-const RESET_BROKEN: usize = 128;
+/// How many streams the gateway may have to reset because the client breaks the protocol, or sends on after an early
+/// answer; then its connection ends. h2's own default.
+const RESET_BROKEN: usize = 1024;
 /// How often HTTP/2 pings check whether the peer is still there (RFC 9113 section 6.7).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -125,7 +126,9 @@ fn verdict(session: &Session) -> SessionVerdict {
         // The first lists are not complete: nothing is known against the session.
         Err(NoStanding::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
         Err(_) => {
-            session.shared.stats.sessions_ended.add();
+            if session.was_admitted() {
+                session.shared.stats.sessions_ended.add(); // the others lost nothing
+            }
             return SessionVerdict::Ends;
         }
         Ok(_) => session.still_used(),

@@ -47,7 +47,8 @@ impl Forward<'_> {
         let progress = UploadProgress::new();
         let mut request = self.upstream_request(request, route, &rest, &progress)?;
         let connection = capture_connection(&mut request);
-        // From here on: hyper does not always notice that nobody waits for the answer any more.
+        // From here on: hyper notices that nobody waits for the answer, but closes the connection only after the
+        // upstream has taken what is left.
         let ends = EndsUpload { progress: Arc::clone(&progress), connection };
         let refused = |address: RefusedAddress| Refusal::Upstream(address.to_string());
         let response = self.session.shared.upstreams.request(request).map_err(refused)?;

@@ -151,6 +151,11 @@ impl Session {
         Ok(())
     }
 
+    /// Whether it was let in.
+    pub(super) fn was_admitted(&self) -> bool {
+        self.admitted.get().is_some()
+    }
+
     fn admit(&self, peer: &Arc<Peer>, seat: Seat) -> Admitted {
         self.shared.audit.admitted(&self.caller(Some(peer)), &peer.identity);
         let opening = Sighting {

@@ -1,5 +1,5 @@
-//! A connection to an upstream that can be ended while a call is under way. hyper's client has no way to that: it looks
-//! at nothing else while the upstream takes no data.
+//! A connection to an upstream that can be ended while a call is under way. hyper's client has no way to that: before
+//! it closes a connection, it waits until the upstream has taken what was written.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -38,10 +38,10 @@ impl UpstreamConnection {
         }
     }
 
-    /// An error if the connection must end. Wakes the task of `cx` when that is so later.
-    fn goes_on(&self, cx: &Context<'_>) -> io::Result<()> {
+    /// Whether the connection need not end. Wakes the task of `cx` when that is so later.
+    fn goes_on(&self, cx: &Context<'_>) -> bool {
         self.0.task.register(cx.waker());
-        if self.0.is_due.load(Ordering::Acquire) { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+        !self.0.is_due.load(Ordering::Acquire)
     }
 }
 
@@ -55,6 +55,15 @@ pub(super) struct UpstreamStream {
 impl UpstreamStream {
     pub(super) fn new(inner: TokioIo<TcpStream>) -> Self {
         Self { inner, connection: UpstreamConnection::default() }
+    }
+
+    /// An error if the connection must end. What the upstream has not taken is dropped, and a reset tells it so.
+    fn goes_on(&self, cx: &Context<'_>) -> io::Result<()> {
+        if self.connection.goes_on(cx) {
+            return Ok(());
+        }
+        self.inner.inner().set_zero_linger()?;
+        Err(io::ErrorKind::ConnectionAborted.into())
     }
 }
 
@@ -72,12 +81,12 @@ impl Read for UpstreamStream {
 
 impl Write for UpstreamStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.connection.goes_on(cx)?;
+        self.goes_on(cx)?;
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.connection.goes_on(cx)?;
+        self.goes_on(cx)?;
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
@@ -94,7 +103,7 @@ impl Write for UpstreamStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.connection.goes_on(cx)?;
+        self.goes_on(cx)?;
         Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
     }
 }
