@@ -54,7 +54,8 @@ pub(super) async fn published(admin: &Client) -> String {
 /// Says as the work agent of a cluster that its work is applied.
 pub(crate) async fn say_applied(admin: &Client, cluster: &str) {
     let api = manifest_works(admin, cluster);
-    let generation = api.get(NAME).await.unwrap().metadata.generation;
+    let made = wait_until(PATIENCE, "the work", async || api.get_opt(NAME).await.unwrap()).await;
+    let generation = made.metadata.generation;
     let condition = json!({
         "type": "Applied", "status": "True", "reason": "AppliedManifestWorkComplete", "message": "",
         "observedGeneration": generation, "lastTransitionTime": "2026-11-23T00:00:00Z",
