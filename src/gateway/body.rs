@@ -1,5 +1,6 @@
 //! Streams the bodies of requests and responses. Size and time are bounded, and no body is held in memory as a whole.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -109,8 +110,8 @@ impl Drop for EndsUpload {
 
 /// A request's body on its way to the upstream. Trailers are dropped, because they could carry fields that the gateway
 /// removed from the headers.
-pub(super) struct Upload {
-    inner: Incoming,
+pub(super) struct Upload<B = Incoming> {
+    inner: B,
     max: u64,
     passed: u64,
     progress: Arc<UploadProgress>,
@@ -148,9 +149,9 @@ impl AsRef<[u8]> for Unsent {
     }
 }
 
-impl Upload {
+impl<B> Upload<B> {
     pub(super) fn new(
-        inner: Incoming,
+        inner: B,
         max: u64,
         rate: MinRate,
         progress: Arc<UploadProgress>,
@@ -173,7 +174,7 @@ impl Upload {
     }
 }
 
-impl Body for Upload {
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -295,6 +296,20 @@ mod tests {
         assert_eq!(too_slow_after(Duration::from_secs(10)).await, Some(0));
         assert_eq!(too_slow_after(Duration::from_secs(1)).await, Some(10));
         assert_eq!(too_slow_after(Duration::from_millis(100)).await, None);
+    }
+
+    #[tokio::test]
+    async fn an_upload_is_over_when_its_last_piece_is_written() {
+        let progress = UploadProgress::new();
+        let call = Arc::new(());
+        let body = Full::new(Bytes::from_static(b"all of it"));
+        let mut upload = Upload::new(body, 100, RATE, Arc::clone(&progress), Arc::<()>::clone(&call));
+        let piece = upload.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(upload.frame().await.is_none());
+        drop(upload);
+        assert!(!lock(&progress.0).is_over && Arc::strong_count(&call) == 2, "hyper may still hold a piece");
+        drop(piece);
+        assert!(lock(&progress.0).is_over && Arc::strong_count(&call) == 1);
     }
 
     #[tokio::test(start_paused = true)]

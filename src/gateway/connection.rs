@@ -18,6 +18,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
+use super::lingering::Lingering;
 use super::routes;
 use super::session::Session;
 use super::tls::H2;
@@ -64,7 +65,7 @@ pub(super) async fn serve(
         let session = Arc::clone(&answering);
         async move { Ok::<_, Infallible>(routes::answer(session, request).await) }
     });
-    let connection = builder.serve_connection(TokioIo::new(tls), service);
+    let connection = builder.serve_connection(TokioIo::new(Lingering::new(tls)), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,23 +1,18 @@
 //! The one HTTP client for all upstreams.
 
-use std::io;
-use std::net::SocketAddr;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use std::vec;
 
-use futures::future::BoxFuture;
 use hyper::Request;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tower::ServiceExt;
 use tower::util::MapResponse;
-use tower::{Service, ServiceExt};
 
 use super::Limits;
 use super::body::Upload;
+use super::resolver::CheckedResolver;
 use super::stream::UpstreamStream;
 use addon_signer_core::gateway::upstream::{self, RefusedAddress};
 
@@ -32,7 +27,7 @@ pub(super) struct UpstreamClient {
 
 impl UpstreamClient {
     pub(super) fn new(limits: &Limits, allow_loopback: bool) -> Self {
-        let resolver = CheckedResolver { inner: GaiResolver::new(), allow_loopback };
+        let resolver = CheckedResolver::new(allow_loopback);
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(limits.connect_timeout));
@@ -57,34 +52,3 @@ impl UpstreamClient {
 }
 
 type Connector = MapResponse<HttpConnector<CheckedResolver>, fn(TokioIo<TcpStream>) -> UpstreamStream>;
-
-/// Resolves names as the system does, and fails if one of the addresses is refused. The connection goes to the very
-/// addresses that were checked, so that a name with changing answers gets nowhere.
-#[derive(Debug, Clone)]
-pub(super) struct CheckedResolver {
-    inner: GaiResolver,
-    allow_loopback: bool,
-}
-
-impl Service<Name> for CheckedResolver {
-    type Response = vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, io::Error>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let resolving = self.inner.call(name);
-        let allow_loopback = self.allow_loopback;
-        Box::pin(async move {
-            let addresses: Vec<SocketAddr> = resolving.await?.collect();
-            for address in &addresses {
-                upstream::check(address.ip(), allow_loopback)
-                    .map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused))?;
-            }
-            Ok(addresses.into_iter())
-        })
-    }
-}

@@ -309,6 +309,27 @@ async fn a_gateway_whose_inputs_end_stops() {
     assert!(matches!(ended, Err(GatewayError::InputEnded("whom to trust"))), "{ended:?}");
 }
 
+/// As a client that has sent what nobody reads, the gateway's refusal before a body as well as a backend's.
+#[tokio::test]
+async fn an_answer_before_the_end_of_a_body_is_followed_by_no_reset() {
+    const BODY: usize = 64 << 10;
+    let upstream = format!("http://{}", upstream::start().await);
+    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    for (path, length, status) in [("early", 1 << 20, "200"), ("early", 2 << 20, "413")] {
+        let mut tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
+        let head = format!("POST /addons/telemetry/{path} HTTP/1.1\r\nhost: g\r\ncontent-length: {length}\r\n\r\n");
+        tls.write_all(head.as_bytes()).await.unwrap();
+        tls.write_all(&vec![b'x'; BODY]).await.unwrap();
+        let mut answer = [0; 12];
+        tls.read_exact(&mut answer).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), format!("HTTP/1.1 {status}"));
+        // The client sees the answer only now.
+        tls.write_all(&vec![b'x'; BODY]).await.unwrap();
+        let mut rest = Vec::new();
+        timeout(SOON, tls.read_to_end(&mut rest)).await.unwrap().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_stop_resets_none_that_wait_to_be_accepted() {
     const MANY: usize = 300;

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use addon_signer::gateway::Limits;
-use futures::channel::mpsc::{self, UnboundedSender};
+use addon_signer_core::trust::Route;
+use futures::SinkExt;
+use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Bytes, Frame};
 use hyper::client::conn::http2;
@@ -16,6 +18,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::upstream;
@@ -24,20 +27,30 @@ use crate::support::wait_until;
 
 /// More than the sockets and the gateway take.
 const MUCH: usize = 4 << 20;
+/// The size of small sockets and, where a test counts pieces, of those.
+const SMALL: usize = 16 << 10;
 
 type Piece = Result<Frame<Bytes>, Infallible>;
 
 /// A gateway whose addons have one call at a time.
 async fn start() -> GatewayWorld {
-    let upstream = format!("http://{}", upstream::start().await);
-    GatewayWorld::start_with(vec![route("/", &upstream)], Limits { max_identity_calls: 1, ..Limits::default() }).await
+    start_with(&upstream::start().await, Limits::default()).await
+}
+
+async fn start_with(upstream: &SocketAddr, limits: Limits) -> GatewayWorld {
+    let route = Route { max_body: 64 << 20, ..route("/", &format!("http://{upstream}")) };
+    GatewayWorld::start_with(vec![route], Limits { max_identity_calls: 1, ..limits }).await
 }
 
 /// A request whose body goes on until the sender is dropped.
-fn upload(path: &str) -> (UnboundedSender<Piece>, Request<impl Body<Data = Bytes, Error = Infallible> + use<>>) {
+fn upload(path: &str) -> (UnboundedSender<Piece>, Request<StreamBody<UnboundedReceiver<Piece>>>) {
     let (pieces, rest) = mpsc::unbounded();
+    (pieces, post(path, rest))
+}
+
+fn post<S>(path: &str, pieces: S) -> Request<StreamBody<S>> {
     let uri = format!("https://gateway.example/addons/telemetry/{path}");
-    (pieces, Request::post(uri).header("host", "gateway.example").body(StreamBody::new(rest)).unwrap())
+    Request::post(uri).header("host", "gateway.example").body(StreamBody::new(pieces)).unwrap()
 }
 
 fn piece(length: usize) -> Piece {
@@ -68,20 +81,25 @@ async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
 /// route's timeout bounds that.
 #[tokio::test]
 async fn an_upload_ends_with_its_client() {
-    for path in ["early-and-deaf", "deaf", "never", "endless"] {
-        let world = start().await;
+    let small = u32::try_from(SMALL).unwrap();
+    let limits = Limits { upstream_socket: small / 4, call_buffer: 4 * SMALL, ..Limits::default() };
+    // A call waits for its backend when this is taken: more than the client may send ahead, and the sockets take.
+    let pieces = usize::try_from(limits.stream_window).unwrap() / SMALL + 3;
+    let backend = upstream::start_small(small / 4).await;
+    for path in ["deaf", "never", "endless"] {
+        let world = start_with(&backend, limits.clone()).await;
         let mut another = world.connect(&world.agent()).await;
         let mut config = world.client_config(Some(&world.agent()));
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let (uploading, request) = upload(path);
-        uploading.unbounded_send(piece(MUCH)).unwrap();
+        let (mut uploading, rest) = mpsc::channel(0);
         let client = Runtime::new().unwrap();
-        let calling = client.spawn(call(world.address, config, request));
-        if path != "early-and-deaf" {
-            let taken =
-                async || (another.get("/v1/whoami").await.status == StatusCode::TOO_MANY_REQUESTS).then_some(());
-            wait_until(SOON, "the call to have its seat", taken).await;
-        }
+        let calling = client.spawn(call(world.address, config, post(path, rest)));
+        let filled = async {
+            for _ in 0..pieces {
+                uploading.send(piece(SMALL)).await.unwrap();
+            }
+        };
+        timeout(SOON, filled).await.unwrap();
         assert!(!calling.is_finished());
         client.shutdown_background();
         seat_comes_back(&mut another, path).await;

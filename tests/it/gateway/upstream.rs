@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::world::ANY;
 
@@ -21,7 +21,18 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Starts a backend, which runs as long as the test's runtime.
 pub(crate) async fn start() -> SocketAddr {
-    let listener = TcpListener::bind(ANY).await.unwrap();
+    start_on(TcpListener::bind(ANY).await.unwrap())
+}
+
+/// Starts a backend whose sockets take little that it has not read.
+pub(crate) async fn start_small(receive_buffer: u32) -> SocketAddr {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(receive_buffer).unwrap();
+    socket.bind(ANY).unwrap();
+    start_on(socket.listen(16).unwrap())
+}
+
+fn start_on(listener: TcpListener) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {

@@ -1,0 +1,73 @@
+//! A client's connection that reads on for a moment after the gateway has ended it.
+//!
+//! A client may still send a body whose answer it has got. If the socket is closed with bytes that nobody has read, the
+//! kernel sends a reset, and a reset may take the answer from the client (RFC 9112 section 9.6). nginx lingers too.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// How long the client has to take the answer and to end its side.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Reads and drops what comes after the shutdown, until the client ends its side, too.
+pub(super) struct Lingering<S> {
+    inner: S,
+    /// The end of [`LINGER`], when the gateway's side is shut down.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Lingering<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, end: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.end.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        }
+        let end = this.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let mut unwanted = [0; 4096];
+        while end.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::new(&mut unwanted);
+            ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf))?;
+            if buf.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+}
