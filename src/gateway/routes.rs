@@ -132,8 +132,16 @@ fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, R
     let in_effect = session.shared.in_effect.borrow().clone();
     let anchors = in_effect.as_ref().and_then(|in_effect| in_effect.trust.serving_anchors.as_ref());
     let anchors = anchors.ok_or(Refusal::NoBundle)?;
-    let tag = format!("\"{}\"", anchors.digest());
-    let known = headers.get_all(IF_NONE_MATCH).iter().any(|value| names_tag(value, &tag));
+    let digest = anchors.digest();
+    let tag = format!("\"{digest}\"");
+    let named: Vec<&HeaderValue> = headers.get_all(IF_NONE_MATCH).iter().collect();
+    let known = named.iter().any(|value| names_tag(value, &tag));
+    // One tag says what the agent has. Of a list nobody knows which one it trusts now, and `*` says nothing.
+    if let [only] = named.as_slice()
+        && only.as_bytes() == tag.as_bytes()
+    {
+        session.holds(&digest);
+    }
     let mut response = Response::new(if known { full("") } else { full(anchors.pem()) });
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;

@@ -164,6 +164,7 @@ impl Session {
             identity: peer.identity.clone(),
             at: self.shared.clock.now(),
             from: self.remote.ip(),
+            holds: None,
         };
         Admitted { peer: Arc::clone(peer), visit: self.shared.seen.open(opening), seat }
     }
@@ -201,6 +202,13 @@ impl Session {
     pub(super) fn used(&self) {
         if let Some(admitted) = self.admitted.get() {
             admitted.visit.touch(self.shared.clock.now());
+        }
+    }
+
+    /// Notes that the holder of the certificate has shown to have the gateway's trust bundle with this digest.
+    pub(super) fn holds(&self, digest: &str) {
+        if let Some(admitted) = self.admitted.get() {
+            admitted.visit.holds(digest, self.shared.clock.now());
         }
     }
 

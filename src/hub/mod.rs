@@ -30,6 +30,7 @@ use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::templates::Templates;
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use authorities::objects;
@@ -205,7 +206,8 @@ async fn run(
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
     };
-    record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone() });
+    let (since, complete_since) = watch::channel(None);
+    record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone(), since });
     let (distribution, distributed) = watch::channel(Distribution::default());
     let inputs = DistributorInputs {
         known,
@@ -234,7 +236,17 @@ async fn run(
     let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
     let registrations = reported;
-    let ends = SupervisorLinks { signers, registrations, distributed, signing, forbidden, foreign, objects, notes };
+    let ends = SupervisorLinks {
+        signers,
+        registrations,
+        distributed,
+        complete_since,
+        signing,
+        forbidden,
+        foreign,
+        objects,
+        notes,
+    };
     let supervisor = Supervisor::new(links, settings, addon_api, ends);
     tasks.spawn("AddOnSigners", supervisor.run());
     tokio::select! {
@@ -313,17 +325,19 @@ struct Feeding {
     writer: LedgerWriter,
     epoch: u64,
     notes: Notes,
+    /// Gets since when the ledger has every certificate.
+    since: watch::Sender<Option<Timestamp>>,
 }
 
 fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feeding) {
-    let Feeding { writer, epoch, notes } = feeding;
+    let Feeding { writer, epoch, notes, since } = feeding;
     let location = writer.location();
     tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
     let HubLinks { client, clock, leading, ledger, registry, seen, metrics, .. } = links;
     tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
     let checkpoints =
         Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics.clone());
-    tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
+    tasks.spawn("checkpoints", after_the_writer(checkpoints.keep(since)));
     let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
     tasks.spawn("sweep", after_the_writer(sweep.keep()));
     let seen = recording::keep_seen(ledger.clone(), seen.clone(), clock.clone());

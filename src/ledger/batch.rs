@@ -286,12 +286,16 @@ async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Re
     for rows in seen.chunks(ROWS) {
         let values = rows.iter();
         let values: Vec<Value> = values
-            .flat_map(|seen| [seen.serial.to_string().into(), seen.at.unix().into(), seen.from.as_str().into()])
+            .flat_map(|seen| {
+                let CertificateUse { serial, at, from, holds } = seen;
+                [serial.to_string().into(), at.unix().into(), from.as_str().into(), holds.as_str().into()]
+            })
             .collect();
         let sql = format!(
-            "UPDATE certificates SET last_seen = v.column2, last_seen_from = v.column3 FROM (VALUES {}) AS v \
+            "UPDATE certificates SET last_seen = v.column2, last_seen_from = v.column3, \
+             holds = CASE WHEN v.column4 = '' THEN certificates.holds ELSE v.column4 END FROM (VALUES {}) AS v \
              WHERE certificates.serial = v.column1 AND COALESCE(certificates.last_seen, 0) <= v.column2",
-            tuples(3, rows.len())
+            tuples(4, rows.len())
         );
         connection.execute(sql, values).await?;
     }

@@ -17,6 +17,8 @@ pub struct CertificateUse {
     pub at: Timestamp,
     /// The address from which it was used.
     pub from: String,
+    /// The digest of the gateway's trust bundle that its holder has shown to have; empty if it has shown none.
+    pub holds: String,
 }
 
 /// A command for the writer.

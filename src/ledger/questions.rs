@@ -7,12 +7,24 @@ use super::command::{LedgerCommand, LedgerOutcome};
 use super::connection::{Cells, Value, tuples};
 use super::{Ledger, LedgerError};
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Requests in one question.
 const PAGE: usize = 128;
+
+/// An agent with a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BundleHolder {
+    /// Its addon and cluster.
+    pub key: AddOnKey,
+    /// Whether it has shown to hold the trust bundle that was asked for.
+    pub has_shown: bool,
+    /// When it was last seen at the gateway.
+    pub last_seen: Option<Timestamp>,
+}
 
 impl Ledger {
     /// The specification of each AddOnSigner after its last entry, as JSON; if that entry is a deletion, before it. An
@@ -70,6 +82,38 @@ impl Ledger {
         let rows = self.rows(sql.to_owned(), vec![now.unix().into()]).await?;
         let end = |row: &Cells| Some((row.str(0).into(), Timestamp::from_unix(row.int(1)?)));
         Ok(rows.iter().filter_map(end).collect())
+    }
+
+    /// Each agent with a certificate that has not expired at `now`, and whether it has shown to hold the trust bundle of
+    /// the gateway with this digest.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn bundle_holders(&self, digest: &str, now: Timestamp) -> Result<Vec<BundleHolder>, LedgerError> {
+        // The expression is for the same reason. The gateway's own certificates have no agent.
+        let sql = "SELECT cluster || '', addon, agent, MAX(CASE WHEN holds = $1 THEN 1 ELSE 0 END), MAX(last_seen) \
+                   FROM certificates \
+                   WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
+                   GROUP BY cluster || '', addon, agent";
+        let rows = self.rows(sql.to_owned(), vec![digest.into(), now.unix().into()]).await?;
+        let holder = |row: &Cells| {
+            let key = AddOnKey { cluster: row.str(0).parse().ok()?, addon: row.str(1).parse().ok()? };
+            Some(BundleHolder {
+                key,
+                has_shown: row.int(3) == Some(1),
+                last_seen: row.int(4).map(Timestamp::from_unix),
+            })
+        };
+        Ok(rows.iter().filter_map(holder).collect())
+    }
+
+    /// When the ledger was opened first; `None` if that entry is in an archive.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn opened(&self) -> Result<Option<Timestamp>, LedgerError> {
+        let rows = self.rows("SELECT entry FROM entries WHERE seq = 1".to_owned(), Vec::new()).await?;
+        Ok(rows.first().and_then(|row| Timestamp::from_rfc3339(&Entry::parse(row.str(0)).ok()?.time)))
     }
 
     async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {

@@ -41,6 +41,9 @@ use order::Order;
 use retry::{Backoff, jittered};
 use store::{Store, StoreError};
 
+/// How soon after it has stored new anchors an agent shows that. Not at once: a gateway whose answers differ must not
+/// be asked without pause.
+const SHOW: Duration = Duration::from_secs(5);
 /// After a change of the store the agent waits this long, so that it handles many events in a row once.
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -342,7 +345,11 @@ impl Agent {
         let pem = bundle.pem();
         self.candidate = self.candidate.take().map(|held| held.with_bundle(&pem));
         match self.store.save(&stored.with_bundle(&pem)).await {
-            Ok(()) => info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors"),
+            Ok(()) => {
+                info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors");
+                // To ask again shows the gateway that this agent has them. A rotation waits for that.
+                self.refresh_at = Instant::now() + SHOW.min(self.timing.refresh);
+            }
             Err(error) => warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors"),
         }
     }

@@ -39,6 +39,8 @@ pub struct Sighting {
     pub at: Timestamp,
     /// The address of the other end: the agent's, or that of a load balancer in between.
     pub from: IpAddr,
+    /// The digest of the gateway's trust bundle that the holder has shown to have.
+    pub holds: Option<Arc<str>>,
 }
 
 /// Issuer and serial number, which together name a certificate (RFC 5280 section 4.1.2.2).
@@ -75,13 +77,15 @@ struct Book {
 struct Slot {
     opening: Sighting,
     used: AtomicI64,
+    holds: Mutex<Option<Arc<str>>>,
 }
 
 impl Slot {
     /// Takes the last use out of the slot. `None` if there was none since the last call.
     fn take(&self) -> Option<Sighting> {
         let used = self.used.swap(UNUSED, Ordering::Relaxed);
-        (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), ..self.opening.clone() })
+        let holds = || lock(&self.holds).clone();
+        (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), holds: holds(), ..self.opening.clone() })
     }
 }
 
@@ -89,7 +93,7 @@ impl Seen {
     /// Begins a connection with this certificate, which counts as a use. It takes a lock, once per connection.
     pub fn open(self: &Arc<Self>, opening: Sighting) -> Visit {
         let used = AtomicI64::new(opening.at.unix());
-        let slot = Arc::new(Slot { opening, used });
+        let slot = Arc::new(Slot { opening, used, holds: Mutex::default() });
         let mut book = self.lock();
         book.opened += 1;
         let id = book.opened;
@@ -138,16 +142,26 @@ impl Seen {
         }
     }
 
-    /// A panic elsewhere leaves the maps consistent, because each change is one operation on one of them.
     fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.book)
     }
 }
 
+/// A panic elsewhere leaves the values consistent, because each change is one operation on one of them.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the later use. What only the earlier one has shown stays true.
 fn keep_later(entry: Entry<'_, CertificateName, Sighting>, sighting: Sighting) {
     match entry {
-        Entry::Occupied(mut known) if known.get().at <= sighting.at => drop(known.insert(sighting)),
-        Entry::Occupied(_) => {}
+        Entry::Occupied(mut known) => {
+            let known = known.get_mut();
+            let (mut later, earlier) =
+                if known.at <= sighting.at { (sighting, known.clone()) } else { (known.clone(), sighting) };
+            later.holds = later.holds.or(earlier.holds);
+            *known = later;
+        }
         Entry::Vacant(place) => drop(place.insert(sighting)),
     }
 }
@@ -164,6 +178,12 @@ impl Visit {
     /// Records that the certificate is used now, without lock, look-up or allocation.
     pub fn touch(&self, now: Timestamp) {
         self.slot.used.store(now.unix(), Ordering::Relaxed);
+    }
+
+    /// Records that the holder has shown to have the gateway's trust bundle with this digest.
+    pub fn holds(&self, digest: &str, now: Timestamp) {
+        *lock(&self.slot.holds) = Some(digest.into());
+        self.touch(now); // else a drain in between would have taken the use without it
     }
 }
 
@@ -193,6 +213,7 @@ mod tests {
             identity,
             at,
             from: IpAddr::from([10, 0, 0, from]),
+            holds: None,
         }
     }
 
@@ -225,6 +246,18 @@ mod tests {
         drop(second);
         let book = seen.lock();
         assert!(book.live.is_empty() && book.left.is_empty(), "{book:?}");
+    }
+
+    #[test]
+    fn what_a_holder_has_shown_goes_with_its_last_use_on_any_connection() {
+        let seen = Arc::new(Seen::default());
+        let [first, second] = [1, 2].map(|from| seen.open(sighting(1, from, START)));
+        first.holds("old", after(1));
+        first.holds("new", after(2));
+        second.touch(after(3));
+        drop((first, second));
+        let expected = Sighting { holds: Some("new".into()), ..sighting(1, 2, after(3)) };
+        assert_eq!(seen.drain(after(4)), [expected]);
     }
 
     #[test]

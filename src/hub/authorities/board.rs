@@ -8,6 +8,8 @@ use tokio::sync::watch;
 
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::state::LineState;
+use addon_signer_core::ca::authority::BACKDATE;
+use addon_signer_core::ca::line::Member;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
@@ -76,6 +78,20 @@ impl Board {
     /// # Errors
     /// What the hub still has to read: before all lines were read, it cannot know the last certificate.
     pub fn last_leaf(&self) -> Result<Option<Timestamp>, String> {
+        Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
+    }
+
+    /// When the oldest authority was made that has client certificates which may not have expired at `now`.
+    ///
+    /// # Errors
+    /// As of [`Self::last_leaf`].
+    pub fn oldest_with_leaves(&self, now: Timestamp) -> Result<Option<Timestamp>, String> {
+        let members = self.client_members()?.into_iter();
+        let with_leaves = members.filter(|member| member.leaves_expire.is_some_and(|end| end > now));
+        Ok(with_leaves.map(|member| member.authority.not_before().plus(BACKDATE)).min())
+    }
+
+    fn client_members(&self) -> Result<Vec<Member>, String> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if !entries.listed {
             return Err("the AddOnSigners to be read".to_owned());
@@ -83,13 +99,13 @@ impl Board {
         if let Some(name) = entries.undecodable.first() {
             return Err(format!("the AddOnSigner {name}, which cannot be read, to be mended or deleted"));
         }
-        let mut last = None;
+        let mut members = Vec::new();
         for (name, (_, line)) in &entries.signers {
             let line = line.borrow();
             let ready = line.last().ok_or_else(|| format!("the authorities of the AddOnSigner {name} to be read"))?;
-            last = last.max(ready.line().members().iter().filter_map(|member| member.leaves_expire).max());
+            members.extend_from_slice(ready.line().members());
         }
-        Ok(last)
+        Ok(members)
     }
 
     /// Publishes what the gateway is to trust, if it differs from what was published.

@@ -6,9 +6,12 @@ use tokio::sync::watch;
 
 use crate::api::rules::AuthorityPlan;
 use crate::hub::authorities::board::Board;
+use crate::hub::authorities::holders::Holders;
 use crate::hub::authorities::waiver::Waiver;
 use crate::hub::distribution::plan::Distribution;
 use addon_signer_core::ca::line::Line;
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 
@@ -21,13 +24,18 @@ pub enum Gate {
         /// What the gateway has in effect.
         applied: watch::Receiver<Arc<Trust>>,
     },
-    /// Serving line: every certificate that was published with an older trust bundle has expired, and every cluster
-    /// that gets the bundle by a ManifestWork has applied it.
+    /// Serving line: every addon with standing has the trust bundle, by a ManifestWork or as its own agents have shown.
+    /// Of an addon that gets no ManifestWork and does not show what it has, every certificate has expired that was
+    /// published with an older trust bundle.
     Holders {
         /// When certificates end.
         board: Board,
         /// How far the ManifestWorks are.
         distributed: watch::Receiver<Distribution>,
+        /// Who has shown the present trust bundle, while the ledger knows everybody.
+        holders: watch::Receiver<Option<Holders>>,
+        /// Who has standing.
+        registry: SharedRegistry,
     },
 }
 
@@ -51,16 +59,27 @@ impl Gate {
                     });
                 if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
             }
-            Self::Holders { board, distributed } => match next.activate_after {
-                Some(at) if at < now => {
-                    let without = Waiver::of(waiver, &next.authority);
-                    distributed.borrow().has_brought(&next.authority, &without)
+            Self::Holders { board, distributed, holders, registry } => {
+                let Some(at) = next.activate_after else {
+                    return Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned()));
+                };
+                let without = Waiver::of(waiver, &next.authority);
+                let digest = line.bundle().map(|bundle| bundle.digest()).unwrap_or_default();
+                let (holders, distribution) = (holders.borrow(), distributed.borrow());
+                let holders = holders.as_ref().filter(|holders| holders.are_of(&digest));
+                let has_shown = |key: &AddOnKey| holders.is_some_and(|holders| holders.has_shown(key));
+                distribution.has_brought(&next.authority, |key| without.contains(&key.cluster) || has_shown(key))?;
+                if at < now {
+                    return Ok(());
                 }
-                Some(at) => Err(format!(
-                    "agents to hold the new anchor: the last certificate given out without it expires at {at}"
-                )),
-                None => Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned())),
-            },
+                let end = format!("the last certificate given out without it expires at {at}");
+                let Some(holders) = holders else { return Err(format!("agents to hold the new anchor: {end}")) };
+                let is_live = |key: &AddOnKey| {
+                    let standing = registry.read(|registry| registry.check(&key.cluster, &key.addon));
+                    standing.is_ok() || standing.is_err_and(|cause| cause.is_unknown())
+                };
+                holders.have_all(&distribution, &without, is_live).map_err(|waiting| format!("{waiting}; {end}"))
+            }
         }
     }
 
@@ -68,8 +87,8 @@ impl Gate {
     pub(super) async fn changed(&mut self) -> bool {
         match self {
             Self::Gateway { applied, .. } => applied.changed().await.is_ok(),
-            // The keeper looks at least every quarter of a minute, which is soon enough.
-            Self::Holders { .. } => std::future::pending().await,
+            // The keeper looks at least every quarter of a minute, which is soon enough for the others.
+            Self::Holders { holders, .. } => holders.changed().await.is_ok(),
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod board;
 mod date;
 pub mod gate;
+pub mod holders;
 pub mod keeper;
 pub mod objects;
 pub mod report;

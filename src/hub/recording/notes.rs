@@ -210,7 +210,12 @@ pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
     loop {
         tokio::time::sleep(USES).await;
         let uses = seen.drain(clock.now()).into_iter();
-        let uses = uses.map(|seen| Use { serial: seen.serial, at: seen.at, from: seen.from.to_string() });
+        let uses = uses.map(|seen| Use {
+            serial: seen.serial,
+            at: seen.at,
+            from: seen.from.to_string(),
+            holds: seen.holds.as_deref().unwrap_or_default().to_owned(),
+        });
         ledger.seen(uses.collect()).await;
     }
 }

@@ -44,6 +44,7 @@ use crate::hub::requests::signer::{ClusterLimits, SignerShared};
 use crate::pulse::Pulse;
 use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::names::ANNOTATION_ROTATE;
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use status::Validity;
 
@@ -108,6 +109,8 @@ pub(super) struct Supervisor {
     registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     distributed: watch::Receiver<Distribution>,
+    /// Since when the ledger has every certificate.
+    complete_since: watch::Receiver<Option<Timestamp>>,
     /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
     /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
@@ -135,6 +138,8 @@ pub(super) struct SupervisorLinks {
     pub(super) registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     pub(super) distributed: watch::Receiver<Distribution>,
+    /// Since when the ledger has every certificate; `None` before that is known.
+    pub(super) complete_since: watch::Receiver<Option<Timestamp>>,
     /// Tells the dispatcher of requests which signers there are.
     pub(super) signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
@@ -149,7 +154,17 @@ pub(super) struct SupervisorLinks {
 
 impl Supervisor {
     pub(super) fn new(links: HubLinks, settings: HubSettings, addon_api: AddOnApi, ends: SupervisorLinks) -> Self {
-        let SupervisorLinks { signers, registrations, distributed, signing, forbidden, foreign, objects, notes } = ends;
+        let SupervisorLinks {
+            signers,
+            registrations,
+            distributed,
+            complete_since,
+            signing,
+            forbidden,
+            foreign,
+            objects,
+            notes,
+        } = ends;
         let client = links.client.clone();
         let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
         let shared = SignerShared {
@@ -181,6 +196,7 @@ impl Supervisor {
             signers,
             registrations,
             distributed,
+            complete_since,
             left: Arc::default(),
             deleted: BTreeMap::new(),
             recorded: notes.specs(),

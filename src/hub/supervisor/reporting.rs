@@ -60,7 +60,7 @@ impl Supervisor {
             (Some(_), Distribution::Starting) => Report::AsBefore,
             (Some(config), Distribution::Reached { report, .. }) => {
                 let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
-                self.links.metrics.trust_missing(name, Some(reached.total - reached.present));
+                self.links.metrics.trust_missing(name, Some(reached.total - reached.present()));
                 Report::Told(reached.condition())
             }
             (None, _) | (_, Distribution::Off) => {

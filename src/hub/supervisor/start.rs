@@ -12,6 +12,7 @@ use crate::api::AddOnSigner;
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::SERVING_PLAN;
 use crate::hub::authorities::gate::Gate;
+use crate::hub::authorities::holders::{self, HolderInputs, Holders};
 use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve, pauses};
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::LineNames;
@@ -34,7 +35,12 @@ impl Supervisor {
             clock: self.links.clock.clone(),
             audit: self.links.audit.clone(),
             plan,
-            gate: Gate::Holders { board: self.board.clone(), distributed: self.distributed.clone() },
+            gate: Gate::Holders {
+                board: self.board.clone(),
+                distributed: self.distributed.clone(),
+                holders: self.start_holders(),
+                registry: self.links.registry.clone(),
+            },
             leading: self.links.leading.clone(),
             state: self.serving.clone(),
             board: self.board.clone(),
@@ -58,6 +64,23 @@ impl Supervisor {
         let kind = Kind::Serving(self.settings.serving.clone());
         let signer = self.signer(kind, self.serving.subscribe(), reserve);
         self.signing.serve(&SignerName::gateway_serving(), signer);
+    }
+
+    /// Starts what asks the ledger who holds the gateway's trust bundle.
+    fn start_holders(&mut self) -> watch::Receiver<Option<Holders>> {
+        let (holders, known) = watch::channel(None);
+        let inputs = HolderInputs {
+            ledger: self.links.ledger.clone(),
+            clock: self.links.clock.clone(),
+            board: self.board.clone(),
+            serving: self.serving.subscribe(),
+            complete_since: self.complete_since.clone(),
+        };
+        self.tasks.spawn(async move {
+            holders::keep(inputs, holders).await;
+            ("holders of the trust bundle".to_owned(), false)
+        });
+        known
     }
 
     fn signer(&self, kind: Kind, line: watch::Receiver<LineState>, reserve: mpsc::Sender<Reserve>) -> Signer {

@@ -42,7 +42,7 @@ async fn prepare(location: &Location, checkpoint: &Path) {
     hub.ledger.append(Record::Signed { uid, serial, certificate: leaf.to_vec() }, "").await.unwrap();
     let at = Timestamp::from_unix(1_795_040_000);
     hub.ledger.published(serial, at).await;
-    hub.ledger.seen(vec![CertificateUse { serial, at, from: "192.0.2.1".to_owned() }]).await;
+    hub.ledger.seen(vec![CertificateUse { serial, at, from: "192.0.2.1".to_owned(), holds: String::new() }]).await;
     let (ledger, tip) = match &*hub.ledger.health().borrow() {
         Health::Up { ledger, tip } => (ledger.clone(), *tip),
         other => panic!("{other:?}"),

@@ -8,7 +8,7 @@ use crate::api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
 use crate::api::status::Told;
 use crate::hub::registrations::wanted::Signers;
 use addon_signer_core::ca::authority::Authority;
-use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
+use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::trust::Trust;
 
 /// How many addons on clusters a report names.
@@ -33,8 +33,8 @@ pub type TrustReport = BTreeMap<AddOnName, Reached>;
 pub struct Reached {
     /// How many there are.
     pub total: usize,
-    /// How many have applied the present bundle.
-    pub present: usize,
+    /// Those that have applied the present bundle.
+    applied: BTreeSet<AddOnKey>,
     /// Those that get none: the agent runs on another cluster, or in a namespace without a legal name.
     placeless: BTreeSet<AddOnKey>,
     /// Those that should have applied it, and have not.
@@ -63,12 +63,12 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5), except those `without`
-    /// which an administrator goes on.
+    /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5), except addons for which
+    /// nobody need wait.
     ///
     /// # Errors
     /// What there is to wait for.
-    pub fn has_brought(&self, anchor: &Authority, without: &BTreeSet<ClusterName>) -> Result<(), String> {
+    pub fn has_brought(&self, anchor: &Authority, need_not_wait: impl Fn(&AddOnKey) -> bool) -> Result<(), String> {
         let (trust, report) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
@@ -83,13 +83,20 @@ impl Distribution {
         if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
             return Err("the ManifestWorks to bring the new anchor".to_owned());
         }
-        let Reached { total, present, missing, .. } = Reached::sum(report.values());
-        let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| !without.contains(&key.cluster)).collect();
+        let reached = Reached::sum(report.values());
+        let (total, present, missing) = (reached.total, reached.present(), &reached.missing);
+        let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| !need_not_wait(key)).collect();
         if awaited.is_empty() {
             return Ok(());
         }
         let awaited = few(&awaited);
         Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {awaited}"))
+    }
+
+    /// Whether a ManifestWork has brought the bundle to the addon on its cluster.
+    pub fn has_applied(&self, key: &AddOnKey) -> bool {
+        let Self::Reached { report, .. } = self else { return false };
+        report.get(&key.addon).is_some_and(|reached| reached.applied.contains(key))
     }
 }
 
@@ -186,7 +193,7 @@ impl Reached {
     fn count(&mut self, key: &AddOnKey, placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) {
         self.total += 1;
         if work.is_some_and(|work| work.is_applied && !work.is_deleting && brings(work, placement, anchors)) {
-            self.present += 1;
+            self.applied.insert(key.clone());
             return;
         }
         if matches!(placement.place, Place::Namespace(_)) {
@@ -196,13 +203,19 @@ impl Reached {
         }
     }
 
+    /// How many have applied the present bundle.
+    #[must_use]
+    pub fn present(&self) -> usize {
+        self.applied.len()
+    }
+
     /// What was reached for all these addons.
     #[must_use]
     pub fn sum<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
         let mut sum = Self::default();
         for reached in all {
             sum.total += reached.total;
-            sum.present += reached.present;
+            sum.applied.extend(reached.applied.iter().cloned());
             sum.placeless.extend(reached.placeless.iter().cloned());
             sum.missing.extend(reached.missing.iter().cloned());
             sum.error = sum.error.or_else(|| reached.error.clone());
@@ -213,7 +226,8 @@ impl Reached {
     /// The condition `TrustDistributed` of an AddOnSigner with these addons.
     #[must_use]
     pub fn condition(self) -> Told {
-        let Self { total, present, placeless, missing, error } = self;
+        let present = self.present();
+        let Self { total, placeless, missing, error, .. } = self;
         if present == total {
             let sentence = format!("By ManifestWork {total} of {total} addons on clusters have the present bundle.");
             return (true, "Distributed", sentence);
@@ -237,7 +251,7 @@ impl Reached {
 }
 
 /// The first few of them, by name.
-fn few(keys: &[&AddOnKey]) -> String {
+pub fn few(keys: &[impl ToString]) -> String {
     let named: Vec<String> = keys.iter().take(NAMED).map(ToString::to_string).collect();
     match keys.len().saturating_sub(NAMED) {
         0 => named.join(", "),

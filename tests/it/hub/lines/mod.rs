@@ -7,6 +7,7 @@ mod kit;
 mod rotation;
 mod secrecy;
 mod serving;
+mod shown;
 mod silence;
 mod two_hubs;
 mod years;

@@ -14,9 +14,9 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue};
-use crate::hub::{MOMENT, mk_csr_of, mk_ready};
+use crate::hub::{MOMENT, mk_csr_of, mk_ready, mk_ready_with};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, wait_csr, wait_ready};
 use crate::support::{TestHub, wait_until};
 
 pub(super) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
@@ -143,7 +143,9 @@ async fn the_report_stops_saying_forced_when_everybody_is_known_to_trust_the_aut
 /// not conclude that there are no certificates.
 #[tokio::test]
 async fn a_restart_does_not_shorten_the_wait() {
-    let (hub, admin, running) = mk_ready().await;
+    let (_dir, ledger) = fresh_ledger();
+    let options = || RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
+    let (hub, admin, running) = mk_ready_with(options()).await;
     let line = OnServer::serving(&admin);
     let clients = OnServer::client(&admin);
     let leaf = issue(&hub, &admin).await;
@@ -151,7 +153,7 @@ async fn a_restart_does_not_shorten_the_wait() {
     let good = clients.data().await;
     clients.set_data([("line.json".to_owned(), ByteString(b"{".to_vec()))].into()).await;
     line.rotate_by_map("r1").await;
-    let _running = RunningHub::start(&hub).await;
+    let _running = RunningHub::start_with(&hub, options()).await;
     line.wait(&["Next", "Active"]).await;
     tokio::time::sleep(MOMENT).await;
     line.poke().await;

@@ -1,0 +1,140 @@
+//! Who has a certificate, and who of them has shown to hold the gateway's present trust bundle: the evidence by which a
+//! Next of the gateway's line signs before every certificate given out without its anchor has expired (invariant I5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::hub::authorities::board::Board;
+use crate::hub::authorities::state::LineState;
+use crate::hub::distribution::plan::{Distribution, few};
+use crate::ledger::{BundleHolder, Ledger, LedgerError};
+use addon_signer_core::identity::{AddOnKey, ClusterName};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
+
+/// How often the hub asks the ledger while a Next waits.
+const ROUND: Duration = Duration::from_secs(15);
+
+/// The agents of one addon on one cluster that have certificates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Agents {
+    all: usize,
+    /// How many of them have shown the present trust bundle.
+    shown: usize,
+    last_seen: Option<Timestamp>,
+}
+
+/// All who have a certificate that has not expired, as the ledger knows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holders {
+    digest: String,
+    agents: BTreeMap<AddOnKey, Agents>,
+}
+
+impl Holders {
+    fn new(digest: String, known: Vec<BundleHolder>) -> Self {
+        let mut agents: BTreeMap<AddOnKey, Agents> = BTreeMap::new();
+        for BundleHolder { key, has_shown, last_seen } in known {
+            let of = agents.entry(key).or_default();
+            of.all += 1;
+            of.shown += usize::from(has_shown);
+            of.last_seen = of.last_seen.max(last_seen);
+        }
+        Self { digest, agents }
+    }
+
+    /// Whether these are the holders of the trust bundle with this digest.
+    pub fn are_of(&self, digest: &str) -> bool {
+        self.digest == digest
+    }
+
+    /// Whether every agent of the addon on the cluster has shown the trust bundle.
+    pub fn has_shown(&self, key: &AddOnKey) -> bool {
+        self.agents.get(key).is_some_and(|agents| agents.shown == agents.all)
+    }
+
+    /// Whether everybody with standing has the trust bundle: by a ManifestWork, or as its agents have shown, except on
+    /// the clusters `without` which an administrator goes on.
+    ///
+    /// # Errors
+    /// Who has not.
+    pub fn have_all(
+        &self,
+        distribution: &Distribution,
+        without: &BTreeSet<ClusterName>,
+        is_live: impl Fn(&AddOnKey) -> bool,
+    ) -> Result<(), String> {
+        let live: Vec<_> = self.agents.iter().filter(|(key, _)| is_live(key)).collect();
+        let awaited = |(key, _): &&(&AddOnKey, &Agents)| {
+            !self.has_shown(key) && !distribution.has_applied(key) && !without.contains(&key.cluster)
+        };
+        let names: Vec<String> = live.iter().filter(awaited).map(|(key, agents)| named(key, agents)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let (missing, total) = (names.len(), live.len());
+        Err(format!("agents to hold the new anchor: {missing} of {total} have not shown it: {}", few(&names)))
+    }
+}
+
+/// With the day only: a text that changes with each use would be a write for each use.
+fn named(key: &AddOnKey, agents: &Agents) -> String {
+    let seen = agents.last_seen.map(|at| at.to_string());
+    match seen.as_deref().and_then(|at| at.get(..10)) {
+        Some(day) => format!("{key} (last seen on {day})"),
+        None => format!("{key} (never seen)"),
+    }
+}
+
+/// What [`keep`] reads.
+pub(in crate::hub) struct HolderInputs {
+    pub(in crate::hub) ledger: Ledger,
+    pub(in crate::hub) clock: Clock,
+    pub(in crate::hub) board: Board,
+    pub(in crate::hub) serving: watch::Receiver<LineState>,
+    /// Since when the ledger has every certificate.
+    pub(in crate::hub) complete_since: watch::Receiver<Option<Timestamp>>,
+}
+
+/// Asks the ledger while a Next of the gateway's line waits, until the ledger's writer ends.
+pub(in crate::hub) async fn keep(mut inputs: HolderInputs, holders: watch::Sender<Option<Holders>>) {
+    loop {
+        let known = match inputs.ask().await {
+            Ok(known) => known,
+            Err(LedgerError::Stopped) => return pending().await, // the hub ends, and the writer has said why
+            Err(_) => None,                                      // the ledger's writer has logged why
+        };
+        let is_idle = known.is_none();
+        holders.send_if_modified(|before| {
+            let differs = *before != known;
+            *before = known;
+            differs
+        });
+        tokio::select! {
+            () = sleep(ROUND) => {}
+            changed = inputs.serving.changed(), if is_idle => if changed.is_err() { return },
+        }
+    }
+}
+
+impl HolderInputs {
+    /// `None` while nothing waits for the holders, and if the ledger may not know them all.
+    async fn ask(&mut self) -> Result<Option<Holders>, LedgerError> {
+        let digest = self.serving.borrow_and_update().ready().and_then(|ready| {
+            ready.line().next()?.activate_after?; // from then on each certificate comes with its anchor
+            Some(ready.bundle.digest())
+        });
+        let now = self.clock.now();
+        let is_complete = || {
+            let (since, oldest) = ((*self.complete_since.borrow())?, self.board.oldest_with_leaves(now).ok()?);
+            oldest.is_none_or(|oldest| since <= oldest).then_some(())
+        };
+        let (Some(digest), Some(())) = (digest, is_complete()) else { return Ok(None) };
+        let known = self.ledger.bundle_holders(&digest, now).await?;
+        Ok(Some(Holders::new(digest, known)))
+    }
+}

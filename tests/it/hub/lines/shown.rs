@@ -1,0 +1,78 @@
+//! The gateway's line goes on when everybody has shown to hold the new anchor, and not by time.
+
+use addon_signer::ledger::CertificateUse;
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_platform::clock::Clock;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use rustls_pki_types::CertificateDer;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use super::kit::{OnServer, issue};
+use super::serving::{activate_after, report};
+use crate::hub::{MOMENT, mk_ready};
+use crate::support::hub::{PATIENCE, RunningHub};
+use crate::support::wait_until;
+
+async fn wait_report(line: &OnServer, text: &str) {
+    wait_until(2 * PATIENCE, &format!("the report to say {text:?}"), async || {
+        report(line).await["rotation"]["waitingFor"].as_str()?.contains(text).then_some(())
+    })
+    .await;
+}
+
+/// Notes a use of the certificate by an agent that has shown this trust bundle, as the gateway's sightings do.
+async fn show(running: &RunningHub, leaf: &CertificateDer<'_>, digest: &str) {
+    let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
+    let serial = Serial::from_hex(&data_encoding::HEXLOWER.encode(leaf.raw_serial())).unwrap();
+    let (at, from) = (running.clock.now(), "192.0.2.1".to_owned());
+    running.ledger.seen(vec![CertificateUse { serial, at, from, holds: digest.to_owned() }]).await;
+}
+
+fn digest(running: &RunningHub) -> String {
+    running.trust.borrow().serving_anchors.as_ref().unwrap().digest()
+}
+
+#[tokio::test]
+async fn a_serving_authority_signs_as_soon_as_every_agent_has_shown_its_anchor() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    line.wait(&["Active"]).await;
+    let leaf = issue(&hub, &admin).await;
+    let before = digest(&running);
+    show(&running, &leaf, &before).await;
+    line.rotate_by_map("r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    let end = activate_after(&line).await;
+    wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry (last seen on 20").await;
+    wait_report(&line, &format!("; the last certificate given out without it expires at {end}")).await;
+    line.wait(&["Next", "Active"]).await;
+    show(&running, &leaf, &digest(&running)).await;
+    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    assert!(running.clock.now() < end);
+}
+
+/// The certificate is in the ledger before this one, which a restore or a loss has replaced.
+#[tokio::test]
+async fn a_ledger_that_lacks_certificates_is_no_evidence() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    line.wait(&["Active"]).await;
+    issue(&hub, &admin).await;
+    let checkpoints: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let since = async || checkpoints.get_opt("addon-signer-ledger").await.unwrap()?.data?.remove("complete-since");
+    let first = wait_until(PATIENCE, "a checkpoint", since).await;
+    drop(running);
+    let issued = Clock::default().now();
+    wait_until(PATIENCE, "another second", async || (Clock::default().now() > issued).then_some(())).await;
+    let _running = RunningHub::start(&hub).await;
+    line.rotate_by_map("r1").await;
+    line.wait(&["Next", "Active"]).await;
+    let end = activate_after(&line).await;
+    wait_until(PATIENCE, "the ledger to begin anew", async || (since().await? != first).then_some(())).await;
+    wait_report(&line, &format!("anchor: the last certificate given out without it expires at {end}")).await;
+    tokio::time::sleep(MOMENT).await;
+    line.poke().await;
+    line.wait(&["Next", "Active"]).await;
+}
