@@ -2,6 +2,7 @@
 //! to an API server.
 
 pub mod addon_template;
+pub mod cluster_trust_bundle;
 pub mod identity;
 pub mod manager;
 pub mod manifest_work;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::api::signer::{AddOnSignerSpec, Approval, ManifestWorkMode, Method, RegistrationMode, Route as RouteSpec};
+use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode};
 use addon_signer_core::ca::line::RESERVE_AHEAD;
 use addon_signer_core::gateway::upstream;
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
@@ -62,6 +62,8 @@ pub struct SignerConfig {
     pub registers: bool,
     /// Whether ManifestWorks bring the trust bundle to the clusters of its addons.
     pub brings_trust: bool,
+    /// Whether a ClusterTrustBundle publishes the trust bundle to the pods of the hub cluster.
+    pub publishes_trust: bool,
     /// How the signer's authorities are made.
     pub authority: AuthorityPlan,
     /// The routes to the addon's backends.
@@ -94,8 +96,9 @@ impl SignerConfig {
         let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
         let approves = spec.approval == Approval::Automatic;
         let registers = spec.registration == RegistrationMode::Managed;
-        let brings_trust = spec.trust.manifest_work == ManifestWorkMode::Auto;
-        Ok(Self { generation: 0, rules, approves, registers, brings_trust, authority, routes })
+        let brings_trust = spec.trust.manifest_work == TrustMode::Auto;
+        let publishes_trust = spec.trust.cluster_trust_bundle == TrustMode::Auto;
+        Ok(Self { generation: 0, rules, approves, registers, brings_trust, publishes_trust, authority, routes })
     }
 
     /// Checks the upstreams whose host is an address. `allow_loopback` is the hub's own setting.

@@ -74,7 +74,7 @@ pub struct AddOnSignerSpec {
     /// The certificate authority that signs them.
     #[serde(default)]
     pub authority: AuthoritySpec,
-    /// How the gateway's trust bundle reaches the clusters.
+    /// How the gateway's trust bundle reaches those who call the gateway.
     #[serde(default)]
     pub trust: TrustSpec,
     /// What these agents reach through the gateway.
@@ -82,23 +82,26 @@ pub struct AddOnSignerSpec {
     pub gateway: GatewaySpec,
 }
 
-/// How the gateway's trust bundle reaches the clusters, besides the certificates' requests, the gateway and the
-/// ConfigMap on the hub.
+/// How the gateway's trust bundle reaches those who call the gateway, besides the certificates' requests, the gateway
+/// and the ConfigMap on the hub.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustSpec {
     /// Whether a ManifestWork writes ConfigMap ADDON-hub-trust on each cluster of the addons.
     #[serde(default)]
-    pub manifest_work: ManifestWorkMode,
+    pub manifest_work: TrustMode,
+    /// Whether a ClusterTrustBundle publishes it to the pods of the hub cluster.
+    #[serde(default)]
+    pub cluster_trust_bundle: TrustMode,
 }
 
-/// Whether a ManifestWork writes the trust bundle on each cluster.
+/// Whether the trust bundle goes one of its ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ManifestWorkMode {
-    /// If the hub has the right (deploy/manifest-works).
+pub enum TrustMode {
+    /// If the hub has the right (deploy/manifest-works, deploy/cluster-trust-bundle).
     #[default]
     Auto,
-    /// No, and those of these addons are deleted, unless another AddOnSigner needs them.
+    /// No, and what is there is deleted, unless another AddOnSigner needs it.
     Never,
 }
 

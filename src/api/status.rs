@@ -21,6 +21,9 @@ pub const CONDITION_FOREIGN: &str = "ForeignCertificates";
 /// Condition type: every cluster of the addons has the present trust bundle by its ManifestWork.
 pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
 
+/// Condition type: the ClusterTrustBundle has the present trust bundle.
+pub const CONDITION_TRUST_PUBLISHED: &str = "TrustPublished";
+
 /// Whether a condition is true, its reason and its message.
 pub type Told = (bool, &'static str, String);
 
@@ -38,7 +41,7 @@ pub struct AddOnSignerStatus {
     /// The rotation under way; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// Ready, AuthorityHealthy, Rotating, Registered and ForeignCertificates.
+    /// Ready, AuthorityHealthy, Rotating, Registered, TrustDistributed, TrustPublished and ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,

@@ -10,6 +10,7 @@ pub mod registrations;
 pub mod requests;
 mod standings;
 pub mod supervisor;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
 
 use crate::api::ocm::AddOnApi;
 use crate::audit::Audit;
@@ -34,6 +34,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use authorities::objects;
+use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
 use distribution::plan::Distribution;
 use distribution::{Distributor, DistributorInputs};
@@ -42,11 +43,14 @@ use recording::Notes;
 use recording::checkpoints::Checkpoints;
 use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError};
+use registrations::wanted::Signers;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
 use requests::sweep::Sweep;
 use standings::Standings;
+use supervisor::status::Report;
 use supervisor::{Supervisor, SupervisorLinks};
+use tasks::{HubTasks, after_the_writer};
 
 /// How many addons may wait for the writer of registrations. The number is small because a cluster decides how large
 /// its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
@@ -55,9 +59,6 @@ const REGISTRATIONS_WAITING: usize = 64;
 
 /// How many refusals of the API server may wait for the supervisor; it asks about each signer's rights once.
 const REFUSED_WAITING: usize = 64;
-
-/// How long a task that feeds the ledger's writer lets the writer say first why it ended.
-const WRITER_FIRST: Duration = Duration::from_secs(5);
 
 /// The hub's settings from the command line.
 #[derive(Debug, Clone)]
@@ -206,17 +207,10 @@ async fn run(
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
     };
-    let (since, complete_since) = watch::channel(None);
-    record(&mut tasks, &links, &settings.namespace, Feeding { writer, epoch, notes: notes.clone(), since });
-    let (distribution, distributed) = watch::channel(Distribution::default());
-    let inputs = DistributorInputs {
-        known,
-        signers: served.clone(),
-        trust: links.trust.subscribe(),
-        registry: links.registry.clone(),
-        report: distribution,
-    };
-    distribute(&mut tasks, &links, addon_api, inputs);
+    let feeding = Feeding { writer, epoch, notes: notes.clone() };
+    let complete_since = record(&mut tasks, &links, &settings.namespace, feeding);
+    let published = publish(&mut tasks, &links, served.clone());
+    let distributed = distribute(&mut tasks, &links, addon_api, known, served.clone());
     let inputs = registrations::RegistrationInputs { seen: addons, all_again, signers: served, templates, report };
     let writer = registrations::RegistrationWriter::new(
         registrations::Target { client: links.client.clone(), api: addon_api },
@@ -240,6 +234,7 @@ async fn run(
         signers,
         registrations,
         distributed,
+        published,
         complete_since,
         signing,
         forbidden,
@@ -295,29 +290,35 @@ fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Not
     Reading { addons: (seen, addons), all_again, standings, templates, known }
 }
 
-fn distribute(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, inputs: DistributorInputs) {
-    let HubLinks { client, leading, metrics, pulses, .. } = links;
+fn distribute(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    addon_api: AddOnApi,
+    known: Known,
+    signers: watch::Receiver<Option<Signers>>,
+) -> watch::Receiver<Distribution> {
+    let HubLinks { client, clock, trust, registry, leading, metrics, pulses, .. } = links;
+    let clock = clock.clone();
+    let (report, reported) = watch::channel(Distribution::default());
+    let inputs =
+        DistributorInputs { clock, known, signers, trust: trust.subscribe(), registry: registry.clone(), report };
     let pulse = pulses.start("trust on the clusters");
     let distributor = Distributor::new(client, addon_api, leading.clone(), metrics.clone(), inputs, pulse);
     tasks.spawn("trust on the clusters", distributor.run().map(Ok));
+    reported
 }
 
-/// The tasks that run as long as the hub. The end of each one ends the hub.
-#[derive(Default)]
-struct HubTasks(JoinSet<HubError>);
-
-impl HubTasks {
-    fn spawn(&mut self, name: &'static str, task: impl Future<Output = Result<(), HubError>> + Send + 'static) {
-        self.0.spawn(async move { task.await.err().unwrap_or_else(|| HubError::TaskEnded(name.to_owned())) });
-    }
-
-    /// Waits for the first task that ends.
-    async fn ended(&mut self) -> HubError {
-        match self.0.join_next().await {
-            Some(ended) => ended.unwrap_or_else(HubError::from),
-            None => std::future::pending().await,
-        }
-    }
+fn publish(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    signers: watch::Receiver<Option<Signers>>,
+) -> watch::Receiver<Report> {
+    let (report, reported) = watch::channel(Report::AsBefore);
+    let inputs = PublisherInputs { signers, trust: links.trust.subscribe(), report };
+    let pulse = links.pulses.start("trust of the hub cluster");
+    let publisher = BundlePublisher::new(&links.client, links.leading.clone(), inputs, pulse);
+    tasks.spawn("trust of the hub cluster", publisher.run().map(Ok));
+    reported
 }
 
 /// The ledger's writer, the epoch in which it writes, and the notes that it records.
@@ -325,12 +326,17 @@ struct Feeding {
     writer: LedgerWriter,
     epoch: u64,
     notes: Notes,
-    /// Gets since when the ledger has every certificate.
-    since: watch::Sender<Option<Timestamp>>,
 }
 
-fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feeding) {
-    let Feeding { writer, epoch, notes, since } = feeding;
+/// Starts what feeds the ledger; tells since when it has every certificate.
+fn record(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    namespace: &str,
+    feeding: Feeding,
+) -> watch::Receiver<Option<Timestamp>> {
+    let Feeding { writer, epoch, notes } = feeding;
+    let (since, complete_since) = watch::channel(None);
     let location = writer.location();
     tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
     let HubLinks { client, clock, leading, ledger, registry, seen, metrics, .. } = links;
@@ -342,44 +348,5 @@ fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feed
     tasks.spawn("sweep", after_the_writer(sweep.keep()));
     let seen = recording::keep_seen(ledger.clone(), seen.clone(), clock.clone());
     tasks.spawn("uses of certificates", after_the_writer(seen));
-}
-
-/// Runs a task that feeds the ledger's writer. The task ends when the writer has ended, and the hub may see the task's
-/// end first. Only the writer knows why it ended, so the end of the task counts a little later.
-async fn after_the_writer(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
-    feeder.await;
-    tokio::time::sleep(WRITER_FIRST).await;
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_end_of_each_of_the_hubs_tasks_ends_the_hub() {
-        let end = async |task: Result<(), HubError>| {
-            let mut tasks = HubTasks::default();
-            tasks.spawn("another", std::future::pending());
-            tasks.spawn("requests", std::future::ready(task));
-            tasks.ended().await
-        };
-        assert!(matches!(end(Ok(())).await, HubError::TaskEnded(name) if name == "requests"));
-        assert!(matches!(end(Err(LedgerError::Stopped.into())).await, HubError::Ledger(LedgerError::Stopped)));
-        let mut tasks = HubTasks::default();
-        tasks.spawn("panic", async { std::panic::resume_unwind(Box::new(())) });
-        assert!(matches!(tasks.ended().await, HubError::TaskFailed(error) if error.is_panic()));
-        let mut tasks = HubTasks::default();
-        tasks.spawn("sweep", after_the_writer(async {}));
-        assert!(matches!(tasks.ended().await, HubError::TaskEnded(name) if name == "sweep"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_hub_ends_for_the_writers_reason_and_not_because_of_what_feeds_it() {
-        let mut tasks = HubTasks::default();
-        tasks.spawn("sweep", after_the_writer(async {}));
-        tokio::task::yield_now().await;
-        tasks.spawn("writer of the ledger", async { Err(HubError::Ledger(LedgerError::Stopped)) });
-        assert!(matches!(tasks.ended().await, HubError::Ledger(LedgerError::Stopped)));
-    }
+    complete_since
 }

@@ -84,8 +84,8 @@ impl Ledger {
         Ok(rows.iter().filter_map(end).collect())
     }
 
-    /// Each agent with a certificate that has not expired at `now`, and whether it has shown to hold the trust bundle of
-    /// the gateway with this digest.
+    /// Each agent with a certificate that has not expired at `now`, and whether it has shown to hold the
+    /// gateway's trust bundle of this digest.
     ///
     /// # Errors
     /// [`LedgerError`].

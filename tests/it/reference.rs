@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use addon_signer::api::AddOnSigner;
+use addon_signer::api::cluster_trust_bundle::TRUST_BUNDLE;
 use addon_signer::hub::authorities::store::LineNames;
 use addon_signer::inventory::BASE;
 use addon_signer_core::lease::LEASE_NAME;
@@ -247,6 +248,7 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     let trust = find("src/api/manifest_work.rs", "    format!(\"");
     let trust: Vec<_> = trust.iter().map(|name| name.replace('{', "<").replace('}', ">")).collect();
     objects.extend([format!("manifestwork/{}", trust[0]), format!("configmap/{}", trust[1])]);
+    objects.push(format!("clustertrustbundle/{TRUST_BUNDLE}"));
     table("## Objects", objects);
     let mut paths = find("src/probe.rs", ".route(\"");
     paths.extend(find("src/inventory/resources.rs", ".route(\"").iter().map(|path| format!("{BASE}{path}")));

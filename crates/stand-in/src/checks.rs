@@ -1,9 +1,10 @@
 //! Checks of objects of every kind. Pure functions.
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, ClusterTrustBundle};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::Value;
+use x509_parser::pem::Pem;
 
 use super::admission;
 use super::objects::{self, text};
@@ -38,6 +39,7 @@ pub(super) fn check_fields(resource: &Resource, object: &Value) -> Result<(), Ap
     let object = object.clone();
     let checked = match resource.kind {
         "CertificateSigningRequest" => serde_json::from_value::<CertificateSigningRequest>(object).map(drop),
+        "ClusterTrustBundle" => serde_json::from_value::<ClusterTrustBundle>(object).map(drop),
         "Secret" => serde_json::from_value::<Secret>(object).map(drop),
         "ConfigMap" => serde_json::from_value::<ConfigMap>(object).map(drop),
         "Lease" => serde_json::from_value::<Lease>(object).map(drop),
@@ -50,14 +52,18 @@ pub(super) fn check_fields(resource: &Resource, object: &Value) -> Result<(), Ap
     })
 }
 
-/// Checks the name, the size of the annotations, the size of a Secret or ConfigMap, and the numbers of a Lease.
+/// Checks the name, the size of the annotations, the size of a Secret or ConfigMap, the numbers of a Lease, and the
+/// anchors of a ClusterTrustBundle.
 pub(super) fn check_metadata(resource: &'static Resource, name: &str, object: &Value) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     // Kubernetes: "We don't care what you call your certificate requests". A URL must be able to carry the name.
     let fits = if resource.is_csr() {
         !name.contains(['/', '%']) && name != "." && name != ".."
     } else {
-        admission::is_subdomain(name)
+        // Kubernetes: a bundle of the signer `a.b/c` is `a.b:c:…`, one without a signer has no colon.
+        let signer = if resource.is_bundle() { text(object, "spec.signerName") } else { "" };
+        let prefix = if signer.is_empty() { String::new() } else { format!("{}:", signer.replace('/', ":")) };
+        name.strip_prefix(&prefix).is_some_and(admission::is_subdomain)
     };
     if !fits {
         causes.push(Cause::invalid(
@@ -80,7 +86,18 @@ pub(super) fn check_metadata(resource: &'static Resource, name: &str, object: &V
     if resource.kind == "Lease" {
         causes.extend(lease_causes(object));
     }
+    if resource.is_bundle() {
+        causes.extend(bundle_cause(object));
+    }
     ApiError::unless_valid(resource, name, causes)
+}
+
+/// `validateTrustBundle` of Kubernetes: certificates of CAs alone, and at least one.
+fn bundle_cause(object: &Value) -> Option<Cause> {
+    let anchors: Vec<_> = Pem::iter_from_buffer(text(object, "spec.trustBundle").as_bytes()).collect();
+    let is_anchor = |pem: &Pem| pem.label == "CERTIFICATE" && pem.parse_x509().is_ok_and(|anchor| anchor.is_ca());
+    let is_good = !anchors.is_empty() && anchors.iter().all(|pem| pem.as_ref().is_ok_and(is_anchor));
+    (!is_good).then(|| Cause::invalid("spec.trustBundle", "<value omitted>", "must be certificates of CAs"))
 }
 
 /// `ValidateLeaseSpec` of Kubernetes, for the fields that an elected leader writes.

@@ -7,15 +7,16 @@
 //!
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
 //! - No CRD machinery: the custom resources of the table are there, ManifestWorks while their CustomResourceDefinition
-//!   is, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is stored as a plain object.
+//!   is, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is stored as a plain object. One of
+//!   the name of ClusterTrustBundles stands for the flags by which a real server of Kubernetes 1.36 serves them.
 //! - No aggregation: an APIService is stored, and no request is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
 //!   namespace is deleted at once.
 //! - Only merge patch and JSON patch: no strategic merge, no server-side apply. Bodies are JSON or YAML, not protobuf.
 //! - Discovery only in its older form.
 //! - Later pages of a list show the current objects, not a snapshot, with the first page's resourceVersion.
-//! - The types of fields are checked only for CSRs, Secrets, ConfigMaps and Leases; unknown fields are stored.
-//!   The text of a refusal may differ; its code, reason and field are the same.
+//! - The types of fields are checked only for CSRs, ClusterTrustBundles, Secrets, ConfigMaps and Leases; unknown fields
+//!   are stored. The text of a refusal may differ; its code, reason and field are the same.
 //! - `Impersonate-Extra-…` is ignored.
 //! - The signature of a request is not checked for P-521 and other keys that ring does not verify.
 //!

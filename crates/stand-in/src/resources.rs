@@ -36,7 +36,7 @@ pub(super) struct Resource {
     /// Whether `PUT` creates an object that does not exist, and needs a resourceVersion for one that does (Kubernetes'
     /// strategy of Leases: `AllowCreateOnUpdate`, not `AllowUnconditionalUpdate`).
     pub(super) upsert: bool,
-    /// Whether it is served only while its CustomResourceDefinition is stored.
+    /// Whether it is served only while a CustomResourceDefinition of its name is stored.
     pub(super) on_demand: bool,
     /// Whether it only answers `create` and stores nothing.
     pub(super) review: bool,
@@ -68,6 +68,9 @@ const CUSTOM: Resource = Resource { custom: true, subresources: &["status"], ..B
 
 /// The plural of CertificateSigningRequests; their rules are in `admission`.
 pub(super) const CSR_PLURAL: &str = "certificatesigningrequests";
+
+/// The plural of ClusterTrustBundles; their rules are in `checks`.
+const BUNDLE_PLURAL: &str = "clustertrustbundles";
 
 /// Every resource, in the order in which discovery lists them.
 pub(super) static RESOURCES: &[Resource] = &[
@@ -159,6 +162,17 @@ pub(super) static RESOURCES: &[Resource] = &[
             ("RequestedDuration", Cell::Path("spec.expirationSeconds")),
             ("Condition", Cell::CsrState),
         ],
+        ..BUILT_IN
+    },
+    Resource {
+        group: "certificates.k8s.io",
+        plural: BUNDLE_PLURAL,
+        singular: "clustertrustbundle",
+        kind: "ClusterTrustBundle",
+        namespaced: false,
+        on_demand: true,
+        fields: &["spec.signerName"],
+        columns: &[("SignerName", Cell::Path("spec.signerName"))],
         ..BUILT_IN
     },
     Resource {
@@ -329,6 +343,11 @@ impl Resource {
     /// Whether this is the CSR resource.
     pub(super) fn is_csr(&self) -> bool {
         self.plural == CSR_PLURAL
+    }
+
+    /// Whether this is the resource of trust bundles.
+    pub(super) fn is_bundle(&self) -> bool {
+        self.plural == BUNDLE_PLURAL
     }
 
     /// Whether `/status` exists. If it does, a write to the main resource does not change the status.

@@ -17,7 +17,7 @@ use crate::api::identity::Requester;
 use crate::api::manifest_work::{self, AnchorsDigest, Place, Placement, Work, digest_of};
 use crate::api::ocm::{self, AddOnApi, OcmObject};
 use crate::api::registrations::names_signer;
-use crate::api::signer::ManifestWorkMode;
+use crate::api::signer::TrustMode;
 use crate::cli::certs::LedgerSource;
 use crate::hub::authorities::store::SERVING_CONFIG_MAP;
 use crate::hub::registrations::registry::{addons_api, clusters_api, discover};
@@ -133,7 +133,7 @@ async fn signers(client: &Client) -> anyhow::Result<BTreeMap<AddOnName, SignersO
             let served = served.entry(addon).or_default();
             served.signer_names.insert(spec.signer_name.clone());
             served.asks_itself |= spec.identity.requesters.contains(&Requester::AddOn);
-            served.brings_trust |= spec.trust.manifest_work == ManifestWorkMode::Auto;
+            served.brings_trust |= spec.trust.manifest_work == TrustMode::Auto;
         }
     }
     Ok(served)

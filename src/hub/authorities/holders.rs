@@ -138,3 +138,36 @@ impl HolderInputs {
         Ok(Some(Holders::new(digest, known)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(cluster: &str, has_shown: bool, last_seen: Option<i64>) -> BundleHolder {
+        let key = AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() };
+        BundleHolder { key, has_shown, last_seen: last_seen.map(Timestamp::from_unix) }
+    }
+
+    #[test]
+    fn everybody_with_standing_is_awaited_until_all_of_its_agents_have_shown_the_bundle() {
+        let known = vec![
+            holder("c1", true, Some(86_400)),
+            holder("c1", false, Some(0)),
+            holder("c2", true, None),
+            holder("c3", false, None),
+            holder("gone", false, None),
+        ];
+        let holders = Holders::new("digest".to_owned(), known);
+        let asked = |without: &[&str]| {
+            let without = without.iter().map(|cluster| cluster.parse().unwrap()).collect();
+            holders.have_all(&Distribution::Off, &without, |key| key.cluster.as_str() != "gone")
+        };
+        let both = "agents to hold the new anchor: 2 of 3 have not shown it: c1/telemetry (last seen on 1970-01-02), \
+                    c3/telemetry (never seen)";
+        assert_eq!(asked(&[]), Err(both.to_owned()));
+        assert!(asked(&["c1"]).unwrap_err().ends_with("1 of 3 have not shown it: c3/telemetry (never seen)"));
+        assert_eq!(asked(&["c1", "c3"]), Ok(()));
+        let [some, all] = ["c1", "c2"].map(|cluster| holders.has_shown(&holder(cluster, true, None).key));
+        assert!(!some && all && !holders.has_shown(&holder("nobody", true, None).key));
+    }
+}

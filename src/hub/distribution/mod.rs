@@ -5,7 +5,7 @@
 //! after each second's writes it looks again, so that a new addon does not wait until thousands have a new bundle.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_
 use tracing::{debug, info, warn};
 
 mod calls;
+pub(in crate::hub) mod cluster_bundle;
 pub(in crate::hub) mod known;
 pub mod plan;
 
@@ -35,11 +36,13 @@ use addon_signer_core::backoff::doubled;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use calls::{NotTaken, Works};
 use known::Known;
-use plan::{Distribution, Step};
+use plan::{Distribution, Reached, Step, TrustReport};
 
 /// The pause between two writes: 10,500 ManifestWorks take some five minutes.
 const PACE: Duration = Duration::from_millis(25);
@@ -64,8 +67,13 @@ const RIGHT_AGE: Duration = Duration::from_secs(600);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// How long a kubelet may take to show pods a ConfigMap that has changed: it looks every 60 to 90 s, and may read the
+/// ConfigMap from a cache that is 60 s old.
+const KUBELET: Duration = Duration::from_secs(180);
+
 /// What the distributor reads and reports.
 pub(super) struct DistributorInputs {
+    pub(super) clock: Clock,
     pub(super) known: Known,
     pub(super) signers: watch::Receiver<Option<Signers>>,
     pub(super) trust: watch::Receiver<Arc<Trust>>,
@@ -89,6 +97,8 @@ pub(super) struct Distributor {
     metrics: Metrics,
     inputs: DistributorInputs,
     tried: HashMap<AddOnKey, Tried>,
+    /// Since when each addon has the present trust bundle, as far as this process knows.
+    applied: HashMap<AddOnKey, Timestamp>,
     /// Since when no AddOnSigner has wanted what is still there.
     unwanted: HashMap<AddOnKey, Instant>,
     /// When the first step is due of those that must wait.
@@ -120,6 +130,7 @@ impl Distributor {
             metrics,
             inputs,
             tried: HashMap::new(),
+            applied: HashMap::new(),
             unwanted: HashMap::new(),
             next: None,
             pace,
@@ -151,22 +162,13 @@ impl Distributor {
                     if is_first || since.elapsed() >= DOUBT {
                         self.inputs.report.send_replace(Distribution::Off);
                     }
-                    self.rest(ASK_AGAIN).await;
+                    rest(&self.pulse, ASK_AGAIN).await;
                 }
                 Err(error) => {
                     warn!(error = explain(&error), "Cannot ask whether the hub may write ManifestWorks; it asks again");
                     sleep(ROUND).await;
                 }
             }
-        }
-    }
-
-    /// Does nothing, with signs of life.
-    async fn rest(&self, pause: Duration) {
-        let end = Instant::now() + pause;
-        while Instant::now() < end {
-            self.pulse.beat();
-            sleep_until(end.min(Instant::now() + ROUND)).await;
         }
     }
 
@@ -217,8 +219,9 @@ impl Distributor {
             info!(written = self.written, "Every ManifestWork has the present trust bundle");
             self.written = 0;
         }
+        let fresh = self.note_applied(&report);
         self.inputs.report.send_if_modified(|known| {
-            let now = Distribution::Reached { trust, report, is_whole: signers.is_whole };
+            let now = Distribution::Reached { trust, report, is_whole: signers.is_whole, fresh };
             let differs = *known != now;
             *known = now;
             differs
@@ -227,6 +230,20 @@ impl Distributor {
         self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
         steps.retain(|(key, _)| due(key).is_none());
         steps
+    }
+
+    /// Notes who has applied the present trust bundle; returns those whose pods may not see it yet.
+    fn note_applied(&mut self, report: &TrustReport) -> BTreeSet<AddOnKey> {
+        let now = self.inputs.clock.now();
+        let is_applied = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.applied().contains(key));
+        self.applied.retain(|key, _| is_applied(key));
+        for key in report.values().flat_map(Reached::applied) {
+            if !self.applied.contains_key(key) {
+                self.applied.insert(key.clone(), now);
+            }
+        }
+        let is_fresh = |(key, since): (&AddOnKey, &Timestamp)| (since.until(now) < KUBELET).then(|| key.clone());
+        self.applied.iter().filter_map(is_fresh).collect()
     }
 
     /// Leaves what no AddOnSigner wants any more where it is for a while: a misspelt name, or an AddOnSigner that is
@@ -306,7 +323,16 @@ const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
 /// Whether there are ManifestWorks, and the hub's account may read and write them.
 async fn may_write(client: &Client) -> Result<bool, kube::Error> {
     let served = served_version(client, WORK_GROUP, MANIFEST_WORKS, &[WORK_VERSION]).await?;
-    Ok(served.is_some() && permission::may(client, WORK_GROUP, MANIFEST_WORKS, &VERBS).await?)
+    Ok(served.is_some() && permission::may(client, WORK_GROUP, MANIFEST_WORKS, None, &VERBS).await?)
+}
+
+/// Does nothing, with signs of life.
+async fn rest(pulse: &Pulse, pause: Duration) {
+    let end = Instant::now() + pause;
+    while Instant::now() < end {
+        pulse.beat();
+        sleep_until(end.min(Instant::now() + ROUND)).await;
+    }
 }
 
 /// Waits for news of another task; if that has ended, the hub ends.

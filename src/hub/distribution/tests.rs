@@ -84,6 +84,7 @@ fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiv
     known.complete_works();
     let (report, reported) = watch::channel(Distribution::default());
     let inputs = DistributorInputs {
+        clock: Clock::default(),
         known: known.clone(),
         signers: watch::channel(Some(signers)).1,
         trust: watch::channel(Arc::new(trust)).1,
@@ -190,4 +191,35 @@ async fn what_no_signer_wants_goes_when_that_was_so_for_five_minutes() {
     assert_eq!(distributor.look(), [], "it begins anew");
     tokio::time::advance(SHORTEST).await;
     assert_eq!(distributor.look().len(), 1);
+}
+
+/// A kubelet shows a ConfigMap later than it was applied.
+#[tokio::test(start_paused = true)]
+async fn an_anchor_that_was_just_applied_is_not_yet_in_every_pod() {
+    let (mut distributor, known, _writes, reported, _leads) = mk_distributor(1);
+    let mut work = body(&key(0), AddOnApi::V1Alpha1, "u", "open-cluster-management-agent-addon", ANCHORS);
+    work["metadata"]["generation"] = 1.into();
+    let applied = json!({ "conditions": [{ "type": "Applied", "status": "True", "observedGeneration": 1 }] });
+    let put = |status: &Value| {
+        let mut work = work.clone();
+        work["status"] = status.clone();
+        known.put_work(&serde_json::from_value(work).unwrap());
+    };
+    let signers = distributor.inputs.signers.borrow().clone().map(|signers| Signers { is_whole: true, ..signers });
+    distributor.inputs.signers = watch::channel(signers).1;
+    let clock = distributor.inputs.clock.clone();
+    let anchor = Bundle::from_pem(ANCHORS.as_bytes()).unwrap().authorities()[0].clone();
+    let mut asked = |need_not_wait: bool| {
+        distributor.look();
+        reported.borrow().has_brought(&anchor, |_| need_not_wait)
+    };
+    put(&applied);
+    assert_eq!(asked(false), Err("pods to see the new anchor: c0/telemetry".to_owned()));
+    assert_eq!(asked(true), Ok(()));
+    clock.advance(KUBELET);
+    assert_eq!(asked(false), Ok(()));
+    put(&json!({}));
+    assert!(asked(false).is_err());
+    put(&applied);
+    assert!(asked(false).is_err(), "it begins anew");
 }

@@ -46,7 +46,7 @@ use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
-use status::Validity;
+use status::{Report, Validity};
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
@@ -111,6 +111,8 @@ pub(super) struct Supervisor {
     distributed: watch::Receiver<Distribution>,
     /// Since when the ledger has every certificate.
     complete_since: watch::Receiver<Option<Timestamp>>,
+    /// What there is to say about the ClusterTrustBundle.
+    published: watch::Receiver<Report>,
     /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
     /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
@@ -140,6 +142,8 @@ pub(super) struct SupervisorLinks {
     pub(super) distributed: watch::Receiver<Distribution>,
     /// Since when the ledger has every certificate; `None` before that is known.
     pub(super) complete_since: watch::Receiver<Option<Timestamp>>,
+    /// What there is to say about the ClusterTrustBundle.
+    pub(super) published: watch::Receiver<Report>,
     /// Tells the dispatcher of requests which signers there are.
     pub(super) signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
@@ -159,6 +163,7 @@ impl Supervisor {
             registrations,
             distributed,
             complete_since,
+            published,
             signing,
             forbidden,
             foreign,
@@ -197,6 +202,7 @@ impl Supervisor {
             registrations,
             distributed,
             complete_since,
+            published,
             left: Arc::default(),
             deleted: BTreeMap::new(),
             recorded: notes.specs(),

@@ -13,13 +13,13 @@ use addon_signer_core::identity::SignerName;
 /// # Errors
 /// The error of the API server; the answer is then unknown.
 pub async fn check(client: &Client, signer_name: &SignerName, approves: bool) -> Result<Validity, kube::Error> {
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let may = async |verb, name: &str| may(client, "certificates.k8s.io", "signers", Some(name), &[verb]).await;
     let verbs = if approves { &["sign", "approve"][..] } else { &["sign"] };
     let name = signer_name.as_str();
     let domain = name.split('/').next().unwrap_or_default();
     for verb in verbs {
         // The API server also accepts a right to all signer names of a domain.
-        if !is_allowed(&reviews, verb, name).await? && !is_allowed(&reviews, verb, &format!("{domain}/*")).await? {
+        if !may(verb, name).await? && !may(verb, &format!("{domain}/*")).await? {
             let sentence = format!(
                 "The hub may not {verb} for {signer_name}: give its account a ClusterRole as in \
                  deploy/example/signer-rbac.yaml, with exactly that name."
@@ -30,16 +30,23 @@ pub async fn check(client: &Client, signer_name: &SignerName, approves: bool) ->
     Ok(Ok(()))
 }
 
-/// Asks the API server about the verb `create` in all namespaces.
+/// Asks the API server about these verbs in all namespaces, on the object of this name or on all objects.
 ///
 /// # Errors
 /// The error of the API server; the answer is then unknown.
-pub async fn may(client: &Client, group: &str, resource: &str, verbs: &[&str]) -> Result<bool, kube::Error> {
+pub async fn may(
+    client: &Client,
+    group: &str,
+    resource: &str,
+    name: Option<&str>,
+    verbs: &[&str],
+) -> Result<bool, kube::Error> {
     let reviews = Api::all(client.clone());
     for verb in verbs {
         let attributes = ResourceAttributes {
             group: Some(group.to_owned()),
             resource: Some(resource.to_owned()),
+            name: name.map(str::to_owned),
             verb: Some((*verb).to_owned()),
             ..ResourceAttributes::default()
         };
@@ -48,17 +55,6 @@ pub async fn may(client: &Client, group: &str, resource: &str, verbs: &[&str]) -
         }
     }
     Ok(true)
-}
-
-async fn is_allowed(reviews: &Api<SelfSubjectAccessReview>, verb: &str, name: &str) -> Result<bool, kube::Error> {
-    let attributes = ResourceAttributes {
-        group: Some("certificates.k8s.io".to_owned()),
-        resource: Some("signers".to_owned()),
-        name: Some(name.to_owned()),
-        verb: Some(verb.to_owned()),
-        ..ResourceAttributes::default()
-    };
-    review(reviews, attributes).await
 }
 
 async fn review(reviews: &Api<SelfSubjectAccessReview>, attributes: ResourceAttributes) -> Result<bool, kube::Error> {

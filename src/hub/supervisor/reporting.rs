@@ -30,6 +30,7 @@ impl Supervisor {
         let reports = Reports {
             registered: self.registered(name),
             distributed: self.distributed(name),
+            published: self.published(name),
             foreign: self.foreign(name),
         };
         let status = status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now());
@@ -68,6 +69,13 @@ impl Supervisor {
                 Report::Nothing
             }
         }
+    }
+
+    /// The condition `TrustPublished`, brought up to date in the same way.
+    fn published(&self, name: &str) -> Report {
+        let served = self.served.get(name).filter(|served| served.validity.is_ok());
+        let is_wanted = served.is_some_and(|served| served.config.borrow().publishes_trust);
+        if is_wanted { self.published.borrow().clone() } else { Report::Nothing }
     }
 
     /// The condition about certificates that another program signed. Each round of the supervisor brings it up to date,

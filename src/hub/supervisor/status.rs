@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::api::status::{
     AddOnSignerStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED,
-    CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, Told,
+    CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, Told,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::hub::authorities::report::{authorities, forced, rotation, time};
@@ -48,6 +48,8 @@ pub struct Reports {
     pub registered: Report,
     /// How far the trust bundle has reached.
     pub distributed: Report,
+    /// The ClusterTrustBundle.
+    pub published: Report,
     /// Certificates that another program signed.
     pub foreign: Report,
 }
@@ -97,6 +99,7 @@ pub fn wanted(
         (CONDITION_ROTATING, rotating.into()),
         (CONDITION_REGISTERED, reports.registered),
         (CONDITION_TRUST_DISTRIBUTED, reports.distributed),
+        (CONDITION_TRUST_PUBLISHED, reports.published),
         (CONDITION_FOREIGN, reports.foreign),
     ];
     for (kind, report) in known {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// The folders that an administrator applies with `kubectl apply -k`, in this order.
 pub(crate) const FOLDERS: [&str; 5] = [".", "agent", "example", "requester", "trust-reader"];
 /// What an administrator may add to the first of them.
-const COMPONENTS: [&str; 3] = ["inventory", "manifest-works", "postgres"];
+const COMPONENTS: [&str; 4] = ["cluster-trust-bundle", "inventory", "manifest-works", "postgres"];
 
 /// The objects of one folder of deploy/, in the order of its kustomization.
 pub(crate) fn manifests(folder: &str) -> Vec<Value> {
@@ -44,7 +44,7 @@ fn all_folders() -> impl Iterator<Item = &'static str> {
 }
 
 /// The YAML with these words that a document shows.
-fn documented(document: &str, words: &str) -> String {
+pub(crate) fn documented(document: &str, words: &str) -> String {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
     let mut blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.find(|block| block.contains(words)).unwrap().to_owned()
@@ -126,6 +126,7 @@ fn every_right_to_sign_names_one_signer() {
         [
             ("addon-signer-hub", &json!(["addon-signer.io/gateway-serving"])),
             ("addon-signer-telemetry", &json!(["example.com/telemetry"])),
+            ("addon-signer-cluster-trust-bundle", &json!(["addon-signer.io/gateway-serving"])),
         ]
     );
 }

@@ -159,6 +159,11 @@ hub   no  sign        certificates.k8s.io signers example.com/other
 hub   no  sign        certificates.k8s.io signers example.com/*
 hub   no  approve     certificates.k8s.io signers kubernetes.io/kube-apiserver-client
 hub   no  sign        certificates.k8s.io signers kubernetes.io/kube-apiserver-client
+hub   yes attest      certificates.k8s.io signers addon-signer.io/gateway-serving
+hub   no  attest      certificates.k8s.io signers example.com/telemetry
+hub   yes create      certificates.k8s.io clustertrustbundles everywhere
+hub   yes delete      certificates.k8s.io clustertrustbundles addon-signer.io:gateway-serving:trust
+hub   no  update      certificates.k8s.io clustertrustbundles x
 hub   yes watch       cluster.open-cluster-management.io managedclusters           everywhere
 hub   no  patch       cluster.open-cluster-management.io managedclusters           x
 hub   yes list        addon.open-cluster-management.io managedclusteraddons        everywhere

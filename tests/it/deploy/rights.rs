@@ -7,10 +7,13 @@ use serde_json::{Value, json};
 use super::{all_manifests, items, name, of_kind};
 use crate::support::rights::{Right, read};
 
-/// What a hub does that the audit log does not show: when it approves and signs, an admission plugin asks for the right
-/// to do that for the signer.
-const BY_ADMISSION: [(&str, &str); 2] =
-    [("approve", "certificatesigningrequests/approval"), ("sign", "certificatesigningrequests/status")];
+/// What a hub does that the audit log does not show: when it approves, signs and attests, an admission plugin asks for
+/// the right to do that for the signer.
+const BY_ADMISSION: [(&str, &str); 3] = [
+    ("approve", "certificatesigningrequests/approval"),
+    ("sign", "certificatesigningrequests/status"),
+    ("attest", "clustertrustbundles"),
+];
 
 /// Role, verb and resource of what no test can use. The library that writes events patches one that repeats within six
 /// minutes, such as that of an alarm that comes and goes; the tests have no such alarm.

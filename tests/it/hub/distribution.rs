@@ -1,6 +1,8 @@
 //! The trust bundle reaches every cluster by a ManifestWork. The test plays the clusters' work agents here;
 //! `whole::hub_trust` has OCM's own.
 
+use std::time::Duration;
+
 use addon_signer::api::AddOnSigner;
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,6 +19,8 @@ use crate::support::hub::{PATIENCE, RunningHub, telemetry};
 use crate::support::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
+/// How long a kubelet may take to show pods a changed ConfigMap.
+pub(crate) const KUBELET: Duration = Duration::from_secs(180);
 const NAME: &str = "addon-signer-telemetry-trust";
 
 /// Like [`mk_served`], with another cluster, and the right to write ManifestWorks.
@@ -168,6 +172,11 @@ async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_no
     assert_eq!(now[1], known[1]);
     assert!(report().await.contains("\"Next\""), "one cluster is missing");
     say_applied(&admin, "spoke2").await;
+    wait_until(2 * PATIENCE, "pods to be waited for", async || {
+        report().await.contains("pods to see the new anchor: spoke1/telemetry, spoke2/telemetry").then_some(())
+    })
+    .await;
+    running.clock.advance(KUBELET);
     wait_until(2 * PATIENCE, "the new authority to sign", async || {
         (!report().await.contains("\"Next\"")).then_some(())
     })

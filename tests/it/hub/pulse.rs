@@ -18,6 +18,7 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
         "registrations",
         "requests",
         "supervisor",
+        "trust of the hub cluster",
         "trust on the clusters",
     ];
     assert_eq!(tasks, expected);

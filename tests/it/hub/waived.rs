@@ -6,7 +6,7 @@ use serde_json::json;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 
-use super::distribution::{mk_world, published, say_applied, wait_condition};
+use super::distribution::{KUBELET, mk_world, published, say_applied, wait_condition};
 use crate::cli::{run, write};
 use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
 use crate::support::{TestHub, wait_until};
@@ -48,6 +48,7 @@ async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_
     })
     .await;
 
+    running.clock.advance(KUBELET);
     let advanced = ca(&["advance", "--except", "spoke2", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);
     assert!(advanced.stderr.contains("not to wait for: spoke2."), "{}", advanced.stderr);

@@ -190,6 +190,48 @@ async fn show(location: &Location) {
 }
 
 #[tokio::test]
+async fn who_has_shown_a_trust_bundle_is_kept_for_each_agent_until_its_certificates_expire() {
+    on_every_store(async |store| bundle_holders(&store.url().parse().unwrap()).await).await;
+}
+
+async fn bundle_holders(location: &Location) {
+    let hub = open(options(location, "hub-a"), 1).await;
+    let mut intents: Vec<_> = (1..=6).map(mk_intent).collect();
+    let agents = ["cluster1", "cluster1", "cluster2", "cluster3", "cluster4"];
+    for (intent, cluster) in intents.iter_mut().zip(agents) {
+        intent.identity = Some(mk_identity(cluster, "telemetry", "telemetry"));
+    }
+    intents[3].not_after = NOW;
+    intents[5].identity = None; // the gateway's own
+    for intent in intents {
+        hub.ledger.intend(intent).await.unwrap();
+    }
+    let uses = |shown: &[(u64, &str)]| {
+        let of = |(n, holds): &(u64, &str)| {
+            let (serial, from) = (mk_serial(*n), "192.0.2.1".to_owned());
+            CertificateUse { serial, at: NOW, from, holds: (*holds).to_owned() }
+        };
+        shown.iter().map(of).collect::<Vec<_>>()
+    };
+    hub.ledger.seen(uses(&[(1, "new"), (2, "old"), (3, "old"), (4, "new"), (5, "new"), (6, "new")])).await;
+    hub.ledger.append(Record::Leader, "").await.unwrap(); // the uses are in the ledger by then
+    hub.ledger.seen(uses(&[(1, "")])).await; // a use that shows nothing
+    let (uid, reason) = (mk_uid(5), "The key is gone.".to_owned());
+    hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(5), reason }, "").await.unwrap();
+    let shown = async |digest: &str| {
+        let mut found = hub.ledger.bundle_holders(digest, NOW).await.unwrap();
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        assert!(found.iter().all(|found| found.last_seen == Some(NOW)));
+        found.into_iter().map(|found| (found.key.to_string(), found.has_shown)).collect::<Vec<_>>()
+    };
+    let of = |first, second| [("cluster1/telemetry".to_owned(), first), ("cluster2/telemetry".to_owned(), second)];
+    assert_eq!(shown("new").await, of(true, false));
+    assert_eq!(shown("old").await, of(true, true), "of one agent with two certificates either counts");
+    assert_eq!(shown("newer").await, of(false, false));
+    hub.close().await;
+}
+
+#[tokio::test]
 async fn a_ledger_that_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let error = Reader::open(sqlite(dir.path())).await.err().unwrap().to_string();

@@ -40,8 +40,13 @@ pub(crate) fn manifest_works(client: &Client, cluster: &str) -> Api<DynamicObjec
 
 /// Makes the stand-in serve ManifestWorks.
 pub(crate) async fn serve_manifest_works(admin: &Client) {
+    serve(admin, "manifestworks.work.open-cluster-management.io").await;
+}
+
+/// Makes the stand-in serve what it has on demand.
+pub(crate) async fn serve(admin: &Client, resource: &str) {
     let crds = ApiResource::erase::<CustomResourceDefinition>(&());
-    let crd = DynamicObject::new("manifestworks.work.open-cluster-management.io", &crds);
+    let crd = DynamicObject::new(resource, &crds);
     let crds: Api<DynamicObject> = Api::all_with(admin.clone(), &crds);
     crds.create(&PostParams::default(), &crd).await.unwrap();
 }

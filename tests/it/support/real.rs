@@ -216,6 +216,9 @@ impl RealHub {
             format!("--service-account-signing-key-file={}", file("service-account.key")),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
+            // Without them Kubernetes 1.36 has no ClusterTrustBundles.
+            "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true".to_owned(),
+            "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(), // it refuses loopback addresses
             format!("--requestheader-client-ca-file={}", file("front-proxy-ca.crt")),
             "--requestheader-allowed-names=front-proxy-client".to_owned(),

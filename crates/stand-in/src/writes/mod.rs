@@ -225,7 +225,7 @@ fn check_version(w: &Write<'_>, name: &str, new: &Value, old: &Value, replace: b
     }
     let version = text(new, "metadata.resourceVersion");
     if version.is_empty() {
-        if (w.resource.custom || w.resource.upsert) && replace {
+        if (w.resource.custom || w.resource.upsert || w.resource.is_bundle()) && replace {
             let cause = Cause::invalid("metadata.resourceVersion", 0, "must be specified for an update");
             return ApiError::unless_valid(w.resource, name, vec![cause]);
         }
@@ -267,6 +267,10 @@ fn prepare_update(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Re
     }
     if w.resource.plural == "secrets" {
         update_secret(w, name, new, old)?;
+    }
+    if w.resource.is_bundle() && text(new, "spec.signerName") != text(old, "spec.signerName") {
+        let cause = Cause::invalid("spec.signerName", text(new, "spec.signerName"), "field is immutable");
+        ApiError::unless_valid(w.resource, name, vec![cause])?;
     }
     count_generation(w.resource, new, old);
     Ok(())

@@ -88,6 +88,37 @@ fn create_refuses_what_the_api_server_refuses() {
 }
 
 #[test]
+fn a_bundle_is_named_after_its_signer_and_has_anchors() {
+    let anchors = include_str!("../../../../certs/profiles/serving-ca.pem");
+    let user = mk_user();
+    let w = mk_write(&user, "certificates.k8s.io", "v1", "clustertrustbundles", "");
+    let mk = |name: &str, signer: &str, anchors: &str| {
+        let spec = json!({ "signerName": signer, "trustBundle": anchors });
+        json!({ "metadata": { "name": name }, "spec": spec })
+    };
+    let try_create = |bundle: Value| create(&mut mk_store(&user), &w, bundle).map(drop);
+    for (name, signer) in [("a", ""), ("a.b:c:d", "a.b/c")] {
+        assert!(try_create(mk(name, signer, anchors)).is_ok(), "{name}");
+        for bad in ["", "x", &anchors.replace("CERTIFICATE", "PUBLIC KEY")] {
+            assert!(matches!(try_create(mk(name, signer, bad)), Err(ApiError::Invalid { .. })), "{bad}");
+        }
+    }
+    for (name, signer) in [("a.b:c:d", ""), ("a", "a.b/c"), ("a.b:c:", "a.b/c"), ("a.b:d:e", "a.b/c")] {
+        assert!(matches!(try_create(mk(name, signer, anchors)), Err(ApiError::Invalid { .. })), "{name}");
+    }
+    let mut store = mk_store(&user);
+    let made = create(&mut store, &w, mk("a", "", anchors)).unwrap();
+    let unversioned = update(&mut store, &w, "a", true, |_| Ok(mk("a", "", anchors)));
+    assert!(matches!(unversioned, Err(ApiError::Invalid { .. })));
+    let of_another = update(&mut store, &w, "a", true, |_| {
+        let mut other = made.clone();
+        other["spec"]["signerName"] = "a.b/c".into();
+        Ok(other)
+    });
+    assert!(of_another.unwrap_err().to_string().contains("spec.signerName"));
+}
+
+#[test]
 fn a_stale_resource_version_is_a_conflict_and_no_change_is_no_write() {
     let user = mk_user();
     let mut store = mk_store(&user);

@@ -59,6 +59,8 @@ pub enum Distribution {
         report: TrustReport,
         /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
         is_whole: bool,
+        /// Who has applied the present bundle so recently that pods may not see it yet.
+        fresh: BTreeSet<AddOnKey>,
     },
 }
 
@@ -69,7 +71,7 @@ impl Distribution {
     /// # Errors
     /// What there is to wait for.
     pub fn has_brought(&self, anchor: &Authority, need_not_wait: impl Fn(&AddOnKey) -> bool) -> Result<(), String> {
-        let (trust, report) = match self {
+        let (trust, report, fresh) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
             Self::Reached { is_whole: false, .. } => {
@@ -78,7 +80,7 @@ impl Distribution {
                         .to_owned(),
                 );
             }
-            Self::Reached { trust, report, .. } => (trust, report),
+            Self::Reached { trust, report, fresh, .. } => (trust, report, fresh),
         };
         if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
             return Err("the ManifestWorks to bring the new anchor".to_owned());
@@ -87,7 +89,8 @@ impl Distribution {
         let (total, present, missing) = (reached.total, reached.present(), &reached.missing);
         let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| !need_not_wait(key)).collect();
         if awaited.is_empty() {
-            return Ok(());
+            let fresh: Vec<&AddOnKey> = fresh.iter().filter(|key| !need_not_wait(key)).collect();
+            return if fresh.is_empty() { Ok(()) } else { Err(format!("pods to see the new anchor: {}", few(&fresh))) };
         }
         let awaited = few(&awaited);
         Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {awaited}"))
@@ -207,6 +210,11 @@ impl Reached {
     #[must_use]
     pub fn present(&self) -> usize {
         self.applied.len()
+    }
+
+    /// Those that have applied the present bundle.
+    pub(super) fn applied(&self) -> &BTreeSet<AddOnKey> {
+        &self.applied
     }
 
     /// What was reached for all these addons.
