@@ -71,7 +71,7 @@ pub enum AuthorityState {
     Next,
     /// Signs.
     Active,
-    /// Signs nothing any more, trusted until its last certificate has expired.
+    /// Signs nothing any more, trusted until nobody needs it.
     Old,
 }
 

@@ -30,7 +30,6 @@ use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::templates::Templates;
-use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use authorities::objects;
@@ -208,7 +207,7 @@ async fn run(
         leads = leading.acquired() => u64::from(leads?),
     };
     let feeding = Feeding { writer, epoch, notes: notes.clone() };
-    let complete_since = record(&mut tasks, &links, &settings.namespace, feeding);
+    record(&mut tasks, &links, &settings.namespace, feeding);
     let published = publish(&mut tasks, &links, served.clone());
     let distributed = distribute(&mut tasks, &links, addon_api, known, served.clone());
     let inputs = registrations::RegistrationInputs { seen: addons, all_again, signers: served, templates, report };
@@ -230,18 +229,8 @@ async fn run(
     let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
     let registrations = reported;
-    let ends = SupervisorLinks {
-        signers,
-        registrations,
-        distributed,
-        published,
-        complete_since,
-        signing,
-        forbidden,
-        foreign,
-        objects,
-        notes,
-    };
+    let ends =
+        SupervisorLinks { signers, registrations, distributed, published, signing, forbidden, foreign, objects, notes };
     let supervisor = Supervisor::new(links, settings, addon_api, ends);
     tasks.spawn("AddOnSigners", supervisor.run());
     tokio::select! {
@@ -328,25 +317,17 @@ struct Feeding {
     notes: Notes,
 }
 
-/// Starts what feeds the ledger; tells since when it has every certificate.
-fn record(
-    tasks: &mut HubTasks,
-    links: &HubLinks,
-    namespace: &str,
-    feeding: Feeding,
-) -> watch::Receiver<Option<Timestamp>> {
+fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feeding) {
     let Feeding { writer, epoch, notes } = feeding;
-    let (since, complete_since) = watch::channel(None);
     let location = writer.location();
     tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
     let HubLinks { client, clock, leading, ledger, registry, seen, metrics, .. } = links;
     tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
     let checkpoints =
         Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics.clone());
-    tasks.spawn("checkpoints", after_the_writer(checkpoints.keep(since)));
+    tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
     let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
     tasks.spawn("sweep", after_the_writer(sweep.keep()));
     let seen = recording::keep_seen(ledger.clone(), seen.clone(), clock.clone());
     tasks.spawn("uses of certificates", after_the_writer(seen));
-    complete_since
 }

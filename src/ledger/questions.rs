@@ -1,19 +1,27 @@
 //! What a hub asks the ledger when it begins to lead, because the ledger, the Secrets and the objects on the API server
-//! may come from different times: somebody restored a backup, or changed something while no hub looked.
+//! may come from different times: somebody restored a backup, or changed something while no hub looked. And what it
+//! asks before it drops an authority.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use data_encoding::HEXLOWER;
 
 use super::command::{LedgerCommand, LedgerOutcome};
 use super::connection::{Cells, Value, tuples};
 use super::{Ledger, LedgerError};
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::line::need::OldLeaf;
 use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Requests in one question.
 const PAGE: usize = 128;
+/// Certificates in one question about those that have not expired. The writer serves others between two questions.
+const LEAVES: usize = 500;
 
 /// An agent with a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,13 +115,53 @@ impl Ledger {
         Ok(rows.iter().filter_map(holder).collect())
     }
 
-    /// When the ledger was opened first; `None` if that entry is in an archive.
+    /// Gives `each` every certificate of `old` that has not expired at `now`, in no order. Its holder has moved if a
+    /// later certificate by one of the `newer` authorities was seen.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; then some may be missing.
+    pub async fn old_leaves(
+        &self,
+        old: &AuthorityId,
+        newer: &[&AuthorityId],
+        now: Timestamp,
+        mut each: impl FnMut(OldLeaf),
+    ) -> Result<(), LedgerError> {
+        let n = newer.len();
+        // The expressions leave only the index of the ends, and within it that of the holders (decision 0010).
+        let sql = format!(
+            "SELECT v.seq, v.not_after, v.cluster, v.addon, v.agent, v.not_before, v.last_seen, v.state, \
+             CASE WHEN v.issuer <> ${} OR v.state = 'abandoned' THEN NULL ELSE (SELECT COUNT(*) FROM (\
+             SELECT 1 FROM certificates m WHERE m.cluster = v.cluster AND m.addon = v.addon AND m.seq > v.seq \
+             AND (m.agent || '') = v.agent AND (m.issuer || '') IN {} AND m.last_seen IS NOT NULL LIMIT 1) AS one) END \
+             FROM (SELECT * FROM certificates WHERE not_after >= ${} AND (not_after, seq) > (${}, ${}) \
+             ORDER BY not_after, seq LIMIT {LEAVES}) AS v ORDER BY v.not_after, v.seq",
+            n + 1,
+            tuples(n, 1),
+            n + 2,
+            n + 2,
+            n + 3,
+        );
+        let names: Vec<_> = newer.iter().copied().chain([old]).map(|id| Value::from(id.as_str())).collect();
+        let mut after = (now.unix(), 0);
+        loop {
+            let values = names.iter().cloned().chain([Value::from(after.0), Value::from(after.1)]).collect();
+            let rows = self.rows(sql.clone(), values).await?;
+            rows.iter().filter_map(old_leaf).for_each(&mut each);
+            let last = rows.last().filter(|_| rows.len() == LEAVES);
+            let Some((end, seq)) = last.and_then(|row| Some((row.int(1)?, row.count(0)))) else { return Ok(()) };
+            after = (end, seq);
+        }
+    }
+
+    /// Whether the ledger still has the entry that this checkpoint vouches for.
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub async fn opened(&self) -> Result<Option<Timestamp>, LedgerError> {
-        let rows = self.rows("SELECT entry FROM entries WHERE seq = 1".to_owned(), Vec::new()).await?;
-        Ok(rows.first().and_then(|row| Timestamp::from_rfc3339(&Entry::parse(row.str(0)).ok()?.time)))
+    pub async fn has(&self, checkpoint: &Checkpoint) -> Result<bool, LedgerError> {
+        let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
+        let rows = self.rows(sql, vec![checkpoint.seq.into()]).await?;
+        Ok(rows.first().is_some_and(|row| HEXLOWER.encode(row.bytes(0)) == checkpoint.hash))
     }
 
     async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
@@ -122,4 +170,20 @@ impl Ledger {
             _ => Ok(Vec::new()),
         }
     }
+}
+
+/// Reads a row of [`Ledger::old_leaves`]; `None` if the certificate is another authority's, or was never signed. An
+/// unknown state counts as open.
+fn old_leaf(row: &Cells) -> Option<OldLeaf> {
+    let has_moved = row.int(8)? > 0;
+    let state: Option<CertificateState> = row.str(7).parse().ok(); // `certs verify` reports it
+    Some(OldLeaf {
+        cluster: row.text(2),
+        addon: row.text(3),
+        agent: row.text(4),
+        not_before: Timestamp::from_unix(row.int(5)?),
+        last_seen: row.int(6).map(Timestamp::from_unix),
+        is_open: state.is_none_or(|state| !state.is_final()),
+        has_moved,
+    })
 }

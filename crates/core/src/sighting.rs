@@ -70,6 +70,8 @@ struct Book {
     left: HashMap<CertificateName, Sighting>,
     /// When each certificate was drained, kept for [`PAUSE`].
     drained: HashMap<CertificateName, Timestamp>,
+    /// When the last certificate of each authority was used.
+    issuers: HashMap<AuthorityId, Timestamp>,
 }
 
 /// The state of one connection. Its address does not change, so a use writes only the time.
@@ -107,7 +109,7 @@ impl Seen {
     /// seconds.
     pub fn drain(&self, now: Timestamp) -> Vec<Sighting> {
         let mut book = self.lock();
-        let Book { live, left, drained, .. } = &mut *book;
+        let Book { live, left, drained, issuers, .. } = &mut *book;
         // `at <= now` is for a clock that was set back: it must not hold a certificate back.
         drained.retain(|_, at| *at <= now && at.until(now) < PAUSE);
         let mut latest: HashMap<CertificateName, Sighting> = HashMap::new();
@@ -121,7 +123,17 @@ impl Seen {
             }
         }
         drained.extend(latest.keys().map(|name| (name.clone(), now)));
+        for sighting in latest.values() {
+            let last = issuers.entry(sighting.issuer.clone()).or_insert(sighting.at);
+            *last = sighting.at.max(*last);
+        }
         latest.into_values().collect()
+    }
+
+    /// When the last certificate of an authority was used, as far as it was drained. It counts also certificates that
+    /// the ledger does not have.
+    pub fn last_use(&self, issuer: &AuthorityId) -> Option<Timestamp> {
+        self.lock().issuers.get(issuer).copied()
     }
 
     /// How many uses were not recorded, because [`LEFT_MAX`] other certificates were not drained yet.
@@ -258,6 +270,20 @@ mod tests {
         drop((first, second));
         let expected = Sighting { holds: Some("new".into()), ..sighting(1, 2, after(3)) };
         assert_eq!(seen.drain(after(4)), [expected]);
+    }
+
+    #[test]
+    fn the_last_use_of_an_authority_is_that_of_any_of_its_certificates() {
+        let seen = Arc::new(Seen::default());
+        let issuer = sighting(1, 1, START).issuer;
+        drop([seen.open(sighting(1, 1, after(5))), seen.open(sighting(2, 1, START))]);
+        assert_eq!(seen.last_use(&issuer), None, "not drained yet");
+        seen.drain(after(6));
+        assert_eq!(seen.last_use(&issuer), Some(after(5)));
+        drop(seen.open(sighting(3, 1, after(7))));
+        seen.drain(after(8));
+        assert_eq!(seen.last_use(&issuer), Some(after(7)));
+        assert_eq!(seen.last_use(&"another".into()), None);
     }
 
     #[test]

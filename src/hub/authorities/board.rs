@@ -8,7 +8,6 @@ use tokio::sync::watch;
 
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::state::LineState;
-use addon_signer_core::ca::authority::BACKDATE;
 use addon_signer_core::ca::line::Member;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
@@ -81,14 +80,12 @@ impl Board {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
 
-    /// When the oldest authority was made that has client certificates which may not have expired at `now`.
-    ///
-    /// # Errors
-    /// As of [`Self::last_leaf`].
-    pub fn oldest_with_leaves(&self, now: Timestamp) -> Result<Option<Timestamp>, String> {
-        let members = self.client_members()?.into_iter();
-        let with_leaves = members.filter(|member| member.leaves_expire.is_some_and(|end| end > now));
-        Ok(with_leaves.map(|member| member.authority.not_before().plus(BACKDATE)).min())
+    /// Whether the ledger with this id has every client certificate that may not have expired at `now`.
+    pub fn is_recorded_by(&self, ledger: &str, now: Timestamp) -> bool {
+        let is_recorded = |member: &Member| {
+            member.leaves_expire.is_none_or(|end| end < now) || member.ledger.as_deref() == Some(ledger)
+        };
+        self.client_members().is_ok_and(|members| members.iter().all(is_recorded))
     }
 
     fn client_members(&self) -> Result<Vec<Member>, String> {

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::state::LineState;
 use crate::hub::distribution::plan::{Distribution, few};
+use crate::hub::recording::checkpoints::bears_out;
 use crate::ledger::{BundleHolder, Ledger, LedgerError};
 use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::timestamp::Timestamp;
@@ -96,8 +99,8 @@ pub(in crate::hub) struct HolderInputs {
     pub(in crate::hub) clock: Clock,
     pub(in crate::hub) board: Board,
     pub(in crate::hub) serving: watch::Receiver<LineState>,
-    /// Since when the ledger has every certificate.
-    pub(in crate::hub) complete_since: watch::Receiver<Option<Timestamp>>,
+    /// The ConfigMaps of the hub's namespace, of which one has the last checkpoint.
+    pub(in crate::hub) config_maps: Api<ConfigMap>,
 }
 
 /// Asks the ledger while a Next of the gateway's line waits, until the ledger's writer ends.
@@ -129,12 +132,14 @@ impl HolderInputs {
             Some(ready.bundle.digest())
         });
         let now = self.clock.now();
-        let is_complete = || {
-            let (since, oldest) = ((*self.complete_since.borrow())?, self.board.oldest_with_leaves(now).ok()?);
-            oldest.is_none_or(|oldest| since <= oldest).then_some(())
+        let Some(digest) = digest.filter(|_| self.ledger.id().is_some_and(|id| self.board.is_recorded_by(&id, now)))
+        else {
+            return Ok(None);
         };
-        let (Some(digest), Some(())) = (digest, is_complete()) else { return Ok(None) };
         let known = self.ledger.bundle_holders(&digest, now).await?;
+        if !bears_out(&self.config_maps, &self.ledger).await {
+            return Ok(None);
+        }
         Ok(Some(Holders::new(digest, known)))
     }
 }

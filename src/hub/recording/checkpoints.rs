@@ -24,7 +24,6 @@ use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
@@ -34,12 +33,6 @@ pub(crate) const LEDGER_OBJECT: &str = "addon-signer-ledger";
 pub(crate) const CHECKPOINT: &str = "head.json";
 /// The key of a checkpoint that contradicts the ledger, kept as evidence.
 pub(crate) const CONTRADICTED: &str = "contradicted-head.json";
-/// Since when the ledger has every certificate: it began then, or a backup of it was restored.
-const COMPLETE_SINCE: &str = "complete-since";
-/// A ledger that was opened so recently is the hub's first, if no checkpoint was published.
-const NEW: Duration = Duration::from_secs(3600);
-/// So long before it is opened an authority may be made, which signs nothing before the ledger has it.
-const BEFORE: Duration = Duration::from_secs(60);
 /// The type of the Secret.
 const SECRET_TYPE: &str = "addon-signer.io/ledger-key";
 const KEY: &str = "ed25519.key";
@@ -103,14 +96,14 @@ impl Checkpoints {
         Self { secrets, config_maps, clock, ledger, location, leading, metrics }
     }
 
-    /// Publishes checkpoints until the ledger's writer ends, and tells `since` when the ledger has every certificate.
-    pub(crate) async fn keep(self, since: watch::Sender<Option<Timestamp>>) {
+    /// Publishes checkpoints until the ledger's writer ends.
+    pub(crate) async fn keep(self) {
         let mut health = self.ledger.health();
         let mut published = 0;
         let mut checked = false;
         while let Some(due) = next(&mut health, published).await {
             let Some((id, tip)) = due else { continue };
-            match self.publish(&id, tip, &mut checked, &since).await {
+            match self.publish(&id, tip, &mut checked).await {
                 Ok(seq) => published = seq,
                 Err(CheckpointsError::Ledger(LedgerError::Stopped)) => return,
                 Err(CheckpointsError::Ledger(error)) => {
@@ -126,13 +119,7 @@ impl Checkpoints {
         }
     }
 
-    async fn publish(
-        &self,
-        id: &str,
-        tip: Tip,
-        checked: &mut bool,
-        since: &watch::Sender<Option<Timestamp>>,
-    ) -> Result<u64, CheckpointsError> {
+    async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<u64, CheckpointsError> {
         let key = self.key().await?;
         self.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await?;
         // The checkpoint also covers the entry that names the key.
@@ -145,25 +132,10 @@ impl Checkpoints {
         if !*checked && let Some(last) = data.get(CHECKPOINT).cloned() {
             self.compare(&last, id, data).await?;
         }
-        let complete = match data.get(COMPLETE_SINCE).and_then(|text| Timestamp::from_rfc3339(text)) {
-            Some(complete) => complete,
-            None => self.begins(missing).await?,
-        };
-        data.insert(COMPLETE_SINCE.to_owned(), complete.to_string());
         data.insert(CHECKPOINT.to_owned(), checkpoint.json());
         self.write(&self.leading.leads()?, &map, missing).await?;
         *checked = true;
-        since.send_if_modified(|known| known.replace(complete) != Some(complete));
         Ok(tip.seq)
-    }
-
-    /// Since when a ledger has every certificate of which nothing says so: since its first entry if it is new, and
-    /// otherwise since now.
-    async fn begins(&self, is_first: bool) -> Result<Timestamp, CheckpointsError> {
-        let now = self.clock.now();
-        let opened = if is_first { self.ledger.opened().await? } else { None };
-        let opened = opened.filter(|at| at.until(now) < NEW);
-        Ok(opened.map_or(now, |at| at.minus(BEFORE)))
     }
 
     async fn write(&self, leads: &Leads, map: &ConfigMap, missing: bool) -> Result<(), CheckpointsError> {
@@ -193,7 +165,6 @@ impl Checkpoints {
             );
             self.metrics.differs("checkpoint", 1);
             data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());
-            data.remove(COMPLETE_SINCE);
         }
         Ok(())
     }
@@ -221,6 +192,19 @@ impl Checkpoints {
         leads.write(self.secrets.create(&PostParams::default(), &secret)).await?;
         info!(secret = LEDGER_OBJECT, "The hub made the key that signs checkpoints of the ledger");
         Ok(())
+    }
+}
+
+/// Whether this ledger is known to have lost nothing: it bears out the checkpoint that was published last, and none
+/// that contradicts it is kept.
+pub(crate) async fn bears_out(maps: &Api<ConfigMap>, ledger: &Ledger) -> bool {
+    // Whatever fails, nothing is known then; the caller asks again.
+    let Ok(Some(map)) = maps.get_opt(LEDGER_OBJECT).await else { return false };
+    let data = map.data.unwrap_or_default();
+    let last = data.get(CHECKPOINT).and_then(|text| Checkpoint::read(text).ok());
+    match last {
+        Some(last) if !data.contains_key(CONTRADICTED) => ledger.has(&last).await == Ok(true),
+        _ => false,
     }
 }
 

@@ -44,7 +44,6 @@ use crate::hub::requests::signer::{ClusterLimits, SignerShared};
 use crate::pulse::Pulse;
 use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::names::ANNOTATION_ROTATE;
-use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use status::{Report, Validity};
 
@@ -109,8 +108,6 @@ pub(super) struct Supervisor {
     registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     distributed: watch::Receiver<Distribution>,
-    /// Since when the ledger has every certificate.
-    complete_since: watch::Receiver<Option<Timestamp>>,
     /// What there is to say about the ClusterTrustBundle.
     published: watch::Receiver<Report>,
     /// Addons that the hub left to another program in the last report that events were written for.
@@ -140,8 +137,6 @@ pub(super) struct SupervisorLinks {
     pub(super) registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     pub(super) distributed: watch::Receiver<Distribution>,
-    /// Since when the ledger has every certificate; `None` before that is known.
-    pub(super) complete_since: watch::Receiver<Option<Timestamp>>,
     /// What there is to say about the ClusterTrustBundle.
     pub(super) published: watch::Receiver<Report>,
     /// Tells the dispatcher of requests which signers there are.
@@ -162,7 +157,6 @@ impl Supervisor {
             signers,
             registrations,
             distributed,
-            complete_since,
             published,
             signing,
             forbidden,
@@ -201,7 +195,6 @@ impl Supervisor {
             signers,
             registrations,
             distributed,
-            complete_since,
             published,
             left: Arc::default(),
             deleted: BTreeMap::new(),

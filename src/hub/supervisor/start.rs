@@ -13,7 +13,7 @@ use crate::api::rules::SignerConfig;
 use crate::hub::authorities::SERVING_PLAN;
 use crate::hub::authorities::gate::Gate;
 use crate::hub::authorities::holders::{self, HolderInputs, Holders};
-use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve, pauses};
+use crate::hub::authorities::keeper::{Keeper, LinePlan, OldNeeds, Reserve, pauses};
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::LineNames;
 use crate::hub::recording::chronicle::LineRecord;
@@ -49,6 +49,7 @@ impl Supervisor {
             reported: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
+            old_needs: OldNeeds::new(self.links.registry.clone(), self.links.seen.clone()),
             metrics: self.links.metrics.clone(),
             compared: false,
             unrecorded: None,
@@ -74,7 +75,7 @@ impl Supervisor {
             clock: self.links.clock.clone(),
             board: self.board.clone(),
             serving: self.serving.subscribe(),
-            complete_since: self.complete_since.clone(),
+            config_maps: self.store.config_maps(),
         };
         self.tasks.spawn(async move {
             holders::keep(inputs, holders).await;
@@ -122,6 +123,7 @@ impl Supervisor {
             reported: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), name),
+            old_needs: OldNeeds::new(self.links.registry.clone(), self.links.seen.clone()),
             metrics: self.links.metrics.clone(),
             compared: false,
             unrecorded: None,

@@ -72,7 +72,6 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         registrations: watch::channel(None).1,
         distributed: watch::channel(Default::default()).1,
         published: watch::channel(status::Report::AsBefore).1,
-        complete_since: watch::channel(None).1,
         signing,
         forbidden,
         foreign,

@@ -14,6 +14,7 @@ use addon_signer::telemetry::Metrics;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -44,6 +45,8 @@ pub(crate) struct RunningHub {
     pub(crate) metrics: Metrics,
     pub(crate) leading: Leading,
     pub(crate) ledger: Ledger,
+    /// Where its gateway, which it does not have, notes uses of certificates.
+    pub(crate) seen: Arc<Seen>,
     pub(crate) pulses: Pulses,
     holding: Holding,
     task: JoinHandle<Result<(), HubError>>,
@@ -162,7 +165,7 @@ impl RunningHub {
             serving: options.serving,
         };
         let (wired, ends) = Hub::wire(parts);
-        let HubEnds { registry, trust, applied, ledger, .. } = ends;
+        let HubEnds { registry, trust, applied, ledger, seen, .. } = ends;
         let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
         let clock = options.clock;
         let mut source = trust.clone();
@@ -173,7 +176,8 @@ impl RunningHub {
                 target.send_replace(source.borrow_and_update().clone());
             }
         });
-        Self { trust, applied, registry, clock, metrics, leading, ledger, pulses, holding, task, pipe, _fresh: fresh }
+        let _fresh = fresh;
+        Self { trust, applied, registry, clock, metrics, leading, ledger, seen, pulses, holding, task, pipe, _fresh }
     }
 
     /// Puts into effect once what the hub wants the gateway to trust.

@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 mod backup;
+mod finish;
 mod steps;
 
 use crate::api::rules::AuthorityPlan;
@@ -30,6 +31,8 @@ use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
+
+pub use finish::OldNeeds;
 
 /// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
@@ -122,6 +125,8 @@ pub struct Keeper {
     pub distributed: bool,
     /// Records its steps in the ledger.
     pub(crate) record: LineRecord,
+    /// Who needs its Old authorities.
+    pub old_needs: OldNeeds,
     /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
     pub compared: bool,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
@@ -149,6 +154,7 @@ impl Keeper {
         loop {
             self.pulse.beat(); // at least once per round
             let seen = self.objects.of(&self.names);
+            self.look_at_old().await;
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -200,7 +206,7 @@ impl Keeper {
     }
 
     fn evidence<'e>(
-        &self,
+        &'e self,
         line: &Line,
         plan: &LinePlan,
         requested: Option<&'e str>,
@@ -208,7 +214,8 @@ impl Keeper {
         now: Timestamp,
     ) -> Evidence<'e> {
         let renew_before = plan.authority.renew_before;
-        Evidence { now, requested, renew_before, next_is_trusted: self.gate.opens(line, waiver, now) }
+        let next_is_trusted = self.gate.opens(line, waiver, now);
+        Evidence { now, requested, renew_before, next_is_trusted, old_is_unneeded: &self.old_needs.known }
     }
 
     /// Looks at the line once; returns the pause before the next look.
@@ -347,7 +354,8 @@ impl Keeper {
         let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
         // A Next of the gateway's line waits for this time, so it is not set later than a certificate may end.
         let end = self.board.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
-        let Some(line) = ready.line().reserve(end) else { return Ok(true) };
+        let line = ready.line().clone().recorded_by(self.record.ledger_id());
+        let Some(line) = line.reserve(end) else { return Ok(true) };
         let leads = self.leading.leads()?;
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         self.published = None; // the report of the gateway's line names the reserved time

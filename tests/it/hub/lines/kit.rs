@@ -172,7 +172,12 @@ pub(super) async fn create_undecodable(admin: &Client, name: &str) {
 
 /// Gets a new certificate for spoke1.
 pub(super) async fn issue(hub: &TestHub, admin: &Client) -> CertificateDer<'static> {
-    let name = submit(hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    issue_to(hub, admin, "spoke1").await
+}
+
+/// Gets a new certificate for the agent on this cluster.
+pub(super) async fn issue_to(hub: &TestHub, admin: &Client, cluster: &str) -> CertificateDer<'static> {
+    let name = submit(hub, cluster, &mk_csr(cluster, "telemetry")).await;
     let pem = wait_csr(admin, &name, "issued", certificate).await;
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod damage;
+mod finish;
 mod in_time;
 mod kit;
 mod rotation;

@@ -2,10 +2,12 @@
 //!
 //! The line is a value. [`Line::next_step`] names a step from the evidence. The shell persists the resulting line
 //! before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5), and it
-//! stays there until the last leaf that needs it has expired (I6).
+//! stays there until nobody needs it (I6): until its last leaf has expired, or until [`need`] finds nobody.
 
+pub mod need;
 mod recorded;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -31,7 +33,7 @@ pub enum State {
     Next,
     /// Trusted and signing.
     Active,
-    /// Trusted until its last leaf has expired.
+    /// Trusted until nobody needs it, at the latest until its last leaf has expired.
     Old,
 }
 
@@ -81,11 +83,13 @@ pub struct Member {
     pub activate_after: Option<Timestamp>,
     /// Whether it became Active without evidence that everybody trusts it, because the one before it was ending.
     pub forced: bool,
+    /// The ledger that has all its leaves from the first one on; `None` if no ledger is known to.
+    pub ledger: Option<String>,
 }
 
 impl Member {
     fn new(authority: Authority, state: State, since: Timestamp) -> Self {
-        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false }
+        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false, ledger: None }
     }
 }
 
@@ -121,6 +125,15 @@ pub struct Evidence<'e> {
     pub renew_before: Duration,
     /// Whether everybody who must trust the Next anchor does. The error says what the rotation waits for.
     pub next_is_trusted: Result<(), String>,
+    /// Whether nobody needs an Old authority, though leaves of it have not expired. The error says why it stays. Of one
+    /// that is not in the map nothing is known.
+    pub old_is_unneeded: &'e BTreeMap<AuthorityId, Result<(), String>>,
+}
+
+impl Evidence<'_> {
+    fn needs(&self, old: &Member) -> bool {
+        self.old_is_unneeded.get(old.authority.id()).is_none_or(Result::is_err)
+    }
 }
 
 /// The one step to take now.
@@ -197,7 +210,7 @@ impl Line {
     /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
     pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
         let Some(active) = self.active() else { return Step::Begin };
-        if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
+        if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence)) {
             return Step::Finish(old.authority.id().clone());
         }
         let last_call = LAST_CALL.min(evidence.renew_before / 2);
@@ -212,7 +225,7 @@ impl Line {
         let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
         let aged = evidence.now.plus(evidence.renew_before) >= active.authority.not_after();
         match (asked || aged, ending || self.members.len() < MAX_AUTHORITIES) {
-            (false, _) => self.wait_for_old(),
+            (false, _) => self.wait_for_old(evidence),
             (true, true) => Step::Prepare,
             (true, false) => {
                 Step::Wait(format!("the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}"))
@@ -220,13 +233,22 @@ impl Line {
         }
     }
 
-    fn wait_for_old(&self) -> Step {
+    fn wait_for_old(&self, evidence: &Evidence<'_>) -> Step {
         match self.members.iter().rfind(|member| member.state == State::Old) {
             Some(Member { authority, leaves_expire: Some(end), .. }) => {
-                Step::Wait(format!("the last certificate of {} to expire at {end}", authority.id()))
+                let id = authority.id();
+                let sooner = evidence.old_is_unneeded.get(id).and_then(|unneeded| unneeded.as_ref().err());
+                let sooner = sooner.map(|sooner| format!(", {sooner}")).unwrap_or_default();
+                Step::Wait(format!("the last certificate of {id} to expire at {end}{sooner}"))
             }
             _ => Step::Rest,
         }
+    }
+
+    /// The authorities that are newer than this Old one: those that sign after it.
+    pub fn newer_than<'l>(&'l self, old: &'l Member) -> impl Iterator<Item = &'l AuthorityId> {
+        let is_newer = |member: &&Member| member.state != State::Old || member.since > old.since;
+        self.members.iter().filter(is_newer).map(|member| member.authority.id())
     }
 
     /// The line with its first authority. A line that already has one is unchanged.
@@ -301,6 +323,18 @@ impl Line {
         self
     }
 
+    /// The line whose Active authority is recorded by this ledger, if it may not have signed yet. To be persisted with
+    /// the first reservation.
+    #[must_use]
+    pub fn recorded_by(mut self, ledger: Option<String>) -> Self {
+        if let Some(active) = self.members.iter_mut().find(|member| member.state == State::Active)
+            && active.leaves_expire.is_none()
+        {
+            active.ledger = ledger;
+        }
+        self
+    }
+
     /// The line whose Active authority may sign leaves that expire at `end`. `None` if it already may.
     pub fn reserve(&self, end: Timestamp) -> Option<Self> {
         let covered = self.active().is_none_or(|active| active.leaves_expire.is_some_and(|until| until >= end));
@@ -315,10 +349,12 @@ impl Line {
     }
 }
 
-/// Whether the authority is Old and nobody needs it any more: all its leaves have expired, or it has expired itself.
-fn is_spent(member: &Member, now: Timestamp) -> bool {
-    let leaves_gone = member.leaves_expire.is_none_or(|end| end < now);
-    member.state == State::Old && (leaves_gone || member.authority.not_after() < now)
+/// Whether the authority is Old and nobody needs it any more: all its leaves have expired, or it has expired itself, or
+/// nobody depends on the leaves.
+fn is_spent(member: &Member, evidence: &Evidence<'_>) -> bool {
+    let leaves_gone = member.leaves_expire.is_none_or(|end| end < evidence.now);
+    let has_ended = member.authority.not_after() < evidence.now;
+    member.state == State::Old && (leaves_gone || has_ended || !evidence.needs(member))
 }
 
 #[cfg(test)]

@@ -45,10 +45,11 @@ impl Line {
             }
         }
         let is_there = |id: &AuthorityId| self.members.iter().any(|member| member.authority.id() == id);
-        // An authority that is Next, or that has certificates, is never dropped. Others may be, unrecorded so far.
+        // A Next, or an Active with certificates, is never dropped. Others may be, unrecorded so far.
         let is_dear = |known: &RecordedAuthority| known.state == Some(State::Next) || known.leaves_expire.is_some();
         let missing = recorded.iter().filter(|(id, known)| known.state.is_some() && is_dear(known) && !is_there(id));
-        let missing: Vec<_> = missing.map(|(id, _)| id.clone()).collect();
-        (!behind.is_empty() || !missing.is_empty()).then_some(Older { line, behind, missing })
+        let missing: BTreeMap<_, _> = missing.collect();
+        let is_older = !behind.is_empty() || missing.values().any(|known| known.state != Some(State::Old));
+        is_older.then(|| Older { line, behind, missing: missing.into_keys().cloned().collect() })
     }
 }

@@ -16,8 +16,12 @@ fn mk_authority() -> Authority {
     Authority::self_signed("test", &key, NOW, YEAR, &rng).unwrap()
 }
 
+/// Of Old authorities nothing is known.
+static NOTHING: BTreeMap<AuthorityId, Result<(), String>> = BTreeMap::new();
+
 fn mk_evidence(now: Timestamp) -> Evidence<'static> {
-    Evidence { now, requested: None, renew_before: 90 * DAY, next_is_trusted: Err("gateways".to_owned()) }
+    let next_is_trusted = Err("gateways".to_owned());
+    Evidence { now, requested: None, renew_before: 90 * DAY, next_is_trusted, old_is_unneeded: &NOTHING }
 }
 
 fn mk_line() -> Line {
@@ -70,6 +74,42 @@ fn an_old_anchor_stays_until_its_last_leaf_has_expired() {
     assert!(matches!(line.next_step(&mk_evidence(end)), Step::Wait(_)), "the last second still counts");
     let after = end.plus(Duration::from_secs(1));
     assert_eq!(line.next_step(&mk_evidence(after)), Step::Finish(line.members()[1].authority.id().clone()));
+}
+
+#[test]
+fn an_old_authority_that_nobody_needs_goes_before_its_last_leaf_has_expired() {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
+    let [active, old] = [0, 1].map(|n| line.members()[n].authority.id().clone());
+    let step = |of: &AuthorityId, unneeded: Result<(), String>| {
+        let unneeded = BTreeMap::from([(of.clone(), unneeded)]);
+        line.next_step(&Evidence { old_is_unneeded: &unneeded, ..mk_evidence(NOW) })
+    };
+    let wait =
+        |sooner: &str| Step::Wait(format!("the last certificate of {old} to expire at {}{sooner}", NOW.plus(DAY)));
+    assert_eq!(step(&old, Err("or c1 to change over".to_owned())), wait(", or c1 to change over"));
+    assert_eq!(step(&active, Ok(())), wait(""), "nothing is known of the old one, and what signs never goes");
+    assert_eq!(step(&old, Ok(())), Step::Finish(old.clone()));
+}
+
+#[test]
+fn those_that_sign_after_an_old_authority_are_newer() {
+    let mut line = mk_line();
+    for round in 1..3_u32 {
+        line = line.prepare(mk_authority(), None, NOW).activate(NOW.plus(DAY * round));
+    }
+    let [active, second, first] = [0, 1, 2].map(|n| &line.members()[n]);
+    assert!(line.newer_than(second).eq([active.authority.id()]));
+    assert!(line.newer_than(first).eq([active.authority.id(), second.authority.id()]));
+}
+
+#[test]
+fn a_ledger_covers_an_authority_only_from_its_first_leaf_on() {
+    let ledger = |line: &Line| line.members()[0].ledger.clone();
+    let line = mk_line().recorded_by(Some("a".to_owned())).reserve(NOW.plus(DAY)).unwrap();
+    assert_eq!(ledger(&line), Some("a".to_owned()));
+    assert_eq!(ledger(&line.recorded_by(Some("b".to_owned()))), Some("a".to_owned()));
+    let unknown = mk_line().recorded_by(None).reserve(NOW.plus(DAY)).unwrap();
+    assert_eq!(ledger(&unknown.recorded_by(Some("a".to_owned()))), None);
 }
 
 #[test]
@@ -207,6 +247,19 @@ fn a_line_that_lacks_what_the_ledger_knows_is_older() {
     let mut finished = mk_recorded(&third);
     finished.insert(id(&first, 0), RecordedAuthority { state: None, leaves_expire: None });
     assert_eq!(first.older_than(&finished).unwrap().behind, [id(&first, 0)]);
+}
+
+#[test]
+fn an_old_authority_that_went_early_and_unrecorded_makes_the_line_no_older() {
+    let before = mk_line().reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
+    let old = before.members()[1].authority.id().clone();
+    let line = before.clone().finish(&old);
+    assert_eq!(line.older_than(&mk_recorded(&before)), None);
+    let further = before.prepare(mk_authority(), None, NOW);
+    let next = further.members()[0].authority.id().clone();
+    let mut missing = vec![old, next];
+    missing.sort();
+    assert_eq!(line.older_than(&mk_recorded(&further)).unwrap().missing, missing, "with others it is named");
 }
 
 #[test]
