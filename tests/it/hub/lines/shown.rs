@@ -2,7 +2,11 @@
 
 use addon_signer::ledger::CertificateUse;
 use addon_signer_core::ca::serial::Serial;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
+use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -50,19 +54,53 @@ async fn a_serving_authority_signs_as_soon_as_every_agent_has_shown_its_anchor()
     assert!(running.clock.now() < end);
 }
 
-/// The certificate is in the ledger before this one, which a restore or a loss has replaced.
+/// Whose certificates are not in the ledger cannot be known to have shown anything.
+async fn stays_next(line: &OnServer) {
+    line.rotate_by_map("r1").await;
+    line.wait(&["Next", "Active"]).await;
+    let end = activate_after(line).await;
+    wait_report(line, &format!("anchor: the last certificate given out without it expires at {end}")).await;
+    tokio::time::sleep(MOMENT).await;
+    line.poke().await;
+    line.wait(&["Next", "Active"]).await;
+}
+
+fn checkpoints(admin: &Client) -> Api<ConfigMap> {
+    Api::namespaced(admin.clone(), "addon-signer")
+}
+
+async fn wait_checkpoint(admin: &Client) {
+    let published =
+        async || checkpoints(admin).get_opt("addon-signer-ledger").await.unwrap()?.data?.remove("head.json");
+    wait_until(PATIENCE, "a checkpoint", published).await;
+}
+
 #[tokio::test]
-async fn a_ledger_that_lacks_certificates_is_no_evidence() {
+async fn a_ledger_that_was_made_anew_is_no_evidence() {
     let (hub, admin, running) = mk_ready().await;
     let line = OnServer::serving(&admin);
     line.wait(&["Active"]).await;
     issue(&hub, &admin).await;
+    wait_checkpoint(&admin).await;
     drop(running);
-    let _running = RunningHub::start(&hub).await;
-    line.rotate_by_map("r1").await;
-    line.wait(&["Next", "Active"]).await;
-    let end = activate_after(&line).await;
-    wait_report(&line, &format!("anchor: the last certificate given out without it expires at {end}")).await;
+    checkpoints(&admin).delete("addon-signer-ledger", &DeleteParams::default()).await.unwrap();
+    let _running = RunningHub::start(&hub).await; // with another ledger
+    wait_checkpoint(&admin).await;
+    stays_next(&line).await;
+}
+
+#[tokio::test]
+async fn a_ledger_that_contradicts_a_checkpoint_is_no_evidence() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    line.wait(&["Active"]).await;
+    let leaf = issue(&hub, &admin).await;
+    wait_checkpoint(&admin).await;
+    let contradicted = Patch::Merge(json!({ "data": { "contradicted-head.json": "{}" } }));
+    let params = PatchParams::default();
+    checkpoints(&admin).patch("addon-signer-ledger", &params, &contradicted).await.unwrap();
+    stays_next(&line).await;
+    show(&running, &leaf, &digest(&running)).await;
     tokio::time::sleep(MOMENT).await;
     line.poke().await;
     line.wait(&["Next", "Active"]).await;
