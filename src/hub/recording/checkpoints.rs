@@ -195,8 +195,8 @@ impl Checkpoints {
     }
 }
 
-/// Whether this ledger is known to have lost nothing: it bears out the checkpoint that was published last, and none
-/// that contradicts it is kept.
+/// Whether this ledger is known to have lost nothing: it bears out the checkpoint that was published last, and none is
+/// kept that contradicts it.
 pub(crate) async fn bears_out(maps: &Api<ConfigMap>, ledger: &Ledger) -> bool {
     // Whatever fails, nothing is known then; the caller asks again.
     let Ok(Some(map)) = maps.get_opt(LEDGER_OBJECT).await else { return false };

@@ -82,13 +82,13 @@ async fn the_ledger_knows_who_has_moved_to_a_newer_authority() {
         };
         // Seen with the new one: 12. Not seen with it: 14. Seen with one of an authority that is no newer: 16.
         for (n, cluster, agent, issuer) in [
+            (10, "c1", "another", "old"),
             (11, "c1", "a", "old"),
             (12, "c1", "a", "active"),
             (13, "c2", "a", "old"),
             (14, "c2", "a", "active"),
             (15, "c3", "a", "old"),
             (16, "c3", "a", "older"),
-            (17, "c1", "another", "old"),
             // Its newest certificate is an old one, which was decided on before.
             (18, "c4", "a", "active"),
             (19, "c4", "a", "old"),
@@ -107,10 +107,10 @@ async fn the_ledger_knows_who_has_moved_to_a_newer_authority() {
         ledger.seen(uses.to_vec()).await;
         ledger.latest("settled").await.unwrap(); // the notes are in the ledger before the next answer
         let expected = [
+            mk("c1", "another", None, false),
             mk("c1", "a", Some(at), true),
             mk("c2", "a", None, false),
             mk("c3", "a", None, false),
-            mk("c1", "another", None, false),
             mk("c4", "a", None, false),
             OldLeaf { is_open: true, ..mk("c5", "a", None, false) },
         ];

@@ -7,9 +7,14 @@ use addon_signer::ledger::CertificateUse;
 use addon_signer_core::ca::bundle::Purpose;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::PeerIdentity;
+use addon_signer_core::journal::checkpoint::Checkpoint;
+use addon_signer_core::journal::entry::{Hash, Tip};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::sighting::Sighting;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use ring::rand::SystemRandom;
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
 
@@ -196,10 +201,23 @@ async fn an_authority_that_the_ledger_does_not_cover_goes_when_its_last_leaf_has
 #[tokio::test]
 async fn a_ledger_that_has_lost_entries_drops_no_authority_early() {
     let world = RotatedHub::start().await;
-    world.set_checkpoint("contradicted-head.json", Some("{}")).await;
     world.change_over("spoke1").await;
     world.wait_after(LOOK, "an hour in which nobody needs it").await;
-    world.wait_after(2 * HOUR, "because the ledger may lack certificates of it").await;
-    world.set_checkpoint("contradicted-head.json", None).await;
+    let published = world.line.maps.get("addon-signer-ledger").await.unwrap().data.unwrap()["head.json"].clone();
+    let head = Checkpoint::read(&published).unwrap();
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
+    let tip = Tip { seq: head.seq, hash: Hash::of("another entry"), time: world.running.clock.now() };
+    let lost = Checkpoint::sign(&head.ledger, tip, world.running.clock.now(), &key, &rng).unwrap();
+    // The hub finds neither the entry of the last checkpoint, nor a ledger that no checkpoint contradicted.
+    for (name, text, restored) in
+        [("head.json", lost.json().as_str(), Some(published.as_str())), ("contradicted-head.json", "{}", None)]
+    {
+        world.set_checkpoint(name, Some(text)).await;
+        world.running.clock.advance(HOUR);
+        world.line.look().await;
+        world.wait_after(Duration::ZERO, "because the ledger may lack certificates of it").await;
+        world.set_checkpoint(name, restored).await;
+    }
     world.wait_gone(LOOK).await;
 }
