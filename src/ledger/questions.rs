@@ -23,13 +23,24 @@ const PAGE: usize = 128;
 /// Certificates in one question about those that have not expired. The writer serves others between two questions.
 const LEAVES: usize = 500;
 
+/// Which of the gateway's trust bundles an agent has shown to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BundleShown {
+    /// None: what it trusts is not its own to say.
+    Nothing,
+    /// Only others than the one that was asked for.
+    Another,
+    /// The one that was asked for.
+    This,
+}
+
 /// An agent with a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleHolder {
     /// Its addon and cluster.
     pub key: AddOnKey,
-    /// Whether it has shown to hold the trust bundle that was asked for.
-    pub has_shown: bool,
+    /// What it has shown.
+    pub shown: BundleShown,
     /// When it was last seen at the gateway.
     pub last_seen: Option<Timestamp>,
 }
@@ -92,25 +103,27 @@ impl Ledger {
         Ok(rows.iter().filter_map(end).collect())
     }
 
-    /// Each agent with a certificate that has not expired at `now`, and whether it has shown to hold the
-    /// gateway's trust bundle of this digest.
+    /// Each agent with a certificate that has not expired at `now`, and whether it has shown to hold the gateway's
+    /// trust bundle of this digest.
     ///
     /// # Errors
     /// [`LedgerError`].
     pub async fn bundle_holders(&self, digest: &str, now: Timestamp) -> Result<Vec<BundleHolder>, LedgerError> {
         // The expression is for the same reason. The gateway's own certificates have no agent.
-        let sql = "SELECT cluster || '', addon, agent, MAX(CASE WHEN holds = $1 THEN 1 ELSE 0 END), MAX(last_seen) \
+        let sql = "SELECT cluster || '', addon, agent, \
+                   CAST(MAX(CASE holds WHEN $1 THEN 2 WHEN '' THEN 0 ELSE 1 END) AS BIGINT), MAX(last_seen) \
                    FROM certificates \
                    WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
                    GROUP BY cluster || '', addon, agent";
         let rows = self.rows(sql.to_owned(), vec![digest.into(), now.unix().into()]).await?;
         let holder = |row: &Cells| {
             let key = AddOnKey { cluster: row.str(0).parse().ok()?, addon: row.str(1).parse().ok()? };
-            Some(BundleHolder {
-                key,
-                has_shown: row.int(3) == Some(1),
-                last_seen: row.int(4).map(Timestamp::from_unix),
-            })
+            let shown = match row.int(3) {
+                Some(2) => BundleShown::This,
+                Some(1) => BundleShown::Another,
+                _ => BundleShown::Nothing,
+            };
+            Some(BundleHolder { key, shown, last_seen: row.int(4).map(Timestamp::from_unix) })
         };
         Ok(rows.iter().filter_map(holder).collect())
     }

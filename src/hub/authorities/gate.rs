@@ -67,18 +67,25 @@ impl Gate {
                 let digest = line.bundle().map(|bundle| bundle.digest()).unwrap_or_default();
                 let (holders, distribution) = (holders.borrow(), distributed.borrow());
                 let holders = holders.as_ref().filter(|holders| holders.are_of(&digest));
-                let has_shown = |key: &AddOnKey| holders.is_some_and(|holders| holders.has_shown(key));
-                distribution.has_brought(&next.authority, |key| without.contains(&key.cluster) || has_shown(key))?;
+                let has_shown = |key: &AddOnKey| holders.is_some_and(|holders| holders.has_shown(key, now));
+                let brought =
+                    distribution.has_brought(&next.authority, |key| without.contains(&key.cluster) || has_shown(key));
                 if at < now {
-                    return Ok(());
+                    return brought;
                 }
                 let end = format!("the last certificate given out without it expires at {at}");
-                let Some(holders) = holders else { return Err(format!("agents to hold the new anchor: {end}")) };
                 let is_live = |key: &AddOnKey| {
                     let standing = registry.read(|registry| registry.check(&key.cluster, &key.addon));
                     standing.is_ok() || standing.is_err_and(|cause| cause.is_unknown())
                 };
-                holders.have_all(&distribution, &without, is_live).map_err(|waiting| format!("{waiting}; {end}"))
+                let held = match holders {
+                    Some(holders) => holders
+                        .have_all(&distribution, &without, is_live, now)
+                        .map_err(|waiting| format!("{waiting}; {end}")),
+                    None => Err(format!("agents to hold the new anchor: {end}")),
+                };
+                let waiting: Vec<String> = [brought, held].into_iter().filter_map(Result::err).collect();
+                if waiting.is_empty() { Ok(()) } else { Err(waiting.join("; ")) }
             }
         }
     }

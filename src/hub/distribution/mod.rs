@@ -69,7 +69,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// How long a kubelet may take to show pods a ConfigMap that has changed: it looks every 60 to 90 s, and may read the
 /// ConfigMap from a cache that is 60 s old.
-const KUBELET: Duration = Duration::from_secs(180);
+pub(in crate::hub) const KUBELET: Duration = Duration::from_secs(180);
 
 /// What the distributor reads and reports.
 pub(super) struct DistributorInputs {

@@ -59,7 +59,7 @@ async fn an_agent_shows_the_bundle_that_it_has_by_its_tag() {
         drained.into_iter().find_map(|seen| seen.holds).map(|holds| holds.to_string())
     };
     let tag = format!("\"{digest}\"");
-    assert_eq!(shown(&[tag.clone()]).await, Some(digest));
+    assert_eq!(shown(std::slice::from_ref(&tag)).await, Some(digest));
     for other in [vec![], vec!["*".to_owned()], vec![format!("\"0\", {tag}")], vec!["\"0\"".to_owned(), tag]] {
         assert_eq!(shown(&other).await, None, "{other:?}");
     }

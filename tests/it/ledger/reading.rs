@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
+use addon_signer::ledger::{BundleShown, CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Query, StateFilter};
@@ -195,10 +195,11 @@ async fn who_has_shown_a_trust_bundle_is_kept_for_each_agent_until_its_certifica
 }
 
 async fn bundle_holders(location: &Location) {
+    use BundleShown::{Another, Nothing, This};
     let hub = open(options(location, "hub-a"), 1).await;
-    let mut intents: Vec<_> = (1..=6).map(mk_intent).collect();
-    let agents = ["cluster1", "cluster1", "cluster2", "cluster3", "cluster4"];
-    for (intent, cluster) in intents.iter_mut().zip(agents) {
+    let mut intents: Vec<_> = (1..=7).map(mk_intent).collect();
+    let agents = ["cluster1", "cluster1", "cluster2", "cluster3", "cluster4", "", "cluster7"];
+    for (intent, cluster) in intents.iter_mut().zip(agents).filter(|(_, cluster)| !cluster.is_empty()) {
         intent.identity = Some(mk_identity(cluster, "telemetry", "telemetry"));
     }
     intents[3].not_after = NOW;
@@ -221,13 +222,16 @@ async fn bundle_holders(location: &Location) {
     let shown = async |digest: &str| {
         let mut found = hub.ledger.bundle_holders(digest, NOW).await.unwrap();
         found.sort_by(|a, b| a.key.cmp(&b.key));
-        assert!(found.iter().all(|found| found.last_seen == Some(NOW)));
-        found.into_iter().map(|found| (found.key.to_string(), found.has_shown)).collect::<Vec<_>>()
+        assert!(found.iter().all(|found| (found.last_seen == Some(NOW)) == (found.shown != Nothing)));
+        found.into_iter().map(|found| (found.key.to_string(), found.shown)).collect::<Vec<_>>()
     };
-    let of = |first, second| [("cluster1/telemetry".to_owned(), first), ("cluster2/telemetry".to_owned(), second)];
-    assert_eq!(shown("new").await, of(true, false));
-    assert_eq!(shown("old").await, of(true, true), "of one agent with two certificates either counts");
-    assert_eq!(shown("newer").await, of(false, false));
+    let of = |first, second, third| {
+        let agents = ["cluster1", "cluster2", "cluster7"].map(|cluster| format!("{cluster}/telemetry"));
+        agents.into_iter().zip([first, second, third]).collect::<Vec<_>>()
+    };
+    assert_eq!(shown("new").await, of(This, Another, Nothing));
+    assert_eq!(shown("old").await, of(This, This, Nothing), "of one agent with two certificates either counts");
+    assert_eq!(shown("newer").await, of(Another, Another, Nothing));
     hub.close().await;
 }
 

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::{Whole, get, rotate};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
+use crate::hub::distribution::KUBELET;
 use crate::support::agent_program::agent_program;
 use crate::support::hub::deploy;
 use crate::support::kubelet::{Kubelet, Pod};
@@ -218,8 +219,9 @@ async fn is_available(admin: &Client, cluster: &str, addon: &str) -> bool {
     conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "True")
 }
 
-/// The gateway's authority is replaced: every cluster has the new anchor before it signs.
-async fn rotate_serving(fleet: &Fleet) {
+/// The gateway's authority is replaced: every cluster and every agent has the new anchor before it signs. Three minutes
+/// are skipped, because this kubelet shows a changed ConfigMap or Secret within a second.
+async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
     let maps: Api<ConfigMap> = Api::namespaced(fleet.admin.clone(), "addon-signer");
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "a test" } } });
     maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
@@ -231,6 +233,24 @@ async fn rotate_serving(fleet: &Fleet) {
         })
         .await;
     }
+    let begun = Instant::now();
+    let report = async || {
+        let map = maps.get("addon-signer-trust").await.unwrap();
+        serde_json::from_str::<Value>(&map.data.unwrap()["status.json"]).unwrap()
+    };
+    let all_told = async || {
+        let report = report().await;
+        let waits = report["rotation"]["waitingFor"].as_str()?;
+        let is_told = waits.contains("pods to see the new anchor") && waits.contains("3 of 6 have not shown it");
+        (is_told && !["last seen", "never seen"].iter().any(|text| waits.contains(text))).then(|| waits.to_owned())
+    };
+    println!("It waits for {}", wait_until(2 * PATIENCE, "everybody's word", all_told).await);
+    clock.advance(KUBELET);
+    wait_until(2 * PATIENCE, "the gateway's new authority to sign", async || {
+        (report().await["authorities"][0]["state"] != "Next").then_some(())
+    })
+    .await;
+    println!("{:?} until the gateway's new authority signed", begun.elapsed());
 }
 
 /// Both addons leave the cluster, and nothing of theirs stays there or on the hub.
@@ -273,7 +293,8 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     apply(&fleet.admin, &manifests("manifest-works")).await;
     let port = free_port();
     create_signer(&fleet.admin, port).await;
-    let whole = Whole::start(&fleet.hub, Clock::default()).await;
+    let clock = Clock::default();
+    let whole = Whole::start(&fleet.hub, clock.clone()).await;
     let dir = tempfile::tempdir().unwrap();
     let listen = [format!("LISTEN=127.0.0.1:{port}"), program("telemetry-backend").display().to_string()];
     let _backend = Process::start(Path::new("/usr/bin/env"), &listen, dir.path());
@@ -296,7 +317,8 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     assert!(bad.is_none(), "{conditions:?}");
 
     rotate(&fleet.admin).await;
-    rotate_serving(&fleet).await;
+    wait_pushes(port, &CLUSTERS, &pods).await;
+    rotate_serving(&fleet, &clock).await;
     wait_pushes(port, &CLUSTERS, &pods).await;
     assert_no_push_failed(pods.values().flatten());
     detach(&fleet, "north").await;

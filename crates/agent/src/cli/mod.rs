@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
@@ -16,6 +17,7 @@ use crate::owner::OwnerName;
 use crate::store::Store;
 use crate::{Agent, Outcome, Settings, Timing};
 use addon_signer_core::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
+use addon_signer_core::units::parse_duration;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
@@ -61,6 +63,10 @@ struct AgentArgs {
     /// The kubeconfig for Secret and Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// How often it asks the gateway for its present anchors and, after their change, shows that it has them.
+    #[arg(long, env = "ADDON_SIGNER_REFRESH", value_name = "DURATION",
+          default_value = "5m", value_parser = parse_refresh)]
+    refresh: Duration,
     /// Enrol or renew if that is due, then exit; the exit code is 1 if it was due and failed.
     #[arg(long, env = "ADDON_SIGNER_ONCE")]
     once: bool,
@@ -92,6 +98,11 @@ fn parse_signer_name(text: &str) -> Result<String, String> {
     }
 }
 
+fn parse_refresh(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text).map_err(|error| error.to_string())?;
+    if duration.is_zero() { Err("it must be at least 1s".to_owned()) } else { Ok(duration) }
+}
+
 impl AgentArgs {
     fn settings(&self) -> anyhow::Result<Settings> {
         let agent = match &self.agent {
@@ -107,7 +118,7 @@ impl AgentArgs {
             expiration_seconds: self.expiration_seconds,
             hub_kubeconfig: self.hub_kubeconfig.clone(),
             gateway: self.gateway.clone(),
-            timing: Timing::default(),
+            timing: Timing { refresh: self.refresh, ..Timing::default() },
         })
     }
 

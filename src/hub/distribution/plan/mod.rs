@@ -103,6 +103,18 @@ impl Distribution {
     }
 }
 
+#[cfg(test)]
+impl Distribution {
+    /// One in which these addons have applied the bundle.
+    pub(in crate::hub) fn applied_by(keys: impl IntoIterator<Item = AddOnKey>) -> Self {
+        let mut report = TrustReport::new();
+        for key in keys {
+            report.entry(key.addon.clone()).or_default().applied.insert(key);
+        }
+        Self::Reached { trust: Arc::default(), report, is_whole: true, fresh: BTreeSet::new() }
+    }
+}
+
 /// What there is to do and to say.
 pub(super) struct Planned {
     /// What is missing first, then what is out of date, then what must go.

@@ -12,6 +12,7 @@ use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue};
 use super::serving::{activate_after, report};
+use crate::hub::distribution::KUBELET;
 use crate::hub::{MOMENT, mk_ready};
 use crate::support::hub::{PATIENCE, RunningHub};
 use crate::support::wait_until;
@@ -50,6 +51,9 @@ async fn a_serving_authority_signs_as_soon_as_every_agent_has_shown_its_anchor()
     wait_report(&line, &format!("; the last certificate given out without it expires at {end}")).await;
     line.wait(&["Next", "Active"]).await;
     show(&running, &leaf, &digest(&running)).await;
+    wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)").await;
+    running.clock.advance(KUBELET);
+    line.poke().await;
     assert_eq!(line.wait(&["Active"]).await, ids[..1]);
     assert!(running.clock.now() < end);
 }
