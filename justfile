@@ -40,6 +40,10 @@ real-parts:
 test-real:
     .ci/run real
 
+# Integration tests on the oldest and the newest Kubernetes; not a step of .ci/run.
+versions *minors:
+    tests/real/versions.sh {{minors}}
+
 # The whole story in one process.
 demo:
     .ci/run demo
