@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
-use crate::measure::{peak_mb, resident_mb};
+use crate::measure::{calls_in, peak_mb, resident_mb};
 use crate::support::hub::create_signer;
 use crate::support::objects::manifest_works;
 use crate::support::{accept_cluster, install_addon, wait_until};
@@ -22,6 +22,8 @@ use crate::world::World;
 const CLUSTERS: usize = 3_500;
 const ADDONS: [&str; 3] = ["telemetry", "metrics", "logs"];
 const LONG: Duration = Duration::from_secs(900);
+/// How long calls at rest are counted.
+const REST: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run() {
     let world = World::start().await;
@@ -74,7 +76,11 @@ pub(crate) async fn run() {
     println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
     new_trust(&world).await;
     println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
+    let calls = calls_in(&world.admin, REST).await;
     drop(hub);
+    let without = calls_in(&world.admin, REST).await;
+    let seconds = REST.as_secs_f64();
+    println!("at rest: {:.2} calls/s with the hub, {:.2} without it", calls / seconds, without / seconds);
     let hub = world.start_hub();
     tokio::time::sleep(Duration::from_secs(60)).await;
     println!(

@@ -1,4 +1,8 @@
-//! What Linux' /proc says about a process.
+//! What Linux' /proc says about a process, and the API server about its calls.
+
+use std::time::Duration;
+
+use kube::Client;
 
 /// `VmRSS` of Linux' /proc, in MB of 10^6 bytes.
 pub(crate) fn resident_mb(id: u32) -> f64 {
@@ -22,4 +26,19 @@ fn kib(id: u32, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// How many calls the API server answers in this time, without those of this program.
+pub(crate) async fn calls_in(admin: &Client, time: Duration) -> f64 {
+    let before = total_calls(admin).await;
+    tokio::time::sleep(time).await;
+    total_calls(admin).await - before - 1.0
+}
+
+/// `apiserver_request_total` over everything but watches, which count when they end.
+pub(crate) async fn total_calls(admin: &Client) -> f64 {
+    let request = hyper::Request::get("/metrics").body(Vec::new()).unwrap();
+    let text = admin.request_text(request).await.unwrap();
+    let counts = text.lines().filter(|line| line.starts_with("apiserver_request_total{"));
+    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }

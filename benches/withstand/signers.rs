@@ -7,7 +7,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::measure::resident_mb;
+use crate::measure::{calls_in, resident_mb, total_calls};
 use crate::support::hub::create_signer;
 use crate::support::{accept_cluster, install_addon, wait_until};
 use crate::world::World;
@@ -44,12 +44,12 @@ pub(crate) async fn run() {
     let seconds = REST.as_secs_f64();
     println!("at rest: {:.2} calls/s with the hub, {:.2} without it", with / seconds, without / seconds);
     let quiet = calls_in(&world.admin, SETTLE).await;
-    let before = total(&world.admin).await;
+    let before = total_calls(&world.admin).await;
     let edit = Patch::Merge(json!({"spec": {"certificate": {"duration": "23h"}}}));
     let signers: Api<AddOnSigner> = Api::all(world.admin.clone());
     signers.patch("signer50", &PatchParams::default(), &edit).await.unwrap();
     tokio::time::sleep(SETTLE).await;
-    let edited = total(&world.admin).await - before - 1.0;
+    let edited = total_calls(&world.admin).await - before - 1.0;
     println!("an edit: {edited:.0} calls in {} s, in which there are {quiet:.0} at rest", SETTLE.as_secs());
     println!("resident: {:.1} MB", resident_mb(hub.id()));
 }
@@ -74,19 +74,4 @@ async fn leads_again(admin: &Client) {
     let before = holder().await;
     wait_until(READY, "another leader", async || holder().await.filter(|now| Some(now) != before.as_ref())).await;
     all_ready(admin).await;
-}
-
-/// How many calls the API server answers in this time, without those of this program.
-async fn calls_in(admin: &Client, time: Duration) -> f64 {
-    let before = total(admin).await;
-    tokio::time::sleep(time).await;
-    total(admin).await - before - 1.0
-}
-
-/// `apiserver_request_total` over everything but watches, which count when they end.
-async fn total(admin: &Client) -> f64 {
-    let request = hyper::Request::get("/metrics").body(Vec::new()).unwrap();
-    let text = admin.request_text(request).await.unwrap();
-    let counts = text.lines().filter(|line| line.starts_with("apiserver_request_total{"));
-    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }

@@ -42,6 +42,7 @@ use recording::Notes;
 use recording::checkpoints::Checkpoints;
 use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError};
+use registrations::version::AddOnVersion;
 use registrations::wanted::Signers;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
@@ -186,14 +187,14 @@ impl Hub {
     /// # Errors
     /// [`HubError`] says why the hub ended.
     pub async fn run(self, settings: HubSettings, addon_api: AddOnApi) -> Result<(), HubError> {
-        run(self.links, settings, addon_api, self.writer).await
+        run(self.links, settings, addon_api.into(), self.writer).await
     }
 }
 
 async fn run(
     links: HubLinks,
     settings: HubSettings,
-    addon_api: AddOnApi,
+    addons: AddOnVersion,
     writer: LedgerWriter,
 ) -> Result<(), HubError> {
     let mut leading = links.leading.clone();
@@ -201,7 +202,7 @@ async fn run(
     let (report, reported) = watch::channel(None);
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
-    let Reading { addons, all_again, standings, templates, known } = read(&mut tasks, &links, addon_api, &notes);
+    let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
     let epoch = tokio::select! {
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
@@ -209,10 +210,10 @@ async fn run(
     let feeding = Feeding { writer, epoch, notes: notes.clone() };
     record(&mut tasks, &links, &settings.namespace, feeding);
     let published = publish(&mut tasks, &links, served.clone());
-    let distributed = distribute(&mut tasks, &links, addon_api, known, served.clone());
-    let inputs = registrations::RegistrationInputs { seen: addons, all_again, signers: served, templates, report };
+    let distributed = distribute(&mut tasks, &links, addons.clone(), known, served.clone());
+    let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
     let writer = registrations::RegistrationWriter::new(
-        registrations::Target { client: links.client.clone(), api: addon_api },
+        registrations::Target { client: links.client.clone(), version: addons.clone() },
         links.clock.clone(),
         links.leading.clone(),
         links.metrics.clone(),
@@ -231,7 +232,7 @@ async fn run(
     let registrations = reported;
     let ends =
         SupervisorLinks { signers, registrations, distributed, published, signing, forbidden, foreign, objects, notes };
-    let supervisor = Supervisor::new(links, settings, addon_api, ends);
+    let supervisor = Supervisor::new(links, settings, addons, ends);
     tasks.spawn("AddOnSigners", supervisor.run());
     tokio::select! {
         error = tasks.ended() => Err(error),
@@ -242,7 +243,7 @@ async fn run(
 /// What the tasks tell that read clusters, addons and templates.
 struct Reading {
     /// Addons that were seen, and where others are put for another look.
-    addons: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
+    seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
     /// Told when more addons were seen than may wait.
     all_again: Arc<Notify>,
     /// Whose standing has changed.
@@ -252,8 +253,8 @@ struct Reading {
     known: Known,
 }
 
-fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Notes) -> Reading {
-    let (seen, addons) = mpsc::channel(REGISTRATIONS_WAITING);
+fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &Notes) -> Reading {
+    let seen = mpsc::channel(REGISTRATIONS_WAITING);
     let (read, templates) = watch::channel(Templates::default());
     let standings = Standings::default();
     let recorded = Recorded {
@@ -270,19 +271,19 @@ fn read(tasks: &mut HubTasks, links: &HubLinks, addon_api: AddOnApi, notes: &Not
     let all_again = Arc::new(Notify::new());
     let client = links.client.clone();
     let missed = all_again.clone();
-    let passed_on = seen.clone();
+    let passed_on = seen.0.clone();
     tasks.spawn("ManagedClusterAddOns", async move {
-        Ok(registry::watch_addons(client, addon_api, recorded, passed_on, missed).await?)
+        Ok(registry::watch_addons(client, addons, recorded, passed_on, missed).await?)
     });
     let client = links.client.clone();
     tasks.spawn("AddOnTemplates", registrations::keep_templates(client, read).map(Ok));
-    Reading { addons: (seen, addons), all_again, standings, templates, known }
+    Reading { seen, all_again, standings, templates, known }
 }
 
 fn distribute(
     tasks: &mut HubTasks,
     links: &HubLinks,
-    addon_api: AddOnApi,
+    addons: AddOnVersion,
     known: Known,
     signers: watch::Receiver<Option<Signers>>,
 ) -> watch::Receiver<Distribution> {
@@ -292,7 +293,7 @@ fn distribute(
     let inputs =
         DistributorInputs { clock, known, signers, trust: trust.subscribe(), registry: registry.clone(), report };
     let pulse = pulses.start("trust on the clusters");
-    let distributor = Distributor::new(client, addon_api, leading.clone(), metrics.clone(), inputs, pulse);
+    let distributor = Distributor::new(client, addons, leading.clone(), metrics.clone(), inputs, pulse);
     tasks.spawn("trust on the clusters", distributor.run().map(Ok));
     reported
 }

@@ -10,9 +10,10 @@ use tokio::time::timeout;
 use super::known::Known;
 use super::plan::Step;
 use crate::api::manifest_work::{body, repair, resource, work_name};
-use crate::api::ocm::{AddOnApi, OcmObject};
+use crate::api::ocm::OcmObject;
 use crate::api::registrations::FIELD_MANAGER;
 use crate::hub::lease::{Leads, NotWritten};
+use crate::hub::registrations::version::AddOnVersion;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
@@ -23,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 pub(super) struct Works {
     pub(super) client: Client,
     /// The version of ManagedClusterAddOn.
-    pub(super) api: AddOnApi,
+    pub(super) version: AddOnVersion,
 }
 
 /// Why a call failed.
@@ -50,12 +51,12 @@ impl Works {
         let call = async {
             match step {
                 Step::Create { owner, namespace } => {
-                    let work = body(key, self.api, &owner, &namespace, anchors);
+                    let work = body(key, self.version.now(), &owner, &namespace, anchors);
                     let made = self.create(leads, key, work).await?;
                     known.put_work(&made);
                 }
                 Step::Change { version, owner, namespace } => {
-                    let change = repair(body(key, self.api, &owner, &namespace, anchors), &version);
+                    let change = repair(body(key, self.version.now(), &owner, &namespace, anchors), &version);
                     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
                     let changed = leads.write(works.patch(&name, &params, &Patch::Merge(&change))).await?;
                     known.put_work(&changed.object);

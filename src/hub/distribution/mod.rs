@@ -23,10 +23,11 @@ pub(in crate::hub) mod known;
 pub mod plan;
 
 use crate::api::manifest_work::{self, MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, digest_of};
-use crate::api::ocm::{AddOnApi, OcmObject};
+use crate::api::ocm::OcmObject;
 use crate::backoff::WatchBackoff;
 use crate::hub::lease::Leading;
 use crate::hub::registrations::discovery::served_version;
+use crate::hub::registrations::version::AddOnVersion;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::registrations::work::PAGE;
 use crate::hub::supervisor::permission;
@@ -113,7 +114,7 @@ pub(super) struct Distributor {
 impl Distributor {
     pub(super) fn new(
         client: &Client,
-        api: AddOnApi,
+        version: AddOnVersion,
         leading: Leading,
         metrics: Metrics,
         inputs: DistributorInputs,
@@ -121,7 +122,7 @@ impl Distributor {
     ) -> Self {
         let mut pace = interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let works = Works { client: client.clone(), api };
+        let works = Works { client: client.clone(), version };
         let client = client.clone();
         Self {
             client,

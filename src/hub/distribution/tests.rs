@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::manifest_work::body;
+use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::hub::lease;
 use crate::pulse::Pulses;
@@ -95,7 +96,7 @@ fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiv
     announcer.lead(1, Instant::now() + Duration::from_secs(100_000));
     let pulse = Pulses::default().start("test");
     let metrics = Metrics::new(|_| ());
-    let distributor = Distributor::new(&client, AddOnApi::V1Alpha1, leading, metrics, inputs, pulse);
+    let distributor = Distributor::new(&client, AddOnApi::V1Alpha1.into(), leading, metrics, inputs, pulse);
     (distributor, known, writes, reported, announcer)
 }
 

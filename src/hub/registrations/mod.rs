@@ -11,6 +11,7 @@ mod later;
 mod oversized;
 pub mod registry;
 pub mod report;
+pub mod version;
 pub mod wanted;
 mod watch;
 pub(in crate::hub) mod work;

@@ -22,6 +22,7 @@ use crate::backoff::WatchBackoff;
 use crate::hub::distribution::known::Known;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::discovery::served_version;
+use crate::hub::registrations::version::{AddOnVersion, is_unserved};
 use crate::hub::registrations::work::{PAGE, SeenAddOn};
 use crate::hub::standings::Standings;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
@@ -159,13 +160,17 @@ pub(in crate::hub) async fn watch_clusters(client: Client, registry: Recorded) -
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
 pub(in crate::hub) async fn watch_addons(
     client: Client,
-    api: AddOnApi,
+    version: AddOnVersion,
     registry: Recorded,
     seen: mpsc::Sender<SeenAddOn>,
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
     let config = watcher::Config::default().page_size(PAGE);
-    let mut events = watch_objects(addons_api(&client, api), config).backoff(WatchBackoff::default()).boxed();
+    let watch = || {
+        let addons = addons_api(&client, version.now());
+        watch_objects(addons, config.clone()).backoff(WatchBackoff::default()).boxed()
+    };
+    let mut events = watch();
     let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOn>> = HashMap::new();
     while let Some(event) = events.next().await {
         let news = match event {
@@ -208,6 +213,10 @@ pub(in crate::hub) async fn watch_addons(
             }
             Err(error) => {
                 warn!(%error, "The watch of addons failed; the hub retries");
+                // If nobody answers, the version is as it was.
+                if is_unserved(&error) && discover(&client).await.is_ok_and(|api| version.set(api)) {
+                    events = watch();
+                }
                 continue;
             }
         };
@@ -236,13 +245,26 @@ pub async fn look_up(
     let namespaced = Api::<OcmObject>::namespaced_with(client.clone(), cluster.as_str(), &api.resource());
     let clusters = clusters_api(client);
     let (found_cluster, found_addon) =
-        tokio::try_join!(clusters.get_opt(cluster.as_str()), namespaced.get_opt(addon.as_str()))?;
+        tokio::try_join!(find(&clusters, cluster.as_str()), find(&namespaced, addon.as_str()))?;
     let mut registry = Registry::default();
     let facts = |found: &OcmObject| (cluster.clone(), cluster_facts(&found.object));
     registry.replace_clusters(found_cluster.iter().map(facts).collect());
     let addons = found_addon.iter().map(|found| (addon.clone(), read_addon(&found.object))).collect();
     registry.put_addons(HashMap::from([(cluster.clone(), addons)]));
     Ok(registry)
+}
+
+/// Unlike kube's `get_opt`, fails if the API server does not serve such objects: it may not serve them at the moment,
+/// and only an answer about the object says that there is none.
+async fn find(api: &Api<OcmObject>, name: &str) -> Result<Option<OcmObject>, kube::Error> {
+    match api.get(name).await {
+        Err(kube::Error::Api(status))
+            if status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name) =>
+        {
+            Ok(None)
+        }
+        found => found.map(Some),
+    }
 }
 
 fn record_cluster(registry: &Recorded, object: &DynamicObject) {
@@ -341,7 +363,7 @@ mod tests {
         recorded.write(|registry| registry.replace_clusters(HashMap::from([(cluster.clone(), accepted)])));
         let (seen, _waiting) = mpsc::channel(8);
         let client = Client::new(service, "default");
-        let watching = watch_addons(client, AddOnApi::V1Beta1, recorded, seen, Arc::default());
+        let watching = watch_addons(client, AddOnApi::V1Beta1.into(), recorded, seen, Arc::default());
         let checks = async {
             let check = || registry.read(|registry| registry.check(&cluster, &addon));
             let (mut known, mut told) = (vec![check().err()], Vec::new());

@@ -19,6 +19,7 @@ use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_name
 use crate::api::ocm::ADDON_GROUP;
 use crate::backoff::WatchBackoff;
 use crate::hub::registrations::discovery::{resource, served_version};
+use crate::hub::registrations::version::is_unserved;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::errors::explain;
 
@@ -42,7 +43,7 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
             }
             Ok([Some(addons), Some(templates)]) => {
                 follow(objects(&client, &addons), objects(&client, &templates), true, &known).await;
-                return;
+                sleep(RETRY).await;
             }
             Ok([Some(addons), None]) => {
                 let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
@@ -97,7 +98,7 @@ impl<T> Shown<T> {
     }
 }
 
-/// Follows both watches until both end, which neither does by itself.
+/// Follows both watches until the API server does not serve one of them any more, in this version.
 async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
     let mut of_addons = Shown { complete: None, listed: BTreeMap::new() };
     let mut of_templates = Shown { complete: (!has_templates).then(BTreeMap::new), listed: BTreeMap::new() };
@@ -113,6 +114,9 @@ async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool
             (Err(error), ..) => {
                 debug!(%error, "The watch of ClusterManagementAddOns or AddOnTemplates failed; the hub retries");
                 unread(known, &error.to_string());
+                if is_unserved(&error) {
+                    return;
+                }
             }
         }
     }

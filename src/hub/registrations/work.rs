@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use crate::api::ocm::{AddOnApi, OcmObject};
+use crate::api::ocm::OcmObject;
 use crate::api::registrations::FIELD_MANAGER;
 use crate::hub::lease::Leads;
+use crate::hub::registrations::version::AddOnVersion;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
@@ -42,7 +43,7 @@ pub struct Target {
     /// The hub's account.
     pub client: Client,
     /// The version of ManagedClusterAddOn.
-    pub api: AddOnApi,
+    pub version: AddOnVersion,
 }
 
 /// What a write changes.
@@ -75,7 +76,7 @@ pub(super) enum Done {
 
 impl Target {
     fn addons(&self, key: &AddOnKey) -> Api<OcmObject> {
-        Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &self.api.resource())
+        Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &self.version.now().resource())
     }
 }
 
@@ -114,7 +115,7 @@ pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done 
 }
 
 async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(), String> {
-    let addons: Api<OcmObject> = Api::all_with(target.client.clone(), &target.api.resource());
+    let addons: Api<OcmObject> = Api::all_with(target.client.clone(), &target.version.now().resource());
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = match timeout(ANSWER, addons.list(&params)).await {

@@ -25,7 +25,6 @@ pub mod status;
 mod task;
 
 use super::{HubError, HubLinks, HubSettings};
-use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::backoff::WatchBackoff;
@@ -37,6 +36,7 @@ use crate::hub::authorities::store::AuthorityStore;
 use crate::hub::distribution::plan::Distribution;
 use crate::hub::recording::Notes;
 use crate::hub::registrations::report::RegistrationReport;
+use crate::hub::registrations::version::AddOnVersion;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::requests::dispatcher::Signing;
 use crate::hub::requests::foreign::ForeignReport;
@@ -152,7 +152,7 @@ pub(super) struct SupervisorLinks {
 }
 
 impl Supervisor {
-    pub(super) fn new(links: HubLinks, settings: HubSettings, addon_api: AddOnApi, ends: SupervisorLinks) -> Self {
+    pub(super) fn new(links: HubLinks, settings: HubSettings, addons: AddOnVersion, ends: SupervisorLinks) -> Self {
         let SupervisorLinks {
             signers,
             registrations,
@@ -170,7 +170,7 @@ impl Supervisor {
             client: client.clone(),
             clock: links.clock.clone(),
             registry: links.registry.clone(),
-            addon_api,
+            addons,
             retention: settings.retention,
             grpc_proxy: settings.grpc_proxy.clone(),
             applied: links.applied.clone(),

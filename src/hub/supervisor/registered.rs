@@ -49,7 +49,7 @@ impl Supervisor {
                  {key}; the hub leaves it to that program and tries again later."
             );
             let addon = ObjectReference {
-                api_version: Some(self.shared.addon_api.resource().api_version),
+                api_version: Some(self.shared.addons.now().resource().api_version),
                 kind: Some("ManagedClusterAddOn".to_owned()),
                 namespace: Some(key.cluster.to_string()),
                 name: Some(key.addon.to_string()),

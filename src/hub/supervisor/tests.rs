@@ -8,6 +8,7 @@ use kube::client::Body;
 use serde_json::json;
 
 use super::*;
+use crate::api::ocm::AddOnApi;
 use crate::api::signer::RegistrationMode;
 use crate::hub::requests::dispatcher::{Dispatcher, DispatcherLinks};
 use crate::hub::standings::Standings;
@@ -78,7 +79,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         objects: crate::hub::authorities::objects::channel().1,
         notes: Notes::default(),
     };
-    (Supervisor::new(links, settings, AddOnApi::V1Beta1, links_of_supervisor), announcer, ends)
+    (Supervisor::new(links, settings, AddOnApi::V1Beta1.into(), links_of_supervisor), announcer, ends)
 }
 
 fn mk_object(name: &str) -> AddOnSigner {

@@ -1,11 +1,13 @@
 //! Installs what OCM itself installs on a hub: its CRDs and the rights of its agents.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition,
+};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -34,19 +36,67 @@ pub(crate) async fn install(admin: &Client, assets: &Path, api: AddOnApi) {
 pub(crate) async fn install_whole(admin: &Client, assets: &Path, webhook: &str, webhook_ca: &str) {
     let folder = |name: &&str| files(&assets.join("crds").join(name));
     let plain = ["cluster-v1", "cluster-v1beta1", "cluster-v1beta2", "cluster-v1alpha1", "work-v1", "work-v1alpha1"];
-    let (converted, stored) = (folder(&"addon-v1beta1"), folder(&"addon-v1alpha1"));
-    let is_converted = |file: &PathBuf| !stored_only(file);
-    let all = plain.iter().flat_map(folder).chain(stored.into_iter().filter(|file| stored_only(file)));
-    let mut crds: Vec<_> = all.map(|file| read(&file, AddOnApi::V1alpha1)).collect();
-    for file in converted.into_iter().filter(is_converted) {
-        let mut crd = read(&file, AddOnApi::V1alpha1);
-        crd.spec.conversion = Some(parse(json!({ "strategy": "Webhook", "webhook": {
-            "clientConfig": { "url": webhook, "caBundle": base64(webhook_ca.as_bytes()) },
-            "conversionReviewVersions": ["v1"],
-        } })));
-        crds.push(crd);
-    }
+    let stored = folder(&"addon-v1alpha1").into_iter().filter(|file| stored_only(file));
+    let mut crds: Vec<_> =
+        plain.iter().flat_map(folder).chain(stored).map(|file| read(&file, AddOnApi::V1alpha1)).collect();
+    crds.extend(converted(assets, webhook, webhook_ca));
     create(admin, crds).await;
+}
+
+/// The CRDs of the addon API that have both versions.
+fn converted(assets: &Path, webhook: &str, webhook_ca: &str) -> Vec<CustomResourceDefinition> {
+    let conversion: CustomResourceConversion = parse(json!({ "strategy": "Webhook", "webhook": {
+        "clientConfig": { "url": webhook, "caBundle": base64(webhook_ca.as_bytes()) },
+        "conversionReviewVersions": ["v1"],
+    } }));
+    let all = files(&assets.join("crds/addon-v1beta1")).into_iter().filter(|file| !stored_only(file));
+    all.map(|file| {
+        let mut crd = read(&file, AddOnApi::V1alpha1);
+        crd.spec.conversion = Some(conversion.clone());
+        crd
+    })
+    .collect()
+}
+
+/// Brings the addon API from v1alpha1 to both versions, as an upgrade of OCM does, and waits until they are served.
+pub(crate) async fn upgrade(admin: &Client, assets: &Path, webhook: &str, webhook_ca: &str) {
+    change_converted(admin, converted(assets, webhook, webhook_ca)).await;
+    wait_served(admin, &["v1beta1", "v1alpha1"]).await;
+}
+
+/// Ends v1alpha1 of what has two versions, and waits until it is not served any more.
+pub(crate) async fn end_v1alpha1(admin: &Client, assets: &Path, webhook: &str, webhook_ca: &str) {
+    let mut crds = converted(assets, webhook, webhook_ca);
+    for version in crds.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
+        version.served = version.name != "v1alpha1";
+    }
+    change_converted(admin, crds).await;
+    wait_served(admin, &["v1beta1"]).await;
+}
+
+async fn change_converted(admin: &Client, crds: Vec<CustomResourceDefinition>) {
+    let api: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    for mut crd in crds {
+        let name = crd.metadata.name.clone().unwrap();
+        crd.metadata.resource_version = api.get(&name).await.unwrap().metadata.resource_version;
+        api.replace(&name, &PostParams::default(), &crd).await.unwrap();
+    }
+}
+
+/// Waits until ManagedClusterAddOn has these versions.
+async fn wait_served(admin: &Client, versions: &[&str]) {
+    wait_until(ESTABLISHED, "the versions of ManagedClusterAddOn", async || {
+        for version in ["v1beta1", "v1alpha1"] {
+            let group = format!("addon.open-cluster-management.io/{version}");
+            let found = admin.list_api_group_resources(&group).await;
+            let is_served = found.is_ok_and(|list| list.resources.iter().any(|it| it.name == "managedclusteraddons"));
+            if is_served != versions.contains(&version) {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
 }
 
 /// Applies the CRDs that OCM's work agent needs on a managed cluster.

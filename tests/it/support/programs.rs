@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use tokio::sync::{Mutex, MutexGuard};
+
 use super::pki::PemPair;
 use super::process::{Process, free_port};
 use super::real::RealHub;
@@ -29,9 +31,18 @@ pub(crate) async fn start_controller(hub: &RealHub, name: &str) -> Process {
     Process::start(&hub.binary(name), &flags, hub.dir())
 }
 
-/// Starts the webhook that converts between the versions of the addon API; returns its URL. It also takes the port 8000
-/// of all addresses, which its program does not let one choose. Dropping it kills it.
-pub(crate) fn start_addon_webhook(hub: &RealHub) -> (Process, String) {
+/// The webhook that converts between the versions of the addon API. Dropping it kills it.
+pub(crate) struct AddOnWebhook {
+    _process: Process,
+    pub(crate) url: String,
+    _port: MutexGuard<'static, ()>,
+}
+
+/// Starts that webhook. It also takes the port 8000 of all addresses, which its program does not let one choose, so
+/// there is one at a time.
+pub(crate) async fn start_addon_webhook(hub: &RealHub) -> AddOnWebhook {
+    static PORT: Mutex<()> = Mutex::const_new(());
+    let _port = PORT.lock().await;
     let dir = hub.dir().join("webhook");
     std::fs::create_dir(&dir).unwrap();
     let PemPair { cert, key } = hub.ca().server();
@@ -43,7 +54,8 @@ pub(crate) fn start_addon_webhook(hub: &RealHub) -> (Process, String) {
         format!("--port={port}"),
         format!("--certdir={}", dir.display()),
     ];
-    (Process::start(&hub.binary("addon-webhook"), &flags, &dir), format!("https://127.0.0.1:{port}/convert"))
+    let _process = Process::start(&hub.binary("addon-webhook"), &flags, &dir);
+    AddOnWebhook { _process, url: format!("https://127.0.0.1:{port}/convert"), _port }
 }
 
 /// What an addon's own controller names in `status.registrations`.

@@ -24,7 +24,7 @@ use crate::support::kubelet::{Kubelet, Pod};
 use crate::support::objects::{create_namespace, managed_cluster_addons, managed_clusters, manifest_works};
 use crate::support::ocm::{OcmAgent, Spoke};
 use crate::support::process::{Process, free_port};
-use crate::support::programs::{start_addon_webhook, start_controller};
+use crate::support::programs::{AddOnWebhook, start_addon_webhook, start_controller};
 use crate::support::real::{RealHub, assets};
 use crate::support::{TestHub, client, crds, wait_until};
 use addon_signer_core::names::{ANNOTATION_ROTATE, LABEL_HUB_TRUST};
@@ -43,6 +43,7 @@ struct Fleet {
     admin: Client,
     own: RealHub,
     own_admin: Client,
+    _webhook: AddOnWebhook,
     _programs: Vec<Process>,
     _agents: Vec<OcmAgent>,
 }
@@ -54,17 +55,24 @@ impl Fleet {
         let masters = ["system:masters"];
         let admin = client(hub.kubeconfig("admin", &masters)).await;
         let own_admin = client(own.kubeconfig("admin", &masters)).await;
-        let (webhook, url) = start_addon_webhook(&hub);
-        crds::install_whole(&admin, &assets, &url, &hub.ca().pair().cert).await;
+        let webhook = start_addon_webhook(&hub).await;
+        crds::install_whole(&admin, &assets, &webhook.url, &hub.ca().pair().cert).await;
         crds::install_applied_works(&own_admin, &assets).await;
         own.start_controller_manager(); // what an addon owned is cleaned up
         create_namespace(&admin, SETTINGS).await;
-        let mut programs = vec![webhook];
+        let mut programs = Vec::new();
         for name in ["registration-controller", "placement-controller", "work-controller", "addon-manager"] {
             programs.push(start_controller(&hub, name).await);
         }
-        let mut fleet =
-            Self { hub: TestHub::Real(Box::new(hub)), admin, own, own_admin, _programs: programs, _agents: Vec::new() };
+        let mut fleet = Self {
+            hub: TestHub::Real(Box::new(hub)),
+            admin,
+            own,
+            own_admin,
+            _webhook: webhook,
+            _programs: programs,
+            _agents: Vec::new(),
+        };
         fleet.join().await;
         fleet
     }

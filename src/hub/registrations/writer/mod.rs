@@ -273,7 +273,7 @@ impl RegistrationWriter {
         templated: &TemplatedAddOns,
     ) {
         let now = self.clock.now();
-        let wanted = wanted_status(object, self.target.api, signers, templated, now);
+        let wanted = wanted_status(object, self.target.version.now(), signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let sight = Sight { differs: wanted.is_some(), says_left: is_left(status) };
         let step = self.disputes.judge(key, sight, self.now());

@@ -143,7 +143,7 @@ impl World {
             templates: of_templates,
             report: reporting,
         };
-        let target = Target { client, api: AddOnApi::V1Alpha1 };
+        let target = Target { client, version: AddOnApi::V1Alpha1.into() };
         let writer = RegistrationWriter::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
         let pulse = Pulses::default().start("registrations");
         let writer = tokio::spawn(async move { writer.keep(pulse).await.unwrap() });

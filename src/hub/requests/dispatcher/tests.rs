@@ -55,7 +55,7 @@ fn mk_signer(client: &Client) -> Signer {
         client: client.clone(),
         clock: clock.clone(),
         registry: Default::default(),
-        addon_api: AddOnApi::V1Beta1,
+        addons: AddOnApi::V1Beta1.into(),
         retention: LATE,
         grpc_proxy: None,
         applied: watch::channel(Default::default()).1,

@@ -47,8 +47,8 @@ impl Signer {
             return Ok(Action::Limited(pause));
         }
         let identity = claim.identity();
-        let SignerShared { client, addon_api, .. } = &self.shared;
-        let fresh = registry::look_up(client, *addon_api, &identity.cluster, &identity.addon).await?;
+        let SignerShared { client, addons, .. } = &self.shared;
+        let fresh = registry::look_up(client, addons.now(), &identity.cluster, &identity.addon).await?;
         Ok(match claim.decide(&fresh) {
             // The gateway relies on the watch, which is late: it would refuse the certificate now.
             Ok(_) => Action::Wait,

@@ -20,12 +20,12 @@ mod issuing;
 pub use held::Unusable;
 use issuing::ApprovedRequest;
 
-use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::audit::Audit;
 use crate::hub::authorities::keeper::Reserve;
 use crate::hub::authorities::state::LineState;
 use crate::hub::lease::{Leading, Leads, NotLeading, NotWritten};
+use crate::hub::registrations::version::AddOnVersion;
 use crate::hub::requests::answers::{Answers, RefusalKind};
 use crate::hub::requests::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::hub::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
@@ -72,7 +72,7 @@ pub struct SignerShared {
     /// Who has standing.
     pub registry: SharedRegistry,
     /// The version of ManagedClusterAddOn.
-    pub addon_api: AddOnApi,
+    pub addons: AddOnVersion,
     /// How long refused requests are kept.
     pub retention: Duration,
     /// The account of OCM's gRPC server.

@@ -15,15 +15,16 @@ use super::templates::{mk_management_addon, mk_template};
 use super::wait_registered;
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
+use crate::hub::{mk_csr, submit};
 use crate::support::accounts::HUB_USER;
 use crate::support::audit_log::Write;
-use crate::support::hub::{RunningHub, addon, create_signer, deploy, wait_ready};
+use crate::support::hub::{PATIENCE, RunningHub, addon, certificate, create_signer, deploy, wait_csr, wait_ready};
 use crate::support::objects::{managed_cluster_addons, manifest_works};
 use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
 use crate::support::process::Process;
-use crate::support::programs::{Registers, start_addon_manager, start_framework_addon};
-use crate::support::real::RealHub;
-use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, wait_until};
+use crate::support::programs::{Registers, start_addon_manager, start_addon_webhook, start_framework_addon};
+use crate::support::real::{RealHub, assets};
+use crate::support::{AddOnApi, TestHub, accept_cluster, crds, install_addon, wait_until};
 use addon_signer_core::names::LABEL_HUB_TRUST;
 
 const SIGNER: &str = "example.com/telemetry";
@@ -221,6 +222,54 @@ async fn a_hub_that_comes_first_comes_to_rest() {
     let _programs = start_programs(real).await;
     let secrets = wait_rest(real, &admin).await;
     assert_at_rest(&admin, &secrets).await;
+}
+
+/// OCM's API gets v1beta1 under a hub that reads v1alpha1, and then loses v1alpha1, which no version of OCM has done
+/// yet. In between, OCM's programs go on with v1alpha1.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
+    let hub = TestHub::start().await;
+    let Some(real) = hub.real() else {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    };
+    let admin = mk_world(&hub).await;
+    own_framework_addons(&admin, AddOnApi::V1alpha1).await;
+    let agent = OcmAgent::start(real, "spoke1", "a1").await;
+    let mut programs = start_programs(real).await;
+    let _running = RunningHub::start(&hub).await;
+    let before = wait_rest(real, &admin).await;
+    assert_at_rest(&admin, &before).await;
+
+    let (assets, webhook) = (assets().unwrap(), start_addon_webhook(real).await);
+    crds::upgrade(&admin, &assets, &webhook.url, &real.ca().pair().cert).await;
+    enrol(&hub, &admin, "spoke2").await;
+    let with_both = wait_rest(real, &admin).await;
+    assert_eq!(before, with_both, "the same Secrets, untouched");
+    assert_at_rest(&admin, &with_both).await;
+
+    drop(agent);
+    programs.clear();
+    crds::end_v1alpha1(&admin, &assets, &webhook.url, &real.ca().pair().cert).await;
+    enrol(&hub, &admin, "spoke3").await;
+    wait_rest(real, &admin).await;
+}
+
+/// An addon comes to a new cluster: it is registered, gets the trust bundle, and its request is signed.
+async fn enrol(hub: &TestHub, admin: &Client, cluster: &str) {
+    accept_cluster(admin, cluster).await;
+    install_addon(admin, cluster, ALONE).await;
+    wait_until(PATIENCE, "the registration", async || {
+        let addon = addon(admin, cluster, ALONE).await;
+        addon.data.pointer("/status/registrations/0").map(drop)
+    })
+    .await;
+    wait_until(PATIENCE, "the ManifestWork", async || {
+        manifest_works(admin, cluster).get_opt(&format!("addon-signer-{ALONE}-trust")).await.unwrap()
+    })
+    .await;
+    let name = submit(hub, cluster, &mk_csr(cluster, ALONE)).await;
+    wait_csr(admin, &name, "issued", certificate).await;
 }
 
 /// Runs without OCM's agent, because the agent that is built here reads v1alpha1.
