@@ -46,27 +46,7 @@ pub(crate) async fn run() {
     made.await;
     let began = Instant::now();
     let hub = world.start_hub();
-    let addons = registry::addons_api(&world.admin, registry::discover(&world.admin).await.unwrap());
-    wait_until(LONG, "all registrations", async || {
-        let left = async {
-            let mut page = ListParams::default().limit(500);
-            loop {
-                let found = addons.list(&page).await.ok()?;
-                let is_registered = |addon: &OcmObject| addon.object.data.pointer("/status/registrations/0").is_some();
-                if !found.items.iter().all(is_registered) {
-                    return None;
-                }
-                match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => page = page.continue_token(&token),
-                    None => return Some(()),
-                }
-            }
-        };
-        let done = left.await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        done
-    })
-    .await;
+    all_registered(&world).await;
     let seconds = began.elapsed().as_secs_f64();
     println!("\n{} registrations written after {seconds:.0} s", CLUSTERS * ADDONS.len());
     println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
@@ -88,6 +68,30 @@ pub(crate) async fn run() {
         resident_mb(hub.id()),
         peak_mb(hub.id())
     );
+}
+
+async fn all_registered(world: &World) {
+    let addons = registry::addons_api(&world.admin, registry::discover(&world.admin).await.unwrap());
+    wait_until(LONG, "all registrations", async || {
+        let left = async {
+            let mut page = ListParams::default().limit(500);
+            loop {
+                let found = addons.list(&page).await.ok()?;
+                let is_registered = |addon: &OcmObject| addon.object.data.pointer("/status/registrations/0").is_some();
+                if !found.items.iter().all(is_registered) {
+                    return None;
+                }
+                match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page = page.continue_token(&token),
+                    None => return Some(()),
+                }
+            }
+        };
+        let done = left.await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        done
+    })
+    .await;
 }
 
 /// Rotates the gateway's authority, so that every cluster needs another bundle at once, and enrols a cluster meanwhile.

@@ -3,6 +3,7 @@
 //! asks before it drops an authority.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 
@@ -23,25 +24,22 @@ const PAGE: usize = 128;
 /// Certificates in one question about those that have not expired. The writer serves others between two questions.
 const LEAVES: usize = 500;
 
-/// Which of the gateway's trust bundles an agent has shown to hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BundleShown {
-    /// None: what it trusts is not its own to say.
-    Nothing,
-    /// Only others than the one that was asked for.
-    Another,
-    /// The one that was asked for.
-    This,
-}
+/// How long a word about another trust bundle holds that of the same agent about the present one back: several copies
+/// of an agent may have its name or its certificate, and each asks every 5 minutes, and once more if that failed.
+pub const COPIES: Duration = Duration::from_secs(900);
 
-/// An agent with a certificate.
+/// The agents of one addon on one cluster that have certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BundleHolder {
-    /// Its addon and cluster.
+pub struct BundleHolders {
+    /// The addon and the cluster.
     pub key: AddOnKey,
-    /// What it has shown.
-    pub shown: BundleShown,
-    /// When it was last seen at the gateway.
+    /// How many there are.
+    pub agents: u64,
+    /// How many of them have shown to hold the trust bundle that was asked for.
+    pub shown: u64,
+    /// How many of the others have ever shown one: they keep it themselves.
+    pub behind: u64,
+    /// When the last of them was seen at the gateway.
     pub last_seen: Option<Timestamp>,
 }
 
@@ -103,29 +101,31 @@ impl Ledger {
         Ok(rows.iter().filter_map(end).collect())
     }
 
-    /// Each agent with a certificate that has not expired at `now`, and whether it has shown to hold the gateway's
-    /// trust bundle of this digest.
+    /// For each addon on each cluster: how many agents have a certificate that has not expired at `now`, and how many of
+    /// them have shown to hold the gateway's trust bundle of this digest. An agent has not if a copy of it has shown
+    /// another bundle within [`COPIES`].
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub async fn bundle_holders(&self, digest: &str, now: Timestamp) -> Result<Vec<BundleHolder>, LedgerError> {
+    pub async fn bundle_holders(&self, digest: &str, now: Timestamp) -> Result<Vec<BundleHolders>, LedgerError> {
         // The expression is for the same reason. The gateway's own certificates have no agent.
-        let sql = "SELECT cluster || '', addon, agent, \
-                   CAST(MAX(CASE holds WHEN $1 THEN 2 WHEN '' THEN 0 ELSE 1 END) AS BIGINT), MAX(last_seen) \
+        let sql = "SELECT a.cluster, a.addon, COUNT(*), CAST(SUM(a.this * (1 - a.copy)) AS BIGINT), \
+                   CAST(SUM(a.word - a.this * (1 - a.copy)) AS BIGINT), MAX(a.seen) FROM (\
+                   SELECT cluster || '' AS cluster, addon, agent, MAX(last_seen) AS seen, \
+                   MAX(CASE WHEN holds = $1 THEN 1 ELSE 0 END) AS this, \
+                   MAX(CASE WHEN holds = '' THEN 0 ELSE 1 END) AS word, \
+                   MAX(CASE WHEN holds NOT IN ('', $1) AND last_seen > $3 THEN 1 ELSE 0 END) AS copy \
                    FROM certificates \
                    WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
-                   GROUP BY cluster || '', addon, agent";
-        let rows = self.rows(sql.to_owned(), vec![digest.into(), now.unix().into()]).await?;
-        let holder = |row: &Cells| {
+                   GROUP BY cluster || '', addon, agent) AS a GROUP BY a.cluster, a.addon";
+        let values = vec![digest.into(), now.unix().into(), now.minus(COPIES).unix().into()];
+        let rows = self.rows(sql.to_owned(), values).await?;
+        let holders = |row: &Cells| {
             let key = AddOnKey { cluster: row.str(0).parse().ok()?, addon: row.str(1).parse().ok()? };
-            let shown = match row.int(3) {
-                Some(2) => BundleShown::This,
-                Some(1) => BundleShown::Another,
-                _ => BundleShown::Nothing,
-            };
-            Some(BundleHolder { key, shown, last_seen: row.int(4).map(Timestamp::from_unix) })
+            let last_seen = row.int(5).map(Timestamp::from_unix);
+            Some(BundleHolders { key, agents: row.count(2), shown: row.count(3), behind: row.count(4), last_seen })
         };
-        Ok(rows.iter().filter_map(holder).collect())
+        Ok(rows.iter().filter_map(holders).collect())
     }
 
     /// Gives `each` every certificate of `old` that has not expired at `now`, in no order. Its holder has moved if a

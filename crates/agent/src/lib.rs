@@ -208,8 +208,22 @@ impl Agent {
                 self.replace(None).await?
             }
         };
+        self.keep_anchors().await?;
         self.keep_health().await;
         Ok(outcome)
+    }
+
+    /// Stores the gateway's present anchors, and asks again to show the gateway that this agent has them.
+    async fn keep_anchors(&mut self) -> Result<(), AgentError> {
+        for _ in 0..2 {
+            let stored = self.store.load().await?;
+            let Plan::Keep(usable) = self.judge(stored.as_ref()) else { return Ok(()) };
+            self.refresh_at = Instant::now();
+            if !self.refresh(stored.as_ref(), &usable).await {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Keeps the stored credentials valid for ever. It logs errors and tries again.
@@ -330,16 +344,17 @@ impl Agent {
     }
 
     /// Stores the anchors that the gateway publishes, so that a change of its line of authorities reaches this cluster.
-    async fn refresh(&mut self, stored: Option<&Credentials>, usable: &Usable) {
-        let Some(stored) = stored.filter(|_| until(self.refresh_at).is_zero()) else { return };
+    /// Returns whether they were new.
+    async fn refresh(&mut self, stored: Option<&Credentials>, usable: &Usable) -> bool {
+        let Some(stored) = stored.filter(|_| until(self.refresh_at).is_zero()) else { return false };
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
         let bundle = match self.gateway.new_bundle(usable, self.clock.now()).await {
             Ok(Some(bundle)) => bundle,
-            Ok(None) => return,
+            Ok(None) => return false,
             Err(error) => {
                 self.note_revoked(usable, Some(&error));
                 warn!(id = %self.identity, %error, "Cannot refresh the gateway's anchors");
-                return;
+                return false;
             }
         };
         let pem = bundle.pem();
@@ -349,8 +364,12 @@ impl Agent {
                 info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors");
                 // To ask again shows the gateway that this agent has them. A rotation waits for that.
                 self.refresh_at = Instant::now() + SHOW.min(self.timing.refresh);
+                true
             }
-            Err(error) => warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors"),
+            Err(error) => {
+                warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors");
+                false
+            }
         }
     }
 

@@ -39,8 +39,17 @@ pub struct Sighting {
     pub at: Timestamp,
     /// The address of the other end: the agent's, or that of a load balancer in between.
     pub from: IpAddr,
-    /// The digest of the gateway's trust bundle that the holder has shown to have.
-    pub holds: Option<Arc<str>>,
+    /// What the holder has shown since the certificate was last drained.
+    pub holds: Option<Word>,
+}
+
+/// A holder's word that it has a trust bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// When it was given.
+    pub at: Timestamp,
+    /// The digest of the gateway's trust bundle.
+    pub digest: Arc<str>,
 }
 
 /// Issuer and serial number, which together name a certificate (RFC 5280 section 4.1.2.2).
@@ -79,14 +88,15 @@ struct Book {
 struct Slot {
     opening: Sighting,
     used: AtomicI64,
-    holds: Mutex<Option<Arc<str>>>,
+    holds: Mutex<Option<Word>>,
 }
 
 impl Slot {
     /// Takes the last use out of the slot. `None` if there was none since the last call.
     fn take(&self) -> Option<Sighting> {
         let used = self.used.swap(UNUSED, Ordering::Relaxed);
-        let holds = || lock(&self.holds).clone();
+        // Once: otherwise a connection that goes on would repeat an old word after a newer one on another connection.
+        let holds = || lock(&self.holds).take();
         (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), holds: holds(), ..self.opening.clone() })
     }
 }
@@ -164,14 +174,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps the later use. What only the earlier one has shown stays true.
+/// Keeps the later use and the later word, which need not come from the same connection.
 fn keep_later(entry: Entry<'_, CertificateName, Sighting>, sighting: Sighting) {
     match entry {
         Entry::Occupied(mut known) => {
             let known = known.get_mut();
             let (mut later, earlier) =
                 if known.at <= sighting.at { (sighting, known.clone()) } else { (known.clone(), sighting) };
-            later.holds = later.holds.or(earlier.holds);
+            later.holds = earlier.holds.into_iter().chain(later.holds).max_by_key(|word| word.at);
             *known = later;
         }
         Entry::Vacant(place) => drop(place.insert(sighting)),
@@ -194,7 +204,7 @@ impl Visit {
 
     /// Records that the holder has shown to have the gateway's trust bundle with this digest.
     pub fn holds(&self, digest: &str, now: Timestamp) {
-        *lock(&self.slot.holds) = Some(digest.into());
+        *lock(&self.slot.holds) = Some(Word { at: now, digest: digest.into() });
         self.touch(now); // else a drain in between would have taken the use without it
     }
 }
@@ -268,8 +278,24 @@ mod tests {
         first.holds("new", after(2));
         second.touch(after(3));
         drop((first, second));
-        let expected = Sighting { holds: Some("new".into()), ..sighting(1, 2, after(3)) };
+        let expected = Sighting { holds: word("new", 2), ..sighting(1, 2, after(3)) };
         assert_eq!(seen.drain(after(4)), [expected]);
+    }
+
+    fn word(digest: &str, at: u64) -> Option<Word> {
+        Some(Word { at: after(at), digest: digest.into() })
+    }
+
+    #[test]
+    fn a_connection_that_goes_on_does_not_repeat_its_word_after_a_newer_one() {
+        let seen = Arc::new(Seen::default());
+        let [old, new] = [1, 2].map(|from| seen.open(sighting(1, from, START)));
+        old.holds("old", after(1));
+        new.holds("new", after(2));
+        old.touch(after(3));
+        assert_eq!(seen.drain(after(4)), [Sighting { holds: word("new", 2), ..sighting(1, 1, after(3)) }]);
+        old.touch(after(70));
+        assert_eq!(seen.drain(after(70)), [sighting(1, 1, after(70))], "a use without a word");
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub struct Board {
 #[derive(Debug)]
 struct Entries {
     listed: bool,
-    /// AddOnSigners that cannot be decoded: nobody knows what their certificates are.
-    undecodable: BTreeSet<String>,
+    /// AddOnSigners that are there and not served, because they are invalid: nobody knows their certificates.
+    unserved: BTreeSet<String>,
     signers: BTreeMap<String, (Arc<SignerConfig>, watch::Receiver<LineState>)>,
     serving: Option<watch::Receiver<LineState>>,
 }
@@ -31,7 +31,7 @@ struct Entries {
 impl Board {
     /// An empty board that publishes to `trust`.
     pub fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
-        let entries = Entries { listed: false, undecodable: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
+        let entries = Entries { listed: false, unserved: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
     }
 
@@ -55,9 +55,9 @@ impl Board {
         self.change(|entries| entries.listed = true);
     }
 
-    /// Notes the AddOnSigners that cannot be decoded.
-    pub fn set_undecodable(&self, names: BTreeSet<String>) {
-        self.change(|entries| entries.undecodable = names);
+    /// Notes the AddOnSigners that are there and not served.
+    pub fn set_unserved(&self, names: BTreeSet<String>) {
+        self.change(|entries| entries.unserved = names);
     }
 
     /// The longest life that any signer may give a certificate.
@@ -80,12 +80,13 @@ impl Board {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
 
-    /// Whether the ledger with this id has every client certificate that may not have expired at `now`.
-    pub fn is_recorded_by(&self, ledger: &str, now: Timestamp) -> bool {
-        let is_recorded = |member: &Member| {
-            member.leaves_expire.is_none_or(|end| end < now) || member.ledger.as_deref() == Some(ledger)
-        };
-        self.client_members().is_ok_and(|members| members.iter().all(is_recorded))
+    /// Since when the ledger with this id has every client certificate that may not have expired at `now`; `None` if it
+    /// may lack some.
+    pub fn recorded_since(&self, ledger: &str, now: Timestamp) -> Option<Timestamp> {
+        let members = self.client_members().ok()?;
+        let living = members.iter().filter(|member| member.leaves_expire.is_some_and(|end| end >= now));
+        let since = |member: &Member| (member.ledger.as_deref() == Some(ledger)).then(|| member.authority.not_before());
+        living.map(since).try_fold(now, |first, since| Some(first.min(since?)))
     }
 
     fn client_members(&self) -> Result<Vec<Member>, String> {
@@ -93,8 +94,8 @@ impl Board {
         if !entries.listed {
             return Err("the AddOnSigners to be read".to_owned());
         }
-        if let Some(name) = entries.undecodable.first() {
-            return Err(format!("the AddOnSigner {name}, which cannot be read, to be mended or deleted"));
+        if let Some(name) = entries.unserved.first() {
+            return Err(format!("the AddOnSigner {name}, which is invalid, to be mended or deleted"));
         }
         let mut members = Vec::new();
         for (name, (_, line)) in &entries.signers {

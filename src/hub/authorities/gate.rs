@@ -11,7 +11,6 @@ use crate::hub::authorities::waiver::Waiver;
 use crate::hub::distribution::plan::Distribution;
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::identity::AddOnKey;
-use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 
@@ -34,8 +33,6 @@ pub enum Gate {
         distributed: watch::Receiver<Distribution>,
         /// Who has shown the present trust bundle, while the ledger knows everybody.
         holders: watch::Receiver<Option<Holders>>,
-        /// Who has standing.
-        registry: SharedRegistry,
     },
 }
 
@@ -59,7 +56,7 @@ impl Gate {
                     });
                 if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
             }
-            Self::Holders { board, distributed, holders, registry } => {
+            Self::Holders { board, distributed, holders } => {
                 let Some(at) = next.activate_after else {
                     return Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned()));
                 };
@@ -67,21 +64,17 @@ impl Gate {
                 let digest = line.bundle().map(|bundle| bundle.digest()).unwrap_or_default();
                 let (holders, distribution) = (holders.borrow(), distributed.borrow());
                 let holders = holders.as_ref().filter(|holders| holders.are_of(&digest));
-                let has_shown = |key: &AddOnKey| holders.is_some_and(|holders| holders.has_shown(key, now));
+                let have_shown = |key: &AddOnKey| holders.is_some_and(|holders| holders.have_shown(key, now));
                 let brought =
-                    distribution.has_brought(&next.authority, |key| without.contains(&key.cluster) || has_shown(key));
+                    distribution.has_brought(&next.authority, |key| without.contains(&key.cluster) || have_shown(key));
                 if at < now {
                     return brought;
                 }
                 let end = format!("the last certificate given out without it expires at {at}");
-                let is_live = |key: &AddOnKey| {
-                    let standing = registry.read(|registry| registry.check(&key.cluster, &key.addon));
-                    standing.is_ok() || standing.is_err_and(|cause| cause.is_unknown())
-                };
                 let held = match holders {
-                    Some(holders) => holders
-                        .have_all(&distribution, &without, is_live, now)
-                        .map_err(|waiting| format!("{waiting}; {end}")),
+                    Some(holders) => {
+                        holders.have_all(&distribution, &without, now).map_err(|waiting| format!("{waiting}; {end}"))
+                    }
                     None => Err(format!("agents to hold the new anchor: {end}")),
                 };
                 let waiting: Vec<String> = [brought, held].into_iter().filter_map(Result::err).collect();

@@ -214,7 +214,7 @@ pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
             serial: seen.serial,
             at: seen.at,
             from: seen.from.to_string(),
-            holds: seen.holds.as_deref().unwrap_or_default().to_owned(),
+            holds: seen.holds.map(|word| word.digest.to_string()).unwrap_or_default(),
         });
         ledger.seen(uses.collect()).await;
     }

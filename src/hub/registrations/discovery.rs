@@ -1,7 +1,9 @@
 //! Which versions of OCM's resources the API server serves.
 
 use kube::Client;
-use kube::api::{ApiResource, GroupVersionKind};
+use kube::api::{Api, ApiResource, GroupVersionKind, ListParams};
+
+use crate::api::ocm::OcmObject;
 
 /// The first of `versions` in which the API server serves `plural`; `None` when it serves none of them.
 ///
@@ -26,6 +28,29 @@ pub(in crate::hub) async fn served_version(
         }
     }
     Ok(None)
+}
+
+/// The first of `versions` in which the API server can list objects. What is stored in another version needs the webhook
+/// of OCM that converts it, which may be away; then the other version needs none. If no list succeeds, the first that is
+/// served.
+///
+/// # Errors
+/// The error of the API server.
+pub(in crate::hub) async fn readable_version(
+    client: &Client,
+    (group, kind, plural): (&str, &str, &str),
+    versions: &[&'static str],
+) -> Result<Option<&'static str>, kube::Error> {
+    let mut first = None;
+    for version in versions {
+        let Some(served) = served_version(client, group, plural, &[version]).await? else { continue };
+        let objects = Api::<OcmObject>::all_with(client.clone(), &resource(group, served, kind, plural));
+        if objects.list(&ListParams::default().limit(1)).await.is_ok() {
+            return Ok(Some(served));
+        }
+        first.get_or_insert(served);
+    }
+    Ok(first)
 }
 
 /// A resource that is used only for its URL.

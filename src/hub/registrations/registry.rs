@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use kube::api::{Api, DynamicObject};
+use futures::stream::BoxStream;
+use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Client, ResourceExt};
@@ -21,8 +22,8 @@ use crate::audit::Audit;
 use crate::backoff::WatchBackoff;
 use crate::hub::distribution::known::Known;
 use crate::hub::recording::Notes;
-use crate::hub::registrations::discovery::served_version;
-use crate::hub::registrations::version::{AddOnVersion, is_unserved};
+use crate::hub::registrations::discovery::readable_version;
+use crate::hub::registrations::version::{AddOnVersion, is_refusal};
 use crate::hub::registrations::work::{PAGE, SeenAddOn};
 use crate::hub::standings::Standings;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
@@ -95,15 +96,16 @@ pub enum RegistryError {
     Ended(&'static str),
 }
 
-/// Which version of ManagedClusterAddOn to use: the newest that is served, because both have the same facts.
+/// Which version of ManagedClusterAddOn to use: the newest that can be read, because both have the same facts.
 ///
 /// # Errors
 /// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
 pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
     let apis = [AddOnApi::V1Beta1, AddOnApi::V1Alpha1];
     let versions = apis.map(AddOnApi::version);
-    let plural = AddOnApi::V1Beta1.resource().plural;
-    let served = served_version(client, ADDON_GROUP, &plural, &versions).await.map_err(RegistryError::Discovery)?;
+    let ApiResource { kind, plural, .. } = AddOnApi::V1Beta1.resource();
+    let resource = (ADDON_GROUP, kind.as_str(), plural.as_str());
+    let served = readable_version(client, resource, &versions).await.map_err(RegistryError::Discovery)?;
     let found = apis.into_iter().find(|api| served == Some(api.version())).ok_or(RegistryError::NoAddOnApi)?;
     info!(version = found.version(), "The hub uses this version of ManagedClusterAddOn");
     Ok(found)
@@ -165,12 +167,7 @@ pub(in crate::hub) async fn watch_addons(
     seen: mpsc::Sender<SeenAddOn>,
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
-    let config = watcher::Config::default().page_size(PAGE);
-    let watch = || {
-        let addons = addons_api(&client, version.now());
-        watch_objects(addons, config.clone()).backoff(WatchBackoff::default()).boxed()
-    };
-    let mut events = watch();
+    let mut events = addon_events(&client, &version);
     let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOn>> = HashMap::new();
     while let Some(event) = events.next().await {
         let news = match event {
@@ -213,9 +210,8 @@ pub(in crate::hub) async fn watch_addons(
             }
             Err(error) => {
                 warn!(%error, "The watch of addons failed; the hub retries");
-                // If nobody answers, the version is as it was.
-                if is_unserved(&error) && discover(&client).await.is_ok_and(|api| version.set(api)) {
-                    events = watch();
+                if has_changed(&version, &client, &error).await {
+                    events = addon_events(&client, &version);
                 }
                 continue;
             }
@@ -229,6 +225,16 @@ pub(in crate::hub) async fn watch_addons(
         }
     }
     Err(RegistryError::Ended("ManagedClusterAddOns"))
+}
+
+fn addon_events(client: &Client, version: &AddOnVersion) -> BoxStream<'static, watcher::Result<Event<OcmObject>>> {
+    let config = watcher::Config::default().page_size(PAGE);
+    watch_objects(addons_api(client, version.now()), config).backoff(WatchBackoff::default()).boxed()
+}
+
+/// Whether another version must be used after a watch has failed. If nobody answers, the version is as it was.
+async fn has_changed(version: &AddOnVersion, client: &Client, error: &watcher::Error) -> bool {
+    is_refusal(error) && discover(client).await.is_ok_and(|api| version.set(api))
 }
 
 /// Asks the API server itself for one addon: a refusal is final, so the hub does not base it on a watch that may be

@@ -7,7 +7,8 @@ use tokio::sync::watch;
 
 use crate::api::ocm::AddOnApi;
 
-/// The version that all tasks of the hub use. When an upgrade of OCM ends it, the watch of addons finds the other one.
+/// The version that all tasks of the hub use. If the API server cannot read it any more, because an upgrade of OCM has
+/// ended it or because the webhook that converts it is away, the watch of addons finds the other one.
 #[derive(Clone, Debug)]
 pub struct AddOnVersion(Arc<watch::Sender<AddOnApi>>);
 
@@ -30,8 +31,8 @@ impl AddOnVersion {
     }
 }
 
-/// Whether a watch failed because the API server does not serve what it watches.
-pub(super) fn is_unserved(error: &watcher::Error) -> bool {
+/// Whether the API server has refused a watch or its list, perhaps because it cannot read this version.
+pub(super) fn is_refusal(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
-    matches!(error, InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) if status.is_not_found())
+    matches!(error, InitialListFailed(kube::Error::Api(_)) | WatchStartFailed(kube::Error::Api(_)))
 }

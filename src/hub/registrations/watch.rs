@@ -18,8 +18,8 @@ use tracing::{debug, info, warn};
 use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_names, templates_of_management_addon};
 use crate::api::ocm::ADDON_GROUP;
 use crate::backoff::WatchBackoff;
-use crate::hub::registrations::discovery::{resource, served_version};
-use crate::hub::registrations::version::is_unserved;
+use crate::hub::registrations::discovery::{readable_version, resource};
+use crate::hub::registrations::version::is_refusal;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::errors::explain;
 
@@ -48,7 +48,9 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
             Ok([Some(addons), None]) => {
                 let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
                 // Whether it ended or timed out, ask again what is served, until AddOnTemplates are served too.
-                let _ = tokio::time::timeout(DISCOVER, following).await;
+                if tokio::time::timeout(DISCOVER, following).await.is_ok() {
+                    sleep(RETRY).await;
+                }
             }
             Err(error) => {
                 unread(&known, &explain(&error));
@@ -63,7 +65,7 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
 
 async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error> {
     let find = async |kind: &str, plural: &str| {
-        let version = served_version(client, ADDON_GROUP, plural, &VERSIONS).await?;
+        let version = readable_version(client, (ADDON_GROUP, kind, plural), &VERSIONS).await?;
         Ok::<_, kube::Error>(version.map(|version| resource(ADDON_GROUP, version, kind, plural)))
     };
     Ok([find("ClusterManagementAddOn", MANAGEMENT_ADDONS).await?, find("AddOnTemplate", ADDON_TEMPLATES).await?])
@@ -98,7 +100,7 @@ impl<T> Shown<T> {
     }
 }
 
-/// Follows both watches until the API server does not serve one of them any more, in this version.
+/// Follows both watches until the API server refuses one of them: it may serve or read another version only.
 async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
     let mut of_addons = Shown { complete: None, listed: BTreeMap::new() };
     let mut of_templates = Shown { complete: (!has_templates).then(BTreeMap::new), listed: BTreeMap::new() };
@@ -114,7 +116,7 @@ async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool
             (Err(error), ..) => {
                 debug!(%error, "The watch of ClusterManagementAddOns or AddOnTemplates failed; the hub retries");
                 unread(known, &error.to_string());
-                if is_unserved(&error) {
+                if is_refusal(&error) {
                     return;
                 }
             }

@@ -268,7 +268,6 @@ impl Supervisor {
 
     /// Starts, changes and stops tasks so that they match the objects.
     async fn settle(&mut self) {
-        self.board.set_undecodable(self.undecodable.keys().cloned().collect());
         // An AddOnSigner that was deleted and created again with the same name is another signer, perhaps with another
         // signer name.
         let is_there = |(name, served): &(&String, &Served)| {
@@ -296,6 +295,8 @@ impl Supervisor {
             let read = self.read(&object);
             self.apply(&name, object, read);
         }
+        let unserved = self.objects.keys().filter(|name| !self.served.contains_key(*name));
+        self.board.set_unserved(unserved.chain(self.undecodable.keys()).cloned().collect());
         self.check_permissions(|served| matches!(served.permission, Err((NOT_ASKED, _)))).await;
         self.report_all().await;
         self.tell_signers();

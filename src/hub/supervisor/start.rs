@@ -39,7 +39,6 @@ impl Supervisor {
                 board: self.board.clone(),
                 distributed: self.distributed.clone(),
                 holders: self.start_holders(),
-                registry: self.links.registry.clone(),
             },
             leading: self.links.leading.clone(),
             state: self.serving.clone(),
@@ -75,6 +74,7 @@ impl Supervisor {
             clock: self.links.clock.clone(),
             board: self.board.clone(),
             serving: self.serving.subscribe(),
+            registry: self.links.registry.clone(),
             config_maps: self.store.config_maps(),
         };
         self.tasks.spawn(async move {

@@ -279,6 +279,8 @@ pub(super) struct Answers {
     pub(super) refuse: bool,
     pub(super) revoked: Revoked,
     pub(super) bundle: Bundle,
+    /// How often an agent has shown to have that bundle.
+    pub(super) shown: u32,
 }
 
 /// An mTLS server with `/v1/whoami` and `/v1/bundle`.
@@ -291,8 +293,8 @@ pub(super) struct StandIn {
 impl StandIn {
     async fn start(clients: &Issuer, serving: &Issuer, clock: &Clock) -> Self {
         let acceptor = TlsAcceptor::from(Arc::new(server_config(clients, serving, clock)));
-        let answers =
-            Arc::new(Mutex::new(Answers { refuse: false, revoked: Box::new(|_| false), bundle: bundle(serving) }));
+        let answers = Answers { refuse: false, revoked: Box::new(|_| false), bundle: bundle(serving), shown: 0 };
+        let answers = Arc::new(Mutex::new(answers));
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve(listener, acceptor, answers.clone()));
@@ -312,7 +314,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, answers: Arc<Mutex<
         let Ok(tls) = acceptor.accept(tcp).await else { continue };
         let peer = tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
         let service = hyper::service::service_fn(|request| {
-            let answer = answer(&answers.lock().unwrap(), &peer, &request);
+            let answer = answer(&mut answers.lock().unwrap(), &peer, &request);
             std::future::ready(Ok::<_, std::convert::Infallible>(answer))
         });
         // Ignore a client that goes away, for the same reason.
@@ -320,7 +322,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, answers: Arc<Mutex<
     }
 }
 
-fn answer(answers: &Answers, peer: &CertificateDer<'_>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer(answers: &mut Answers, peer: &CertificateDer<'_>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let reply = |status: u16, body: String| Response::builder().status(status).body(Full::from(body)).unwrap();
     if answers.refuse {
         return reply(403, json!({ "status": 403, "detail": "the cluster is not accepted" }).to_string());
@@ -336,6 +338,7 @@ fn answer(answers: &Answers, peer: &CertificateDer<'_>, request: &Request<Incomi
             reply(200, json!({ "user": user }).to_string())
         }
         "/v1/bundle" if request.headers().get("if-none-match").is_some_and(|known| known == tag.as_str()) => {
+            answers.shown += 1;
             reply(304, String::new())
         }
         "/v1/bundle" => reply(200, answers.bundle.pem()),

@@ -56,7 +56,7 @@ async fn an_agent_shows_the_bundle_that_it_has_by_its_tag() {
         let mut connection = world.connect(&world.agent()).await;
         assert!(connection.send(request).await.unwrap().status().as_u16() < 400);
         let drained = world.seen.drain(world.clock.now());
-        drained.into_iter().find_map(|seen| seen.holds).map(|holds| holds.to_string())
+        drained.into_iter().find_map(|seen| seen.holds).map(|word| word.digest.to_string())
     };
     let tag = format!("\"{digest}\"");
     assert_eq!(shown(std::slice::from_ref(&tag)).await, Some(digest));

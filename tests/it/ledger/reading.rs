@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::ledger::{BundleShown, CertificateUse, Location, Reader, answer};
+use addon_signer::ledger::{COPIES, CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Query, StateFilter};
@@ -195,43 +195,47 @@ async fn who_has_shown_a_trust_bundle_is_kept_for_each_agent_until_its_certifica
 }
 
 async fn bundle_holders(location: &Location) {
-    use BundleShown::{Another, Nothing, This};
     let hub = open(options(location, "hub-a"), 1).await;
-    let mut intents: Vec<_> = (1..=7).map(mk_intent).collect();
-    let agents = ["cluster1", "cluster1", "cluster2", "cluster3", "cluster4", "", "cluster7"];
+    let mut intents: Vec<_> = (1..=9).map(mk_intent).collect();
+    // Two certificates of one agent, and two agents of one addon.
+    let agents = ["cluster1", "cluster1", "cluster2", "cluster3", "cluster4", "", "cluster7", "cluster8", "cluster8"];
     for (intent, cluster) in intents.iter_mut().zip(agents).filter(|(_, cluster)| !cluster.is_empty()) {
         intent.identity = Some(mk_identity(cluster, "telemetry", "telemetry"));
     }
+    intents[8].identity = Some(mk_identity("cluster8", "telemetry", "another"));
     intents[3].not_after = NOW;
     intents[5].identity = None; // the gateway's own
     for intent in intents {
         hub.ledger.intend(intent).await.unwrap();
     }
-    let uses = |shown: &[(u64, &str)]| {
-        let of = |(n, holds): &(u64, &str)| {
-            let (serial, from) = (mk_serial(*n), "192.0.2.1".to_owned());
-            CertificateUse { serial, at: NOW, from, holds: (*holds).to_owned() }
-        };
-        shown.iter().map(of).collect::<Vec<_>>()
+    let use_of = |n: u64, at: Timestamp, holds: &str| {
+        let (serial, from) = (mk_serial(n), "192.0.2.1".to_owned());
+        CertificateUse { serial, at, from, holds: holds.to_owned() }
     };
-    hub.ledger.seen(uses(&[(1, "new"), (2, "old"), (3, "old"), (4, "new"), (5, "new"), (6, "new")])).await;
+    let long_ago = NOW.minus(COPIES);
+    let mut uses = vec![use_of(2, long_ago, "old")];
+    uses.extend(
+        [(1, "new"), (3, "old"), (4, "new"), (5, "new"), (6, "new"), (8, "new")].map(|(n, w)| use_of(n, NOW, w)),
+    );
+    hub.ledger.seen(uses).await;
     hub.ledger.append(Record::Leader, "").await.unwrap(); // the uses are in the ledger by then
-    hub.ledger.seen(uses(&[(1, "")])).await; // a use that shows nothing
+    hub.ledger.seen(vec![use_of(1, NOW, "")]).await; // a use that shows nothing
     let (uid, reason) = (mk_uid(5), "The key is gone.".to_owned());
     hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(5), reason }, "").await.unwrap();
     let shown = async |digest: &str| {
         let mut found = hub.ledger.bundle_holders(digest, NOW).await.unwrap();
         found.sort_by(|a, b| a.key.cmp(&b.key));
-        assert!(found.iter().all(|found| (found.last_seen == Some(NOW)) == (found.shown != Nothing)));
-        found.into_iter().map(|found| (found.key.to_string(), found.shown)).collect::<Vec<_>>()
+        let clusters: Vec<_> = found.iter().map(|found| found.key.cluster.to_string()).collect();
+        assert_eq!(clusters, ["cluster1", "cluster2", "cluster7", "cluster8"]);
+        assert!(found.iter().all(|found| (found.last_seen == Some(NOW)) == (found.key.cluster.as_str() != "cluster7")));
+        found.into_iter().map(|found| [found.agents, found.shown, found.behind]).collect::<Vec<_>>()
     };
-    let of = |first, second, third| {
-        let agents = ["cluster1", "cluster2", "cluster7"].map(|cluster| format!("{cluster}/telemetry"));
-        agents.into_iter().zip([first, second, third]).collect::<Vec<_>>()
-    };
-    assert_eq!(shown("new").await, of(This, Another, Nothing));
-    assert_eq!(shown("old").await, of(This, This, Nothing), "of one agent with two certificates either counts");
-    assert_eq!(shown("newer").await, of(Another, Another, Nothing));
+    assert_eq!(shown("new").await, [[1, 1, 0], [1, 0, 1], [1, 0, 0], [2, 1, 0]]);
+    assert_eq!(shown("newer").await, [[1, 0, 1], [1, 0, 1], [1, 0, 0], [2, 0, 1]]);
+    assert_eq!(shown("old").await, [[1, 0, 1], [1, 1, 0], [1, 0, 0], [2, 0, 1]], "a copy has shown another one since");
+    hub.ledger.seen(vec![use_of(2, NOW, "old")]).await;
+    hub.ledger.append(Record::Leader, "").await.unwrap();
+    assert_eq!(shown("new").await, [[1, 0, 1], [1, 0, 1], [1, 0, 0], [2, 1, 0]], "a copy with the other certificate");
     hub.close().await;
 }
 

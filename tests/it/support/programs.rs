@@ -2,16 +2,21 @@
 //! uses addon-framework.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::pki::PemPair;
 use super::process::{Process, free_port};
 use super::real::RealHub;
+use super::wait::wait_until;
 use super::{AddOnApi, client, objects};
 
 /// The namespace of OCM's hub controllers.
 const CONTROLLERS: &str = "open-cluster-management-hub";
+/// How long a program may take until it listens.
+const STARTED: Duration = Duration::from_secs(60);
 
 /// Starts OCM's addon-manager, which runs the addons that have AddOnTemplates. Dropping it kills it.
 pub(crate) async fn start_addon_manager(hub: &RealHub) -> Process {
@@ -44,7 +49,7 @@ pub(crate) async fn start_addon_webhook(hub: &RealHub) -> AddOnWebhook {
     static PORT: Mutex<()> = Mutex::const_new(());
     let _port = PORT.lock().await;
     let dir = hub.dir().join("webhook");
-    std::fs::create_dir(&dir).unwrap();
+    std::fs::create_dir_all(&dir).unwrap();
     let PemPair { cert, key } = hub.ca().server();
     std::fs::write(dir.join("tls.crt"), cert).unwrap();
     std::fs::write(dir.join("tls.key"), key).unwrap();
@@ -55,6 +60,7 @@ pub(crate) async fn start_addon_webhook(hub: &RealHub) -> AddOnWebhook {
         format!("--certdir={}", dir.display()),
     ];
     let _process = Process::start(&hub.binary("addon-webhook"), &flags, &dir);
+    wait_until(STARTED, "the webhook to listen", async || TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
     AddOnWebhook { _process, url: format!("https://127.0.0.1:{port}/convert"), _port }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
 
 use super::{Whole, prepare, serving_anchors};
 use crate::deploy::manifests;
@@ -18,6 +19,8 @@ use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
 use crate::support::programs::start_addon_manager;
 use crate::support::{TestHub, install_addon, wait_until};
 
+/// The longest name of an addon, from which hub and OCM derive longer names.
+const LONGEST: &str = "the-addon-whose-name-is-as-long-as-a-label-of-kubernetes-may-be";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
@@ -28,6 +31,9 @@ async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addo
         return;
     };
     let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let both = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", LONGEST] } }));
+    signers.patch("telemetry", &PatchParams::default(), &both).await.unwrap();
     apply(&admin, &manifests("manifest-works")).await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let server = real.server("127.0.0.1");
@@ -35,17 +41,26 @@ async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addo
     let agent = OcmAgent::join(&spoke).await;
     let work_agent = agent.start_work_agent(&spoke);
     let _addon_manager = start_addon_manager(real).await;
-    install_addon(&admin, "spoke1", "telemetry").await;
+    for addon in ["telemetry", LONGEST] {
+        install_addon(&admin, "spoke1", addon).await;
+    }
 
     let bundle = serving_anchors(&admin).await;
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
-    wait_until(PATIENCE, "the ConfigMap on the cluster", async || {
-        let data = maps.get_opt("telemetry-hub-trust").await.unwrap()?.data?;
-        assert_eq!((data.len(), data.get("ca.crt")), (1, Some(&bundle)), "{}", work_agent.tail());
-        Some(())
-    })
-    .await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
+    for addon in ["telemetry", LONGEST] {
+        wait_until(PATIENCE, &format!("the ConfigMap of {addon} on the cluster"), async || {
+            let data = maps.get_opt(&format!("{addon}-hub-trust")).await.unwrap()?.data?;
+            assert_eq!((data.len(), data.get("ca.crt")), (1, Some(&bundle)), "{}", work_agent.tail());
+            Some(())
+        })
+        .await;
+        wait_until(PATIENCE, &format!("the Secret of {addon}"), async || {
+            let secret = secrets.get_opt(&format!("{addon}-example.com-telemetry-client-cert")).await.unwrap()?;
+            secret.data?.get("tls.crt").map(drop)
+        })
+        .await;
+    }
     wait_until(PATIENCE, "the condition", async || {
         let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
         let told = conditions.into_iter().find(|condition| condition.type_ == "TrustDistributed")?;

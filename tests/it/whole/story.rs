@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use addon_signer::api::AddOnSigner;
+use addon_signer::ledger::COPIES;
 use addon_signer_platform::clock::Clock;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 use super::{Whole, get, rotate};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
-use crate::hub::distribution::KUBELET;
 use crate::support::agent_program::agent_program;
 use crate::support::hub::deploy;
 use crate::support::kubelet::{Kubelet, Pod};
@@ -227,8 +227,8 @@ async fn is_available(admin: &Client, cluster: &str, addon: &str) -> bool {
     conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "True")
 }
 
-/// The gateway's authority is replaced: every cluster and every agent has the new anchor before it signs. Three minutes
-/// are skipped, because this kubelet shows a changed ConfigMap or Secret within a second.
+/// The gateway's authority is replaced: every cluster and every agent has the new anchor before it signs. The wait for
+/// kubelets and for copies of agents is skipped: this kubelet shows a change within a second, and there are no copies.
 async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
     let maps: Api<ConfigMap> = Api::namespaced(fleet.admin.clone(), "addon-signer");
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "a test" } } });
@@ -253,7 +253,7 @@ async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
         (is_told && !["last seen", "never seen"].iter().any(|text| waits.contains(text))).then(|| waits.to_owned())
     };
     println!("It waits for {}", wait_until(2 * PATIENCE, "everybody's word", all_told).await);
-    clock.advance(KUBELET);
+    clock.advance(COPIES);
     wait_until(2 * PATIENCE, "the gateway's new authority to sign", async || {
         (report().await["authorities"][0]["state"] != "Next").then_some(())
     })

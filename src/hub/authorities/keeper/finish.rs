@@ -72,7 +72,7 @@ impl Keeper {
     async fn is_unneeded(&self, line: &Line, old: &Member, quiet: &mut Quiet, now: Timestamp) -> Result<(), String> {
         let found = self.find_holders(line, old, quiet.used_after(now), now).await;
         quiet.judge(found, now)?;
-        let is_whole = bears_out(&self.store.config_maps(), self.record.ledger()).await;
+        let is_whole = bears_out(&self.store.config_maps(), self.record.ledger(), old.authority.not_before()).await;
         if is_whole { Ok(()) } else { Err(NOT_COVERED.to_owned()) }
     }
 

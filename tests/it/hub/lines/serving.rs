@@ -14,9 +14,11 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue};
-use crate::hub::{MOMENT, mk_csr_of, mk_ready, mk_ready_with};
+use crate::hub::{MOMENT, mk_csr_of, mk_ready, mk_ready_with, mk_served};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, wait_csr, wait_ready};
+use crate::support::hub::{
+    PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
+};
 use crate::support::{TestHub, wait_until};
 
 pub(super) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
@@ -164,5 +166,36 @@ async fn a_restart_does_not_shorten_the_wait() {
     clients.set_data(good).await;
     wait_ready(&admin, "telemetry", "True").await;
     line.poke().await;
+    assert!(activate_after(&line).await >= not_after(&leaf));
+}
+
+/// A signer whose AddOnSigner is invalid when the hub starts has no line there, and its agents have certificates.
+#[tokio::test]
+async fn the_agents_of_a_signer_that_is_invalid_at_the_start_are_waited_for() {
+    let (_dir, ledger) = fresh_ledger();
+    let options = |allow_loopback_upstreams| RunningHubOptions {
+        ledger: Some(ledger.clone()),
+        allow_loopback_upstreams,
+        ..RunningHubOptions::default()
+    };
+    let hub = TestHub::start().await;
+    let mut spec = telemetry();
+    spec["gateway"] = json!({ "routes": [{ "path": "/a", "upstream": "http://127.0.0.1:9" }] });
+    let admin = mk_served(&hub, spec).await;
+    let running = RunningHub::start_with(&hub, options(true)).await;
+    let line = OnServer::serving(&admin);
+    let leaf = issue(&hub, &admin).await;
+    drop(running);
+    let running = RunningHub::start_with(&hub, options(false)).await;
+    wait_ready(&admin, "telemetry", "False").await;
+    line.rotate_by_map("r1").await;
+    let awaited = "the AddOnSigner telemetry, which is invalid, to be mended or deleted";
+    wait_until(PATIENCE, "the report to name it", async || {
+        report(&line).await["rotation"]["waitingFor"].as_str()?.contains(awaited).then_some(())
+    })
+    .await;
+    line.wait(&["Next", "Active"]).await;
+    drop(running);
+    let _running = RunningHub::start_with(&hub, options(true)).await;
     assert!(activate_after(&line).await >= not_after(&leaf));
 }

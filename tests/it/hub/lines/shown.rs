@@ -1,7 +1,10 @@
 //! The gateway's line goes on when everybody has shown to hold the new anchor, and not by time.
 
-use addon_signer::ledger::CertificateUse;
+use std::time::Duration;
+
+use addon_signer::ledger::{COPIES, CertificateUse};
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
@@ -12,10 +15,9 @@ use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue};
 use super::serving::{activate_after, report};
-use crate::hub::distribution::KUBELET;
-use crate::hub::{MOMENT, mk_ready};
-use crate::support::hub::{PATIENCE, RunningHub};
-use crate::support::wait_until;
+use crate::hub::{MOMENT, mk_ready, mk_served};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
+use crate::support::{TestHub, wait_until};
 
 async fn wait_report(line: &OnServer, text: &str) {
     wait_until(2 * PATIENCE, &format!("the report to say {text:?}"), async || {
@@ -52,7 +54,7 @@ async fn a_serving_authority_signs_as_soon_as_every_agent_has_shown_its_anchor()
     line.wait(&["Next", "Active"]).await;
     show(&running, &leaf, &digest(&running)).await;
     wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)").await;
-    running.clock.advance(KUBELET);
+    running.clock.advance(COPIES);
     line.poke().await;
     assert_eq!(line.wait(&["Active"]).await, ids[..1]);
     assert!(running.clock.now() < end);
@@ -91,6 +93,26 @@ async fn a_ledger_that_was_made_anew_is_no_evidence() {
     let _running = RunningHub::start(&hub).await; // with another ledger
     wait_checkpoint(&admin).await;
     stays_next(&line).await;
+}
+
+/// As after a restore from a backup: somebody has the Secrets and the ledger of that time, and no checkpoint of later.
+#[tokio::test]
+async fn a_ledger_that_only_a_later_checkpoint_vouches_for_is_no_evidence() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let clock = Clock::default();
+    clock.set_back(Duration::from_secs(2 * 3_600)); // the authorities are that old when the ConfigMap is made
+    let running = RunningHub::start_with(&hub, RunningHubOptions { clock, ..RunningHubOptions::default() }).await;
+    let line = OnServer::serving(&admin);
+    line.wait(&["Active"]).await;
+    let leaf = issue(&hub, &admin).await;
+    wait_checkpoint(&admin).await;
+    stays_next(&line).await;
+    show(&running, &leaf, &digest(&running)).await;
+    running.clock.advance(COPIES);
+    line.poke().await;
+    tokio::time::sleep(MOMENT).await;
+    line.wait(&["Next", "Active"]).await;
 }
 
 #[tokio::test]

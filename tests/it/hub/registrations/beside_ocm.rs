@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -25,6 +25,7 @@ use crate::support::process::Process;
 use crate::support::programs::{Registers, start_addon_manager, start_addon_webhook, start_framework_addon};
 use crate::support::real::{RealHub, assets};
 use crate::support::{AddOnApi, TestHub, accept_cluster, crds, install_addon, wait_until};
+use addon_signer::api::ocm::ADDON_GROUP;
 use addon_signer_core::names::LABEL_HUB_TRUST;
 
 const SIGNER: &str = "example.com/telemetry";
@@ -41,6 +42,8 @@ const ALONE: &str = "alone";
 /// The addons whose agent must get a certificate: the template, the program or only our hub names the signer.
 const NAMED: [&str; 4] = ["alone", "framework-nothing", "framework-with", "template-with"];
 const REST: Duration = Duration::from_secs(60);
+/// How long it may take until the hub has noticed that an API has changed, if its watch falls silent.
+const NOTICED: Duration = Duration::from_secs(120);
 /// How long it may take until nobody writes any more.
 const SETTLED: Duration = Duration::from_secs(240);
 
@@ -205,7 +208,7 @@ async fn a_hub_that_comes_last_comes_to_rest_and_so_do_restarts_of_either_side()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hub_that_comes_first_comes_to_rest() {
+async fn a_hub_that_comes_first_comes_to_rest_also_when_all_come_back_with_other_lists() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real() else {
         eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
@@ -219,13 +222,34 @@ async fn a_hub_that_comes_first_comes_to_rest() {
     })
     .await;
     own_framework_addons(&admin, AddOnApi::V1alpha1).await;
-    let _programs = start_programs(real).await;
+    let programs = start_programs(real).await;
     let secrets = wait_rest(real, &admin).await;
     assert_at_rest(&admin, &secrets).await;
+
+    drop(programs);
+    let named = super::templates::registration(&["example.com/other"]);
+    super::templates::patch(&admin, "AddOnTemplate", "template-with", json!({ "registration": named })).await;
+    let _others = [("framework-other", Registers::Signer(SIGNER)), ("framework-with", Registers::KubeClient)]
+        .map(|(name, registers)| start_framework_addon(real, AddOnApi::V1alpha1, name, registers));
+    let _manager = start_addon_manager(real).await;
+    wait_rest(real, &admin).await;
+    for (name, expected) in [
+        ("alone", SIGNER),
+        ("framework-nothing", SIGNER),
+        ("framework-other", SIGNER),
+        ("framework-with", "kubernetes.io/kube-apiserver-client"),
+        ("template-with", "example.com/other"),
+    ] {
+        assert_eq!(signer_names(&admin, name).await, [expected], "{name}");
+    }
+    let (_, message) = wait_registered(&admin, "TemplateLacksSigner").await;
+    for told in ["template-with does not name this signer", "template-without does not", "(spoke1/framework-with)"] {
+        assert!(message.contains(told), "{message}");
+    }
 }
 
 /// OCM's API gets v1beta1 under a hub that reads v1alpha1, and then loses v1alpha1, which no version of OCM has done
-/// yet. In between, OCM's programs go on with v1alpha1.
+/// yet. In between, OCM's programs go on with v1alpha1, and the webhook that converts is away for a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     let hub = TestHub::start().await;
@@ -237,31 +261,40 @@ async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     own_framework_addons(&admin, AddOnApi::V1alpha1).await;
     let agent = OcmAgent::start(real, "spoke1", "a1").await;
     let mut programs = start_programs(real).await;
-    let _running = RunningHub::start(&hub).await;
+    let running = RunningHub::start(&hub).await;
     let before = wait_rest(real, &admin).await;
     assert_at_rest(&admin, &before).await;
 
     let (assets, webhook) = (assets().unwrap(), start_addon_webhook(real).await);
     crds::upgrade(&admin, &assets, &webhook.url, &real.ca().pair().cert).await;
-    enrol(&hub, &admin, "spoke2").await;
+    enrol(&hub, &admin, "spoke2", "v1beta1").await;
     let with_both = wait_rest(real, &admin).await;
     assert_eq!(before, with_both, "the same Secrets, untouched");
     assert_at_rest(&admin, &with_both).await;
 
+    drop(webhook);
+    running.stop().await;
+    let _running = RunningHub::start(&hub).await;
+    enrol(&hub, &admin, "spoke3", "v1alpha1").await;
+
     drop(agent);
     programs.clear();
+    let webhook = start_addon_webhook(real).await;
     crds::end_v1alpha1(&admin, &assets, &webhook.url, &real.ca().pair().cert).await;
-    enrol(&hub, &admin, "spoke3").await;
+    enrol(&hub, &admin, "spoke4", "v1beta1").await;
     wait_rest(real, &admin).await;
 }
 
 /// An addon comes to a new cluster: it is registered, gets the trust bundle, and its request is signed.
-async fn enrol(hub: &TestHub, admin: &Client, cluster: &str) {
+async fn enrol(hub: &TestHub, admin: &Client, cluster: &str, version: &str) {
     accept_cluster(admin, cluster).await;
-    install_addon(admin, cluster, ALONE).await;
-    wait_until(PATIENCE, "the registration", async || {
-        let addon = addon(admin, cluster, ALONE).await;
-        addon.data.pointer("/status/registrations/0").map(drop)
+    let kind = GroupVersionKind::gvk(ADDON_GROUP, version, "ManagedClusterAddOn");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "managedclusteraddons");
+    let addons: Api<DynamicObject> = Api::namespaced_with(admin.clone(), cluster, &resource);
+    let object = DynamicObject::new(ALONE, &resource).data(json!({ "spec": {} }));
+    addons.create(&PostParams::default(), &object).await.unwrap();
+    wait_until(NOTICED, &format!("the registration on {cluster}"), async || {
+        addons.get(ALONE).await.unwrap().data.pointer("/status/registrations/0").map(drop)
     })
     .await;
     wait_until(PATIENCE, "the ManifestWork", async || {

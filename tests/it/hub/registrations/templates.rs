@@ -25,7 +25,7 @@ async fn create(admin: &Client, kind: &str, name: &str, spec: Value) {
     api(admin, kind).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-async fn patch(admin: &Client, kind: &str, name: &str, spec: Value) {
+pub(super) async fn patch(admin: &Client, kind: &str, name: &str, spec: Value) {
     let patch = Patch::Merge(json!({ "spec": spec }));
     api(admin, kind).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }

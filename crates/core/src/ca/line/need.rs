@@ -11,7 +11,7 @@ use crate::timestamp::Timestamp;
 /// How long nobody is found to need an authority before it is dropped. In this time a request that was decided before
 /// the authority became Old is in the ledger, a hub that has just started sees who calls, a second copy of an agent
 /// that still has the old key calls, and an addon that was deleted to be installed again is there again.
-const QUIET: Duration = Duration::from_secs(3_600);
+pub const QUIET: Duration = Duration::from_secs(3_600);
 /// A certificate that was used so recently is in use. The ledger learns of a use within 70 s.
 const RECENT: Duration = Duration::from_secs(600);
 /// How many agents the text names.
