@@ -101,8 +101,8 @@ impl Ledger {
         Ok(rows.iter().filter_map(end).collect())
     }
 
-    /// For each addon on each cluster: how many agents have a certificate that has not expired at `now`, and how many of
-    /// them have shown to hold the gateway's trust bundle of this digest. An agent has not if a copy of it has shown
+    /// For each addon on each cluster: how many agents have a certificate that has not expired at `now`, and how many
+    /// of them have shown to hold the gateway's trust bundle of this digest. An agent has not if a copy of it has shown
     /// another bundle within [`COPIES`].
     ///
     /// # Errors

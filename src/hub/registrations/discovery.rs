@@ -30,9 +30,9 @@ pub(in crate::hub) async fn served_version(
     Ok(None)
 }
 
-/// The first of `versions` in which the API server can list objects. What is stored in another version needs the webhook
-/// of OCM that converts it, which may be away; then the other version needs none. If no list succeeds, the first that is
-/// served.
+/// The first of `versions` in which the API server can list objects. What is stored in another version needs OCM's
+/// webhook that converts it, which may be away; then the other version needs none. If no list succeeds, the first that
+/// is served.
 ///
 /// # Errors
 /// The error of the API server.
