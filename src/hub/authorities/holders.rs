@@ -192,6 +192,7 @@ fn has_standing(registry: &Registry, key: &AddOnKey) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts};
 
     fn key(cluster: &str) -> AddOnKey {
         AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
@@ -265,10 +266,15 @@ mod tests {
         let (back, _) = look(true, Some(&lost), 3_599);
         assert!(look(false, Some(&back), 3_600).1, "the hour begins anew");
         assert!(!look(false, Some(&lost), 3_600).1);
+        let AddOnKey { cluster, addon } = key("c1");
         let mut registry = Registry::default();
         assert!(has_standing(&registry, &key("c1")), "nothing is known yet");
-        registry.replace_clusters(Default::default());
-        registry.put_addons(Default::default());
+        let facts = ClusterFacts { accepted: true, deleting: false };
+        registry.replace_clusters([(cluster.clone(), facts)].into());
+        let unreadable = AddOn::from(AddOnFacts::Unreadable);
+        registry.put_addons([(cluster.clone(), [(addon.clone(), unreadable)].into())].into());
+        assert!(has_standing(&registry, &key("c1")) && !has_standing(&registry, &key("c2")));
+        registry.set_addon(cluster, addon, Some(AddOnFacts::Suspended));
         assert!(!has_standing(&registry, &key("c1")));
     }
 }

@@ -200,8 +200,8 @@ impl Checkpoints {
 }
 
 /// Whether this ledger is known to have lost nothing since `since`: it bears out the checkpoint that was published
-/// last, none is kept that contradicts it, and the ConfigMap was there soon enough. One that was made later says nothing
-/// about what a backup of the ledger lacks: it was restored, too, or deleted.
+/// last, none is kept that contradicts it, and the ConfigMap was there soon enough. One that was made later says
+/// nothing about what a backup of the ledger lacks: it was restored, too, or deleted.
 pub(crate) async fn bears_out(maps: &Api<ConfigMap>, ledger: &Ledger, since: Timestamp) -> bool {
     // Whatever fails, nothing is known then; the caller asks again.
     let Ok(Some(map)) = maps.get_opt(LEDGER_OBJECT).await else { return false };
