@@ -44,11 +44,14 @@ pub struct Certificate {
     /// The address from which it was last used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_from: Option<String>,
+    /// The digest of the gateway's trust bundle that its holder has shown to hold, if it has shown one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds: Option<String>,
 }
 
 /// The columns that [`Certificate::from_row`] reads, in its order.
 pub(crate) const COLUMNS: &str = "seq, serial, state, signer, cluster, addon, agent, issuer, request, uid, not_before, \
-                                  not_after, published_at, last_seen, last_seen_from";
+                                  not_after, published_at, last_seen, last_seen_from, holds";
 
 impl Certificate {
     /// The cursor of a page of `query` whose last certificate this is.
@@ -64,6 +67,7 @@ impl Certificate {
     /// Reads a row of [`COLUMNS`]; `None` if its state is unknown or a time is missing.
     pub(crate) fn from_row(row: &Cells) -> Option<Self> {
         let time = |at: usize| row.int(at).map(Timestamp::from_unix);
+        let text = |at: usize| Some(row.text(at)).filter(|text| !text.is_empty());
         Some(Self {
             seq: row.count(0),
             serial: row.text(1),
@@ -79,7 +83,8 @@ impl Certificate {
             not_after: time(11)?,
             published_at: time(12),
             last_seen: time(13),
-            last_seen_from: Some(row.text(14)).filter(|from| !from.is_empty()),
+            last_seen_from: text(14),
+            holds: text(15),
         })
     }
 

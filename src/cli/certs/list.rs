@@ -177,7 +177,7 @@ fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-const CSV: [&str; 15] = [
+const CSV: [&str; 16] = [
     "seq",
     "serial",
     "state",
@@ -193,6 +193,7 @@ const CSV: [&str; 15] = [
     "publishedAt",
     "lastSeen",
     "lastSeenFrom",
+    "holds",
 ];
 
 /// Lines of CSV with the members of the JSON, in their order.
@@ -239,6 +240,7 @@ mod tests {
             published_at: Some(Timestamp::from_unix(5)),
             last_seen: None,
             last_seen_from: None,
+            holds: None,
         }
     }
 

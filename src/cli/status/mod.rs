@@ -1,7 +1,12 @@
 //! `addon-signer status`: which addons on which clusters are not ready, and what each one waits for.
 
+mod certificates;
 mod gather;
+mod pages;
+mod requests;
 mod row;
+mod signers;
+mod trust;
 
 use std::collections::BTreeMap;
 

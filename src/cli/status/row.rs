@@ -5,6 +5,9 @@ use serde::Serialize;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::timestamp::Timestamp;
 
+/// What an agent waits for that keeps a certificate whose authority is gone: it does not look at the issuer.
+const STALE: &str = "a certificate of a present authority: delete its Secret on the cluster (docs/runbooks/lost-ca.md)";
+
 /// How it is; the worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(in crate::cli) enum State {
@@ -39,10 +42,19 @@ pub(super) struct Held {
 pub(super) enum Request {
     /// It was denied or has failed; the sentence begins with the reason.
     Refused { name: String, why: String },
-    /// Nobody has approved it.
-    Unapproved(String),
-    /// It is approved and not signed.
-    Unsigned(String),
+    /// It has no answer, or is approved and not signed.
+    Open { waits_for: String },
+}
+
+/// Whether an addon on a cluster holds the present trust bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeldTrust {
+    /// Its agents have shown it, or its cluster has applied it.
+    Present,
+    /// Its cluster has not applied the ManifestWork that brings it.
+    NotApplied,
+    /// One of its agents fetches the bundle itself, and has shown another one.
+    Another,
 }
 
 /// What is known of one addon on one cluster.
@@ -50,13 +62,17 @@ pub(super) enum Request {
 pub(super) struct Facts {
     /// Why it has no standing.
     pub(super) no_standing: Option<&'static str>,
+    /// When certificates count again, if that time has not come.
+    pub(super) revoked_until: Option<Timestamp>,
     /// The signer name, if `status.registrations` lacks it and the addon's own agent may not ask.
     pub(super) unregistered: Option<String>,
     /// `None`: the ledger was not asked.
     pub(super) certificate: Option<Option<Held>>,
+    /// Whether it has a certificate whose authority is gone.
+    pub(super) has_stale: bool,
     pub(super) request: Option<Request>,
-    /// Whether the cluster has applied the present trust bundle; `None` if no ManifestWork brings it.
-    pub(super) has_trust: Option<bool>,
+    /// `None` if its agents show nothing and no ManifestWork brings the trust bundle.
+    pub(super) trust: Option<HeldTrust>,
 }
 
 /// One line of the answer.
@@ -85,7 +101,7 @@ impl Row {
     /// Judges what is known.
     pub(super) fn of(key: &AddOnKey, facts: Facts) -> Self {
         let (state, waits_for) = facts.judge();
-        let Facts { unregistered, certificate, has_trust, .. } = facts;
+        let Facts { unregistered, certificate, trust, .. } = facts;
         let held = certificate.flatten();
         Self {
             cluster: key.cluster.to_string(),
@@ -95,7 +111,7 @@ impl Row {
             valid_until: held.as_ref().map(|held| held.valid_until),
             authority: held.as_ref().map(|held| held.authority.clone()),
             last_seen: held.and_then(|held| held.last_seen),
-            has_trust,
+            has_trust: trust.map(|trust| trust == HeldTrust::Present),
             waits_for,
         }
     }
@@ -109,12 +125,20 @@ impl Facts {
         if let Some(Request::Refused { name, why }) = &self.request {
             return (State::Refused, Some(format!("a better request than {name}: {why}")));
         }
+        if let Some(until) = self.revoked_until {
+            let waits_for = format!("{until}, until when its annotation addon-signer.io/revoke-before revokes all");
+            return (State::NoCertificate, Some(waits_for));
+        }
         match &self.certificate {
             None => (State::Unknown, None),
             Some(None) => (State::NoCertificate, Some(self.missing())),
-            Some(Some(_)) if self.has_trust == Some(false) => {
+            Some(Some(_)) if self.trust == Some(HeldTrust::NotApplied) => {
                 (State::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
             }
+            Some(Some(_)) if self.trust == Some(HeldTrust::Another) => (
+                State::NoTrust,
+                Some("its agents to show at the gateway that they hold the present trust bundle".to_owned()),
+            ),
             Some(Some(Held { last_seen: None, .. })) => {
                 (State::NeverSeen, Some("its first call at the gateway".to_owned()))
             }
@@ -125,9 +149,9 @@ impl Facts {
     /// What an addon without a certificate waits for.
     fn missing(&self) -> String {
         match (&self.request, &self.unregistered) {
-            (Some(Request::Unapproved(name)), _) => format!("somebody to approve its request {name}"),
-            (Some(Request::Unsigned(name)), _) => format!("the hub to sign its request {name}"),
+            (Some(Request::Open { waits_for }), _) => waits_for.clone(),
             (_, Some(signer)) => format!("{signer} in status.registrations of its ManagedClusterAddOn"),
+            (_, None) if self.has_stale => STALE.to_owned(),
             (_, None) => "its agent to make a request".to_owned(),
         }
     }
@@ -154,17 +178,21 @@ mod tests {
         for (facts, state, waits_for) in [
             (Facts { no_standing: Some("x"), request: refused(), ..Facts::default() }, State::NoStanding, Some("x")),
             (
+                Facts { revoked_until: Some(Timestamp::from_unix(0)), ..Facts::default() },
+                State::NoCertificate,
+                Some("1970-01-01T00:00:00Z, until when its annotation addon-signer.io/revoke-before revokes all"),
+            ),
+            (
                 Facts { certificate: held(Some(1)), request: refused(), ..Facts::default() },
                 State::Refused,
                 Some("a better request than r: SubjectOfAnotherCluster: no"),
             ),
             (Facts::default(), State::Unknown, None),
             (
-                request(Request::Unapproved("r".to_owned())),
+                Facts { has_stale: true, ..request(Request::Open { waits_for: "x".to_owned() }) },
                 State::NoCertificate,
-                Some("somebody to approve its request r"),
+                Some("x"),
             ),
-            (request(Request::Unsigned("r".to_owned())), State::NoCertificate, Some("the hub to sign its request r")),
             (
                 Facts { certificate: none.clone(), unregistered, ..Facts::default() },
                 State::NoCertificate,
@@ -176,12 +204,22 @@ mod tests {
                 Some("its agent to make a request"),
             ),
             (
-                Facts { certificate: held(Some(1)), has_trust: Some(false), ..Facts::default() },
+                Facts { certificate: none.clone(), has_stale: true, ..Facts::default() },
+                State::NoCertificate,
+                Some(STALE),
+            ),
+            (
+                Facts { certificate: held(Some(1)), trust: Some(HeldTrust::NotApplied), ..Facts::default() },
                 State::NoTrust,
                 Some("its cluster to apply the present trust bundle"),
             ),
             (
-                Facts { certificate: held(None), has_trust: Some(true), ..Facts::default() },
+                Facts { certificate: held(Some(1)), trust: Some(HeldTrust::Another), ..Facts::default() },
+                State::NoTrust,
+                Some("its agents to show at the gateway that they hold the present trust bundle"),
+            ),
+            (
+                Facts { certificate: held(None), trust: Some(HeldTrust::Present), ..Facts::default() },
                 State::NeverSeen,
                 Some("its first call at the gateway"),
             ),

@@ -1,0 +1,181 @@
+//! The certificates that each addon on each cluster has, and what its agents have shown at the gateway, as the ledger
+//! knows them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::row::Held;
+use super::signers::SignersOf;
+use crate::cli::certs::LedgerSource;
+use crate::ledger::view::Certificate;
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
+use addon_signer_core::timestamp::Timestamp;
+
+/// How long an agent's word about another trust bundle holds its word about the present one back, as where the hub
+/// waits for agents: a copy of the agent may have said it.
+const COPIES: Duration = Duration::from_secs(900);
+
+/// Which certificates of an addon on a cluster the gateway lets in.
+pub(super) struct Accepted<'a> {
+    pub(super) signers: &'a SignersOf,
+    /// Certificates that begin before this time are revoked.
+    pub(super) revoked_before: Option<Timestamp>,
+}
+
+/// What an agent has shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct ShownBundle {
+    /// The present trust bundle.
+    present: bool,
+    /// Another one.
+    another: bool,
+    /// Another one so recently that a copy of the agent may still hold it.
+    copy: bool,
+}
+
+/// What an addon on a cluster has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Holding {
+    /// The certificate that lives longest of those that the gateway lets in.
+    pub(super) held: Option<Held>,
+    /// Whether it has another one whose authority is gone.
+    pub(super) has_stale: bool,
+    agents: BTreeMap<String, ShownBundle>,
+}
+
+/// Which trust bundle is the present one.
+pub(super) struct PresentBundle<'a> {
+    /// Its digest; `None` if there is none.
+    pub(super) digest: Option<&'a str>,
+    pub(super) now: Timestamp,
+}
+
+impl Holding {
+    fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>, present: &PresentBundle<'_>) {
+        let Certificate { not_before, not_after, issuer, last_seen, holds, agent, .. } = certificate;
+        if accepted.revoked_before.is_some_and(|before| not_before < before) {
+            return;
+        }
+        if !accepted.signers.has_authority(&issuer) {
+            self.has_stale = true;
+            return;
+        }
+        let shown = self.agents.entry(agent).or_default();
+        if let Some((holds, digest)) = holds.zip(present.digest) {
+            let is_present = holds == digest;
+            shown.present |= is_present;
+            shown.another |= !is_present;
+            shown.copy |= !is_present && last_seen.is_some_and(|at| at > present.now.minus(COPIES));
+        }
+        let before = self.held.take();
+        let last_seen = last_seen.max(before.as_ref().and_then(|before| before.last_seen));
+        let longest = before.filter(|before| before.valid_until >= not_after);
+        let longest = longest.unwrap_or(Held { valid_until: not_after, authority: issuer, last_seen: None });
+        self.held = Some(Held { last_seen, ..longest });
+    }
+
+    /// Whether its agents hold the present trust bundle, as they have shown at the gateway; `None` if one of them has
+    /// never shown any, because the bundle reaches it in another way.
+    pub(super) fn has_shown(&self) -> Option<bool> {
+        let has = |shown: &ShownBundle| shown.present && !shown.copy;
+        if self.agents.values().any(|shown| !has(shown) && (shown.present || shown.another)) {
+            return Some(false);
+        }
+        (!self.agents.is_empty() && self.agents.values().all(has)).then_some(true)
+    }
+}
+
+/// What the ledger has of the addons that `accepted` knows.
+pub(super) async fn holdings<'a>(
+    ledger: &LedgerSource,
+    filter: Filter,
+    present: &PresentBundle<'_>,
+    accepted: impl Fn(&AddOnKey) -> Option<Accepted<'a>>,
+) -> anyhow::Result<BTreeMap<AddOnKey, Holding>> {
+    let filter = Filter { state: Some(StateFilter::Valid), ..filter };
+    let mut query = Query { filter, after: None, limit: PAGE_MAX };
+    let mut found: BTreeMap<AddOnKey, Holding> = BTreeMap::new();
+    loop {
+        let page = ledger.page(&query).await?;
+        query.after = page.items.last().map(|last| last.cursor(&query));
+        for certificate in page.items {
+            // The gateway's own certificates are of no cluster.
+            let (Ok(cluster), Ok(addon)) = (certificate.cluster.parse(), certificate.addon.parse()) else { continue };
+            let key = AddOnKey { cluster, addon };
+            if let Some(accepted) = accepted(&key) {
+                found.entry(key).or_default().add(certificate, &accepted, present);
+            }
+        }
+        if page.metadata.next.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_795_000_000);
+
+    fn mk_certificate(issuer: &str, hours: u64) -> Certificate {
+        let (not_before, not_after) = (NOW, NOW.plus(Duration::from_secs(3_600 * hours)));
+        let certificate = json!({
+            "seq": 1, "serial": "1", "state": "published", "signer": "t", "cluster": "c", "addon": "t", "agent": "a",
+            "issuer": issuer, "request": "r", "uid": "u", "notBefore": not_before, "notAfter": not_after,
+        });
+        serde_json::from_value(certificate).unwrap()
+    }
+
+    fn mk_shown(agent: &str, holds: &str, seconds_ago: u64) -> Certificate {
+        let last_seen = Some(NOW.minus(Duration::from_secs(seconds_ago)));
+        let holds = Some(holds.to_owned()).filter(|holds| !holds.is_empty());
+        Certificate { agent: agent.to_owned(), last_seen, holds, ..mk_certificate("a1", 1) }
+    }
+
+    fn holding(certificates: Vec<Certificate>, revoked_before: Option<Timestamp>) -> Holding {
+        let signers = SignersOf::with_authorities(&["a1", "a2"]);
+        let mut holding = Holding::default();
+        for certificate in certificates {
+            let present = PresentBundle { digest: Some("new"), now: NOW };
+            holding.add(certificate, &Accepted { signers: &signers, revoked_before }, &present);
+        }
+        holding
+    }
+
+    #[test]
+    fn a_certificate_counts_if_its_authority_is_present_and_the_longest_one_is_shown() {
+        let seen = Certificate { last_seen: Some(NOW), ..mk_certificate("a1", 2) };
+        let all = || vec![mk_certificate("gone", 9), seen.clone(), mk_certificate("a2", 3), mk_certificate("a1", 1)];
+        let valid_until = NOW.plus(Duration::from_secs(3 * 3_600));
+        let expected = Held { valid_until, authority: "a2".to_owned(), last_seen: Some(NOW) };
+        let found = holding(all(), None);
+        assert_eq!((found.held, found.has_stale), (Some(expected), true));
+        let only_gone = holding(vec![mk_certificate("gone", 9)], None);
+        assert_eq!((only_gone.held, only_gone.has_stale), (None, true));
+        let revoked = holding(all(), Some(NOW.plus(Duration::from_secs(1))));
+        assert_eq!((revoked.held, revoked.has_stale), (None, false));
+    }
+
+    #[test]
+    fn agents_hold_the_bundle_if_all_have_shown_it_and_no_copy_another() {
+        let cases: [(&[(&str, &str, u64)], Option<bool>); 9] = [
+            (&[], None),
+            (&[("a", "", 5)], None),
+            (&[("a", "new", 5)], Some(true)),
+            (&[("a", "new", 5), ("a", "", 5)], Some(true)),
+            (&[("a", "new", 5), ("b", "", 5)], None),
+            (&[("a", "new", 5), ("b", "old", 90_000)], Some(false)),
+            (&[("a", "", 5), ("b", "old", 5)], Some(false)),
+            (&[("a", "new", 5), ("a", "old", 60)], Some(false)),
+            (&[("a", "new", 5), ("a", "old", 1_000)], Some(true)),
+        ];
+        for (shown, expected) in cases {
+            let certificates = shown.iter().map(|(agent, holds, ago)| mk_shown(agent, holds, *ago)).collect();
+            assert_eq!(holding(certificates, None).has_shown(), expected, "{shown:?}");
+        }
+    }
+}

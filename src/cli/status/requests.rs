@@ -1,0 +1,150 @@
+//! The newest request of each addon on each cluster that has no certificate, and what it waits for.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::jiff::Timestamp as Made;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::pages::each;
+use super::row::Request;
+use super::signers::Answerer;
+use crate::api::request::BoundedRequest;
+use crate::hub::requests::plan::{self, WAITS};
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
+use addon_signer_core::policy::{tenant, tenant_of_cluster};
+
+/// By when each was made.
+#[derive(Default)]
+struct NewestRequests {
+    open: BTreeMap<AddOnKey, (Option<Made>, Request)>,
+    issued: BTreeMap<AddOnKey, Option<Made>>,
+}
+
+/// Lists the requests of these signer names, and keeps what is to be said of the addons that are `wanted`: a cluster may
+/// make requests for addons that it does not have.
+pub(super) async fn newest(
+    client: &Client,
+    answerers: &BTreeMap<String, Answerer>,
+    wanted: impl Fn(&AddOnKey) -> bool,
+) -> anyhow::Result<BTreeMap<AddOnKey, Request>> {
+    let api: Api<BoundedRequest> = Api::all(client.clone());
+    let mut newest = NewestRequests::default();
+    for (name, answerer) in answerers {
+        let of_signer = ListParams::default().fields(&format!("spec.signerName={name}"));
+        let listed = each(api.clone(), of_signer, |request| newest.take(&request.csr, answerer, &wanted)).await;
+        listed.context("CertificateSigningRequests cannot be listed")?;
+    }
+    Ok(newest.left())
+}
+
+impl NewestRequests {
+    fn take(&mut self, csr: &CertificateSigningRequest, answerer: &Answerer, wanted: impl Fn(&AddOnKey) -> bool) {
+        let Some(key) = asked_for(csr).filter(wanted) else { return };
+        let made = csr.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        match request(csr, answerer) {
+            Some(request) if self.open.get(&key).is_none_or(|(known, _)| *known < made) => {
+                self.open.insert(key, (made, request));
+            }
+            Some(_) => {}
+            None => {
+                let known = self.issued.entry(key).or_default();
+                *known = made.max(*known);
+            }
+        }
+    }
+
+    /// Those after which none was issued.
+    fn left(self) -> BTreeMap<AddOnKey, Request> {
+        let Self { open, issued } = self;
+        let is_newer = |key: &AddOnKey, made| issued.get(key).is_none_or(|issued| *issued < made);
+        let left = open.into_iter().filter(|(key, (made, _))| is_newer(key, *made));
+        left.map(|(key, (_, request))| (key, request)).collect()
+    }
+}
+
+/// For whom the request is, if somebody of this cluster made it: labels are what the requester likes.
+fn asked_for(csr: &CertificateSigningRequest) -> Option<AddOnKey> {
+    let label = |name| csr.metadata.labels.as_ref()?.get(name);
+    let key =
+        AddOnKey { cluster: label(LABEL_CLUSTER_NAME)?.parse().ok()?, addon: label(LABEL_ADDON_NAME)?.parse().ok()? };
+    let username = csr.spec.username.as_deref()?;
+    let csr_user = csr.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_CSR_USER)).map(String::as_str);
+    // OCM's gRPC server makes requests for agents.
+    let proxy = Some(username).filter(|name| name.starts_with("system:serviceaccount:"));
+    (tenant(username, csr_user, proxy) == tenant_of_cluster(&key.cluster)).then_some(key)
+}
+
+/// How far the request is; `None` if it has a certificate.
+fn request(csr: &CertificateSigningRequest, answerer: &Answerer) -> Option<Request> {
+    let name = csr.name_any();
+    let conditions = csr.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    if let Some(refused) = conditions.iter().find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed")) {
+        let reason = refused.reason.as_deref().unwrap_or_default();
+        let message = refused.message.as_deref().unwrap_or_default();
+        return Some(Request::Refused { name, why: format!("{reason}: {message}") });
+    }
+    (!plan::is_issued(csr)).then(|| Request::Open { waits_for: waits_for(&name, conditions, answerer) })
+}
+
+/// What a request waits for that is neither refused nor issued.
+fn waits_for(name: &str, conditions: &[CertificateSigningRequestCondition], answerer: &Answerer) -> String {
+    let is = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind);
+    let step = if is("Approved") { "sign" } else { "answer" };
+    // The hub adds one when the request begins to wait for something else, so the last one is the newest.
+    let told = conditions.iter().rev().find(|condition| WAITS.contains(&condition.type_.as_str()));
+    if let Some(message) = told.and_then(|told| told.message.as_deref()) {
+        return format!("the hub to {step} its request {name}: {message}");
+    }
+    if answerer.leaves_approval && !is("Approved") {
+        return format!("somebody to approve its request {name}");
+    }
+    match &answerer.problem {
+        Some(problem) => format!("the hub to {step} its request {name}, but {problem}"),
+        None => format!("the hub to {step} its request {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_condition(kind: &str) -> CertificateSigningRequestCondition {
+        CertificateSigningRequestCondition {
+            type_: kind.to_owned(),
+            message: Some(format!("{kind} says why.")),
+            ..CertificateSigningRequestCondition::default()
+        }
+    }
+
+    #[test]
+    fn somebody_else_is_to_approve_only_where_approval_is_external() {
+        let automatic = Answerer::default();
+        let external = Answerer { leaves_approval: true, ..Answerer::default() };
+        let problem = Some("the AddOnSigner t says NotPermitted: No.".to_owned());
+        let broken = Answerer { problem: problem.clone(), ..Answerer::default() };
+        let both = Answerer { leaves_approval: true, problem };
+        let cases: [(&[&str], &Answerer, &str); 9] = [
+            (&[], &automatic, "the hub to answer its request r"),
+            (&[], &external, "somebody to approve its request r"),
+            (&[], &both, "somebody to approve its request r"),
+            (&[], &broken, "the hub to answer its request r, but the AddOnSigner t says NotPermitted: No."),
+            (&["Approved"], &both, "the hub to sign its request r, but the AddOnSigner t says NotPermitted: No."),
+            (&["Approved"], &external, "the hub to sign its request r"),
+            (&["RateLimited"], &broken, "the hub to answer its request r: RateLimited says why."),
+            (&["Approved", "Revoked"], &external, "the hub to sign its request r: Revoked says why."),
+            (
+                &["RateLimited", "RecordUnusable"],
+                &automatic,
+                "the hub to answer its request r: RecordUnusable says why.",
+            ),
+        ];
+        for (kinds, answerer, expected) in cases {
+            let conditions: Vec<_> = kinds.iter().map(|kind| mk_condition(kind)).collect();
+            assert_eq!(waits_for("r", &conditions, answerer), expected, "{kinds:?}");
+        }
+    }
+}

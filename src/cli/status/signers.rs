@@ -1,0 +1,157 @@
+//! What the AddOnSigners say: who may ask for an addon, whom the gateway trusts for it, and who answers its requests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, ResourceExt};
+
+use crate::api::AddOnSigner;
+use crate::api::identity::Requester;
+use crate::api::signer::{Approval, TrustMode};
+use crate::api::status::CONDITION_READY;
+use addon_signer_core::identity::AddOnName;
+
+/// The reason of `Ready` of an AddOnSigner that answers nothing, because an older one has its signer name.
+const DUPLICATE: &str = "DuplicateSignerName";
+
+/// Who signs for an addon.
+#[derive(Debug, Default)]
+pub(super) struct SignersOf {
+    pub(super) signer_names: BTreeSet<String>,
+    /// Whether the addon's own agent may ask.
+    pub(super) asks_itself: bool,
+    /// Whether ManifestWorks bring the trust bundle, if the hub may write them.
+    pub(super) brings_trust: bool,
+    /// The ids of their certificate authorities.
+    authorities: BTreeSet<String>,
+    /// Whether no hub has reported about one of them yet, so that its authorities are not known.
+    is_unreported: bool,
+}
+
+impl SignersOf {
+    /// Whether the gateway may know the authority with this id. It refuses certificates of others, however valid the
+    /// ledger calls them.
+    pub(super) fn has_authority(&self, id: &str) -> bool {
+        self.is_unreported || self.authorities.contains(id)
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_authorities(ids: &[&str]) -> Self {
+        Self { authorities: ids.iter().map(|id| (*id).to_owned()).collect(), ..Self::default() }
+    }
+}
+
+/// Who answers the requests of one signer name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Answerer {
+    /// Whether somebody else than the hub approves them.
+    pub(super) leaves_approval: bool,
+    /// What the AddOnSigner says if the hub does not serve it.
+    pub(super) problem: Option<String>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct FleetSigners {
+    pub(super) of_addon: BTreeMap<AddOnName, SignersOf>,
+    /// By signer name.
+    pub(super) answerers: BTreeMap<String, Answerer>,
+}
+
+impl FleetSigners {
+    /// Lists them.
+    pub(super) async fn list(client: &Client) -> anyhow::Result<Self> {
+        let api: Api<DeserializeGuard<AddOnSigner>> = Api::all(client.clone());
+        let listed = api.list(&ListParams::default()).await.context("AddOnSigners cannot be listed")?;
+        let mut all = Self::default();
+        // `check` says which ones cannot be read.
+        for signer in listed.items.into_iter().filter_map(|signer| signer.0.ok()) {
+            all.add(&signer);
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, signer: &AddOnSigner) {
+        let spec = &signer.spec;
+        for addon in spec.add_ons.iter().filter_map(|addon| addon.parse().ok()) {
+            let of = self.of_addon.entry(addon).or_default();
+            of.signer_names.insert(spec.signer_name.clone());
+            of.asks_itself |= spec.identity.requesters.contains(&Requester::AddOn);
+            of.brings_trust |= spec.trust.manifest_work == TrustMode::Auto;
+            match &signer.status {
+                Some(status) => of.authorities.extend(status.authorities.iter().map(|known| known.id.clone())),
+                None => of.is_unreported = true,
+            }
+        }
+        let conditions = signer.status.iter().flat_map(|status| &status.conditions);
+        let mut bad = conditions.filter(|told| told.type_ == CONDITION_READY && told.status != "True");
+        let bad = bad.next();
+        let name = signer.name_any();
+        let problem = bad.map(|told| format!("the AddOnSigner {name} says {}: {}", told.reason, told.message));
+        let answerer = Answerer { leaves_approval: spec.approval == Approval::External, problem };
+        let known = self.answerers.entry(spec.signer_name.clone());
+        if bad.is_some_and(|told| told.reason == DUPLICATE) {
+            known.or_insert(answerer);
+        } else {
+            known.insert_entry(answerer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn mk_signer(name: &str, spec: &Value, status: &Value) -> AddOnSigner {
+        let mut object = json!({ "metadata": { "name": name }, "spec": { "signerName": "a.b/c", "addOns": ["t"] } });
+        object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        if !status.is_null() {
+            object["status"] = status.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn mk_status(authority: &str, reason: &str) -> Value {
+        let at = "2026-11-23T00:00:00Z";
+        let authority = json!({ "id": authority, "state": "Active", "notBefore": at, "notAfter": at });
+        let status = if reason.is_empty() { "True" } else { "False" };
+        let ready = json!({ "type": "Ready", "status": status, "reason": reason, "message": "Why.",
+                            "lastTransitionTime": at });
+        json!({ "authorities": [authority], "conditions": [ready] })
+    }
+
+    fn of(signers: &[AddOnSigner]) -> FleetSigners {
+        let mut all = FleetSigners::default();
+        signers.iter().for_each(|signer| all.add(signer));
+        all
+    }
+
+    #[test]
+    fn an_authority_that_no_status_names_is_gone_unless_one_has_no_status_yet() {
+        let addon: AddOnName = "t".parse().unwrap();
+        let one = mk_signer("one", &json!({}), &mk_status("a1", ""));
+        let two = mk_signer("two", &json!({ "signerName": "a.b/d" }), &mk_status("a2", ""));
+        let new = mk_signer("new", &json!({ "signerName": "a.b/e" }), &Value::Null);
+        let both = of(&[one.clone(), two]);
+        let knows = |all: &FleetSigners, id: &str| all.of_addon[&addon].has_authority(id);
+        assert!(knows(&both, "a1") && knows(&both, "a2") && !knows(&both, "a0"));
+        assert!(knows(&of(&[one, new]), "a0"));
+    }
+
+    #[test]
+    fn of_two_with_one_signer_name_the_one_that_is_served_answers() {
+        let external = mk_signer("one", &json!({ "approval": "External" }), &mk_status("a1", "LedgerAway"));
+        let later = mk_signer("two", &json!({}), &mk_status("a2", DUPLICATE));
+        let problem = Some("the AddOnSigner one says LedgerAway: Why.".to_owned());
+        let expected = Answerer { leaves_approval: true, problem };
+        for order in [[external.clone(), later.clone()], [later, external]] {
+            assert_eq!(of(&order).answerers["a.b/c"], expected);
+        }
+        let served = mk_signer("one", &json!({}), &mk_status("a1", ""));
+        assert_eq!(of(&[served]).answerers["a.b/c"], Answerer::default());
+    }
+}
