@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use addon_signer::app::HubOptions;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use kube::api::PostParams;
@@ -13,36 +14,62 @@ use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
 use crate::hub::distribution::say_applied;
-use crate::support::hub::{PATIENCE, condition};
+use crate::hub::submit;
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
+use crate::support::hub::{PATIENCE, certificate, condition, wait_csr};
 use crate::support::objects::serve_manifest_works;
 use crate::support::request::mk_csr;
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 use crate::whole::ours::enrolled;
-use crate::whole::{Whole, prepare};
+use crate::whole::{Whole, options, prepare};
 
-struct World {
-    hub: TestHub,
-    whole: Whole,
-    home: tempfile::TempDir,
-    kubeconfig: String,
+pub(crate) struct World {
+    pub(crate) hub: TestHub,
+    pub(crate) whole: Whole,
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) kubeconfig: String,
 }
 
 impl World {
+    /// A hub that serves `telemetry`, and a kubeconfig of somebody who may run `status`.
+    pub(crate) async fn start(hub: TestHub, options: HubOptions) -> Self {
+        let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+        let whole = Whole::start_with(client, options, Clock::default()).await;
+        let home = tempfile::tempdir().unwrap();
+        let kubeconfig = viewer(&hub, home.path()).await;
+        Self { hub, whole, home, kubeconfig }
+    }
+
     async fn status(&self, flags: &[&str]) -> Output {
         let ledger = format!("sqlite://{}/ledger.db", self.whole.ledger.path().display());
         let common = ["status", "--kubeconfig", &self.kubeconfig, "--ledger", &ledger];
         run(self.home.path(), &[&common, flags].concat()).await
     }
 
-    async fn rows(&self, flags: &[&str]) -> Vec<Value> {
+    pub(crate) async fn rows(&self, flags: &[&str]) -> Vec<Value> {
         let output = self.status(&[&["--output", "json"], flags].concat()).await;
         assert_eq!(output.code, 0, "{}", output.stderr);
         serde_json::from_str(&output.stdout).unwrap()
     }
+
+    /// Waits until the row of the cluster's addon is as `is_it` wants it; returns it.
+    pub(crate) async fn until(&self, cluster: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        wait_until(PATIENCE, what, async || {
+            let rows = self.rows(&["--cluster", cluster]).await;
+            rows.into_iter().next().filter(&is_it)
+        })
+        .await
+    }
+
+    pub(crate) async fn check(&self) -> Output {
+        let ledger = format!("sqlite://{}/ledger.db", self.whole.ledger.path().display());
+        run(self.home.path(), &["check", "--kubeconfig", &self.kubeconfig, "--ledger", &ledger]).await
+    }
 }
 
-/// A cluster of each kind: `spoke1` is ready, `spoke2` has no agent, `spoke3` is not accepted, and `spoke4` has asked
-/// for the name of another cluster.
+/// A cluster of each kind: `spoke1` is ready, because its agent fetches the trust bundle itself, `spoke2` has no agent,
+/// `spoke3` is not accepted, `spoke4` has asked for the name of another cluster, and `spoke5` has its certificate and
+/// waits for the trust bundle.
 async fn mk_world() -> World {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, upstream::start().await, "24h").await;
@@ -51,22 +78,28 @@ async fn mk_world() -> World {
     } else {
         serve_manifest_works(&admin).await;
     }
-    let whole = Whole::start(&hub, Clock::default()).await;
-    let home = tempfile::tempdir().unwrap();
-    let pair = enrolled(&hub, &admin, home.path(), "spoke1", whole.gateway).await;
+    let world = World::start(hub, options()).await;
+    let World { hub, whole, home, .. } = &world;
+    let pair = enrolled(hub, &admin, home.path(), "spoke1", whole.gateway).await;
     assert_eq!(pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap().0, 200);
-    for cluster in ["spoke2", "spoke4"] {
+    for cluster in ["spoke2", "spoke4", "spoke5"] {
         accept_cluster(&admin, cluster).await;
         install_addon(&admin, cluster, "telemetry").await;
     }
     crate::support::objects::create_namespace(&admin, "spoke3").await;
     install_addon(&admin, "spoke3", "telemetry").await;
-    ask_for_another(&hub, &admin).await;
+    ask_for_another(hub, &admin).await;
+    let name = submit(hub, "spoke5", &mk_csr("spoke5", "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
+    world
+}
+
+/// A kubeconfig of somebody with the roles of deploy/admin.yaml for `status` and `check`.
+pub(crate) async fn viewer(hub: &TestHub, home: &Path) -> String {
     if hub.is_real() {
-        apply(&admin, &viewers()).await;
+        apply(&hub.admin().await, &viewers()).await;
     }
-    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["viewers"])).display().to_string();
-    World { hub, whole, home, kubeconfig }
+    write(home, &hub.kubeconfig("ann", &["viewers"])).display().to_string()
 }
 
 /// Gives a group of people the roles of deploy/admin.yaml that `status` and `check` need, and no more.
@@ -101,19 +134,21 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     let world = mk_world().await;
     let admin = world.hub.admin().await;
     let state = |row: &Value| format!("{} {}", row["cluster"].as_str().unwrap(), row["state"].as_str().unwrap());
-    let until = async |expected: [&str; 4]| {
+    let until = async |expected: [&str; 5]| {
         wait_until(PATIENCE, &format!("{expected:?}"), async || {
             let rows = world.rows(&[]).await;
             (rows.iter().map(state).collect::<Vec<_>>() == expected).then_some(rows)
         })
         .await
     };
-    until(["spoke4 Refused", "spoke2 NoCertificate", "spoke1 NoTrust", "spoke3 NoStanding"]).await;
-    say_applied(&admin, "spoke1").await;
-    let rows = until(["spoke4 Refused", "spoke2 NoCertificate", "spoke3 NoStanding", "spoke1 Ready"]).await;
+    let (refused, without, gone) = ("spoke4 Refused", "spoke2 NoCertificate", "spoke3 NoStanding");
+    until([refused, without, "spoke5 NoTrust", gone, "spoke1 Ready"]).await;
+    say_applied(&admin, "spoke5").await;
+    let rows = until([refused, without, "spoke5 NeverSeen", gone, "spoke1 Ready"]).await;
     let waits: Vec<_> = rows.iter().map(|row| row["waitsFor"].as_str().unwrap_or_default()).collect();
     assert!(waits[0].contains(": SubjectOfAnotherCluster: The subject names the cluster spoke1"), "{waits:?}");
-    assert_eq!(waits[1..], ["its agent to make a request", "the hub to accept the cluster", ""]);
+    let call = "its first call at the gateway";
+    assert_eq!(waits[1..], ["its agent to make a request", call, "the hub to accept the cluster", ""]);
     let ready = rows.last().unwrap();
     assert_eq!((&ready["registered"], &ready["hasTrust"]), (&json!(true), &json!(true)));
     assert!(["validUntil", "authority", "lastSeen"].iter().all(|field| ready[field].is_string()), "{ready}");
@@ -123,13 +158,11 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert!(table.stdout.contains("\nspoke4   telemetry  Refused"), "{}", table.stdout);
     assert_eq!(
         table.stderr,
-        "4 addons on clusters: 1 Refused, 1 NoCertificate, 1 NoStanding, 1 Ready\n\
+        "5 addons on clusters: 1 Refused, 1 NoCertificate, 1 NeverSeen, 1 NoStanding, 1 Ready\n\
          There are more: --limit N or --all shows them.\n"
     );
-    let ledger = format!("sqlite://{}/ledger.db", world.whole.ledger.path().display());
-    let flags = ["check", "--kubeconfig", &world.kubeconfig, "--ledger", &ledger];
-    let check = run(world.home.path(), &flags).await;
-    let line = "BAD  addons on clusters: 2 of 3 have no valid certificate or had their last request refused: ";
+    let check = world.check().await;
+    let line = "BAD  addons on clusters: 2 of 4 have no valid certificate or had their last request refused: ";
     assert!(check.code == 1 && check.stdout.contains(line), "{}", check.stdout);
     let one = world.rows(&["--cluster", "spoke2", "--addon", "telemetry"]).await;
     assert_eq!(one.iter().map(state).collect::<Vec<_>>(), ["spoke2 NoCertificate"]);

@@ -12,6 +12,7 @@ mod checked;
 mod cli;
 mod deploy;
 mod fleet_status;
+mod fleet_waits;
 mod gateway;
 mod hub;
 mod inventory;

@@ -7,6 +7,7 @@ use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
 
+use super::pages::each;
 use crate::api::AddOnSigner;
 use crate::api::identity::Requester;
 use crate::api::signer::{Approval, TrustMode};
@@ -64,12 +65,10 @@ impl FleetSigners {
     /// Lists them.
     pub(super) async fn list(client: &Client) -> anyhow::Result<Self> {
         let api: Api<DeserializeGuard<AddOnSigner>> = Api::all(client.clone());
-        let listed = api.list(&ListParams::default()).await.context("AddOnSigners cannot be listed")?;
         let mut all = Self::default();
         // `check` says which ones cannot be read.
-        for signer in listed.items.into_iter().filter_map(|signer| signer.0.ok()) {
-            all.add(&signer);
-        }
+        let listed = each(api, ListParams::default(), |signer| signer.0.iter().for_each(|signer| all.add(signer)));
+        listed.await.context("AddOnSigners cannot be listed")?;
         Ok(all)
     }
 

@@ -1,0 +1,187 @@
+//! What `addon-signer status` says of certificates that the gateway refuses, of requests that wait, and of agents that
+//! fetch the trust bundle; and how much memory it takes where a cluster pads its objects.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use addon_signer::api::AddOnSigner;
+use addon_signer::app::HubOptions;
+use addon_signer_core::rate::Rate;
+use addon_signer_platform::clock::Clock;
+use hyper::Method;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::fleet_status::{World, viewer};
+use crate::gateway::upstream;
+use crate::hub::{mk_served, submit};
+use crate::support::hub::{PATIENCE, certificate, create_signer, telemetry, wait_csr, wait_ready};
+use crate::support::objects::managed_cluster_addons;
+use crate::support::request::mk_csr;
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use crate::whole::ours::enrolled;
+use crate::whole::{active, options, prepare};
+
+/// A hub without deploy/manifest-works, and an addon on the cluster `spoke1`.
+async fn mk_world(options: HubOptions) -> (World, Client) {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    (World::start(hub, options).await, admin)
+}
+
+/// Makes a request of `spoke1` for a certificate that lives so long, and waits until it is issued.
+async fn issue(world: &World, admin: &Client, seconds: i32) {
+    let mut request = mk_csr("spoke1", "telemetry");
+    request.spec.expiration_seconds = Some(seconds);
+    let name = submit(&world.hub, "spoke1", &request).await;
+    wait_csr(admin, &name, "issued", certificate).await;
+}
+
+fn is(state: &'static str) -> impl Fn(&Value) -> bool {
+    move |row| row["state"] == state
+}
+
+/// docs/runbooks/lost-ca.md, "Or give it up". The ledger calls the certificates of the old authority valid.
+#[tokio::test]
+async fn certificates_of_an_authority_that_was_given_up_do_not_count() {
+    let (world, admin) = mk_world(options()).await;
+    issue(&world, &admin, 80_000).await;
+    let lost = active(&admin).await.unwrap();
+    let row = world.until("spoke1", "the certificate", is("NeverSeen")).await;
+    assert_eq!(row["authority"], lost.as_str());
+
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let spec = serde_json::to_value(signers.get("telemetry").await.unwrap().spec).unwrap();
+    let now = DeleteParams::default();
+    secrets.delete("telemetry-client-authorities", &now).await.unwrap();
+    wait_ready(&admin, "telemetry", "False").await;
+    signers.delete("telemetry", &now).await.unwrap();
+    maps.delete("telemetry-client-ca", &now).await.unwrap();
+    create_signer(&admin, "telemetry", spec).await;
+    let is_another = async || active(&admin).await.filter(|id| *id != lost);
+    let present = wait_until(PATIENCE, "another authority", is_another).await;
+    let row = world.until("spoke1", "the old certificate not to count", is("NoCertificate")).await;
+    assert_eq!(
+        row["waitsFor"],
+        "a certificate of a present authority: delete its Secret on the cluster (docs/runbooks/lost-ca.md)"
+    );
+    let check = world.check().await;
+    let line = "BAD  addons on clusters: 1 of 1 have no valid certificate";
+    assert!(check.code == 1 && check.stdout.contains(line), "{}", check.stdout);
+
+    issue(&world, &admin, 3_600).await;
+    let row = world.until("spoke1", "the new certificate", is("NeverSeen")).await;
+    assert_eq!(row["authority"], present.as_str(), "the old one lives longer");
+    world.whole.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_has_shown_the_trust_bundle_has_it_without_manifest_works() {
+    let (world, admin) = mk_world(options()).await;
+    let World { hub, whole, home, .. } = &world;
+    issue(&world, &admin, 3_600).await;
+    let pair = enrolled(hub, &admin, home.path(), "spoke2", whole.gateway).await;
+    assert_eq!(pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap().0, 200);
+    let ready = |row: &Value| row["state"] == "Ready" && row["hasTrust"] == true;
+    world.until("spoke2", "an agent that has shown the bundle", ready).await;
+    let row = world.until("spoke1", "the certificate", is("NeverSeen")).await;
+    assert_eq!(row.get("hasTrust"), None, "nobody knows what its addon trusts");
+    world.whole.stop().await.unwrap();
+}
+
+async fn annotate(admin: &Client, annotations: Value) {
+    let addons = managed_cluster_addons(admin, "spoke1").await;
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+    addons.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_says_what_it_waits_for_and_a_revocation_what_it_revokes() {
+    const REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
+    let rate = Rate { burst: 1, interval: Duration::from_secs(3_600) };
+    let (world, admin) = mk_world(HubOptions { rate, ..options() }).await;
+    issue(&world, &admin, 3_600).await;
+    annotate(&admin, json!({ REVOKE_BEFORE: "soon" })).await;
+    let row = world.until("spoke1", "no standing", is("NoStanding")).await;
+    let unreadable = "a time in its annotation addon-signer.io/revoke-before, which cannot be read as one";
+    assert_eq!(row["waitsFor"], unreadable);
+    annotate(&admin, json!({ REVOKE_BEFORE: "2099-01-01T00:00:00Z" })).await;
+    let row = world.until("spoke1", "no certificate", is("NoCertificate")).await;
+    let until = "2099-01-01T00:00:00Z, until when its annotation addon-signer.io/revoke-before revokes all";
+    assert_eq!(row["waitsFor"], until);
+
+    annotate(&admin, json!({ REVOKE_BEFORE: Clock::default().now().to_string() })).await;
+    let limited = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let waits = |expected: String| move |row: &Value| row["waitsFor"] == expected.as_str();
+    let sentence = "This addon or its cluster had too many certificates; the request waits and is signed later.";
+    let expected = format!("the hub to answer its request {limited}: {sentence}");
+    world.until("spoke1", "the turn to be waited for", waits(expected)).await;
+    // The next request may be made in the same second.
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    requests.delete(&limited, &DeleteParams::default()).await.unwrap();
+
+    let external = Patch::Merge(json!({ "spec": { "approval": "External" } }));
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let generation = signers.patch("telemetry", &PatchParams::default(), &external).await.unwrap().metadata.generation;
+    wait_until(PATIENCE, "the hub to know it", async || {
+        let seen = signers.get("telemetry").await.unwrap().status?.observed_generation;
+        (seen == generation).then_some(())
+    })
+    .await;
+    let open = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    world.until("spoke1", "the approval", waits(format!("somebody to approve its request {open}"))).await;
+
+    let automatic = Patch::Merge(json!({ "spec": { "approval": "Automatic" } }));
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    secrets.delete("telemetry-client-authorities", &DeleteParams::default()).await.unwrap();
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    signers.patch("telemetry", &PatchParams::default(), &automatic).await.unwrap();
+    let told = format!("the hub to answer its request {open}, but the AddOnSigner telemetry says {reason}: {message}");
+    world.until("spoke1", "the hub's trouble", waits(told)).await;
+    world.whole.stop().await.unwrap();
+}
+
+/// The most memory of `status`, in KiB, and its rows.
+async fn peak(home: &tempfile::TempDir, kubeconfig: &str) -> (u64, Vec<Value>) {
+    let script = "import resource, subprocess, sys\n\
+                  code = subprocess.call(sys.argv[1:])\n\
+                  print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)\n\
+                  sys.exit(code)";
+    let mut command = Command::new("python3");
+    command.env_clear().env("HOME", home.path()).stdin(Stdio::null()).args(["-c", script]);
+    command.arg(env!("CARGO_BIN_EXE_addon-signer")).args(["status", "--output", "json", "--kubeconfig", kubeconfig]);
+    let output = tokio::time::timeout(3 * PATIENCE, command.output()).await.unwrap().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    let peak = errors.lines().last().unwrap().parse().unwrap();
+    (peak, serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// A cluster makes requests of a megabyte; decoded as Kubernetes' types each needs ten, and a page had 500 of them.
+#[tokio::test]
+async fn requests_of_a_megabyte_take_little_memory_and_hide_nobody() {
+    const REQUESTS: usize = 64;
+    let hub = TestHub::start().await;
+    mk_served(&hub, telemetry()).await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = viewer(&hub, home.path()).await;
+    let (before, _) = peak(&home, &kubeconfig).await;
+    let mut padded = mk_csr("spoke1", "telemetry");
+    padded.metadata.finalizers = Some((0..80_000).map(|n| format!("a/{n}")).collect());
+    for _ in 0..REQUESTS {
+        submit(&hub, "spoke1", &padded).await;
+    }
+    let (after, rows) = peak(&home, &kubeconfig).await;
+    let state: Vec<_> = rows.iter().map(|row| format!("{} {}", row["cluster"], row["state"])).collect();
+    assert_eq!(state, [r#""spoke1" "Unknown""#]);
+    let more = after.saturating_sub(before) >> 10;
+    assert!(more < 120, "{more} MiB for {REQUESTS} requests");
+}
