@@ -110,6 +110,8 @@ fn waits_for(name: &str, conditions: &[CertificateSigningRequestCondition], answ
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn mk_condition(kind: &str) -> CertificateSigningRequestCondition {
@@ -118,6 +120,35 @@ mod tests {
             message: Some(format!("{kind} says why.")),
             ..CertificateSigningRequestCondition::default()
         }
+    }
+
+    fn mk_request(cluster: &str, second: i64, certificate: Option<&str>) -> CertificateSigningRequest {
+        let labels = json!({ LABEL_CLUSTER_NAME: cluster, LABEL_ADDON_NAME: "t" });
+        let made = Made::from_second(second).unwrap().to_string();
+        let request = json!({
+            "metadata": { "name": format!("r{second}"), "labels": labels, "creationTimestamp": made },
+            "spec": { "request": "", "signerName": "a.b/c", "username": "system:open-cluster-management:c1:x" },
+            "status": { "certificate": certificate },
+        });
+        serde_json::from_value(request).unwrap()
+    }
+
+    #[test]
+    fn the_newest_request_of_a_cluster_counts_for_an_addon_that_it_has() {
+        let left = |requests: &[CertificateSigningRequest], wanted: &str| {
+            let mut newest = NewestRequests::default();
+            let wanted = |key: &AddOnKey| key.cluster.as_str() == wanted;
+            requests.iter().for_each(|csr| newest.take(csr, &Answerer::default(), wanted));
+            newest.left().into_values().collect::<Vec<_>>()
+        };
+        let open = |second| mk_request("c1", second, None);
+        let waits_for = "the hub to answer its request r2".to_owned();
+        let expected = [Request::Open { waits_for }];
+        assert_eq!(left(&[open(1), open(2)], "c1"), expected);
+        assert_eq!(left(&[open(2), open(1), mk_request("c1", 1, Some("YQ=="))], "c1"), expected);
+        assert_eq!(left(&[open(2), mk_request("c1", 3, Some("YQ=="))], "c1"), []);
+        assert_eq!(left(&[open(2)], "c2"), [], "an addon that is not there");
+        assert_eq!(left(&[mk_request("c2", 2, None)], "c2"), [], "made by another cluster");
     }
 
     #[test]
