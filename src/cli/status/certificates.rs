@@ -2,19 +2,15 @@
 //! knows them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::row::Held;
 use super::signers::SignersOf;
 use crate::cli::certs::LedgerSource;
+use crate::ledger::COPIES;
 use crate::ledger::view::Certificate;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
-
-/// How long an agent's word about another trust bundle holds its word about the present one back, as where the hub
-/// waits for agents: a copy of the agent may have said it.
-const COPIES: Duration = Duration::from_secs(900);
 
 /// Which certificates of an addon on a cluster the gateway lets in.
 pub(super) struct Accepted<'a> {
@@ -115,6 +111,8 @@ pub(super) async fn holdings<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
