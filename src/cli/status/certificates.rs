@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn agents_hold_the_bundle_if_all_have_shown_it_and_no_copy_another() {
-        let cases: [(&[(&str, &str, u64)], Option<bool>); 9] = [
+        type Shown<'s> = &'s [(&'s str, &'s str, u64)];
+        let cases: [(Shown<'_>, Option<bool>); 9] = [
             (&[], None),
             (&[("a", "", 5)], None),
             (&[("a", "new", 5)], Some(true)),

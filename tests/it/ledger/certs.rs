@@ -42,7 +42,7 @@ async fn prepare(location: &Location, checkpoint: &Path) {
     hub.ledger.append(Record::Signed { uid, serial, certificate: leaf.to_vec() }, "").await.unwrap();
     let at = Timestamp::from_unix(1_795_040_000);
     hub.ledger.published(serial, at).await;
-    hub.ledger.seen(vec![CertificateUse { serial, at, from: "192.0.2.1".to_owned(), holds: String::new() }]).await;
+    hub.ledger.seen(vec![CertificateUse { serial, at, from: "192.0.2.1".to_owned(), holds: "d1".to_owned() }]).await;
     let (ledger, tip) = match &*hub.ledger.health().borrow() {
         Health::Up { ledger, tip } => (ledger.clone(), *tip),
         other => panic!("{other:?}"),
@@ -79,6 +79,7 @@ async fn lists(store: &TestStore) {
     let all: Value = serde_json::from_str(&list(&["--all", "--output", "json"]).await.stdout).unwrap();
     assert_eq!(all.as_array().unwrap().len(), ALL);
     assert_eq!((&all[0]["state"], &all[0]["lastSeenFrom"]), (&"published".into(), &"192.0.2.1".into()));
+    assert_eq!((&all[0]["holds"], all[1].get("holds")), (&"d1".into(), None));
     let csv = list(&["--all", "--output", "csv", "--state", "signed", "--cluster", "cluster3"]).await;
     assert_eq!((csv.stdout.lines().count(), csv.stderr.as_str()), (18, ""));
     assert!(csv.stdout.starts_with("seq,serial,state,signer,cluster,"), "{}", csv.stdout);
