@@ -24,8 +24,8 @@ struct NewestRequests {
     issued: BTreeMap<AddOnKey, Option<Made>>,
 }
 
-/// Lists the requests of these signer names, and keeps what is to be said of the addons that are `wanted`: a cluster may
-/// make requests for addons that it does not have.
+/// Lists the requests of these signer names, and keeps what is to be said of the addons that are `wanted`: a cluster
+/// may make requests for addons that it does not have.
 pub(super) async fn newest(
     client: &Client,
     answerers: &BTreeMap<String, Answerer>,
