@@ -57,11 +57,13 @@ impl NewestRequests {
         }
     }
 
-    /// Those after which none was issued.
+    /// Those after which none was issued. Of two of one second nobody knows which was first; an open one still waits.
     fn left(self) -> BTreeMap<AddOnKey, Request> {
         let Self { open, issued } = self;
-        let is_newer = |key: &AddOnKey, made| issued.get(key).is_none_or(|issued| *issued < made);
-        let left = open.into_iter().filter(|(key, (made, _))| is_newer(key, *made));
+        let left = open.into_iter().filter(|(key, (made, request))| {
+            let is_open = matches!(request, Request::Open { .. });
+            issued.get(key).is_none_or(|issued| issued < made || (issued == made && is_open))
+        });
         left.map(|(key, (_, request))| (key, request)).collect()
     }
 }
@@ -146,6 +148,7 @@ mod tests {
         let expected = [Request::Open { waits_for }];
         assert_eq!(left(&[open(1), open(2)], "c1"), expected);
         assert_eq!(left(&[open(2), open(1), mk_request("c1", 1, Some("YQ=="))], "c1"), expected);
+        assert_eq!(left(&[open(2), mk_request("c1", 2, Some("YQ=="))], "c1"), expected);
         assert_eq!(left(&[open(2), mk_request("c1", 3, Some("YQ=="))], "c1"), []);
         assert_eq!(left(&[open(2)], "c2"), [], "an addon that is not there");
         assert_eq!(left(&[mk_request("c2", 2, None)], "c2"), [], "made by another cluster");
