@@ -210,7 +210,7 @@ async fn run(
     let feeding = Feeding { writer, epoch, notes: notes.clone() };
     record(&mut tasks, &links, &settings.namespace, feeding);
     let published = publish(&mut tasks, &links, served.clone());
-    let distributed = distribute(&mut tasks, &links, addons.clone(), known, served.clone());
+    let distributed = distribute(&mut tasks, &links, addons.clone(), (&settings.namespace, known), served.clone());
     let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
     let writer = registrations::RegistrationWriter::new(
         registrations::Target { client: links.client.clone(), version: addons.clone() },
@@ -284,14 +284,20 @@ fn distribute(
     tasks: &mut HubTasks,
     links: &HubLinks,
     addons: AddOnVersion,
-    known: Known,
+    (namespace, known): (&str, Known),
     signers: watch::Receiver<Option<Signers>>,
 ) -> watch::Receiver<Distribution> {
     let HubLinks { client, clock, trust, registry, leading, metrics, pulses, .. } = links;
-    let clock = clock.clone();
     let (report, reported) = watch::channel(Distribution::default());
-    let inputs =
-        DistributorInputs { clock, known, signers, trust: trust.subscribe(), registry: registry.clone(), report };
+    let inputs = DistributorInputs {
+        clock: clock.clone(),
+        namespace: namespace.to_owned(),
+        known,
+        signers,
+        trust: trust.subscribe(),
+        registry: registry.clone(),
+        report,
+    };
     let pulse = pulses.start("trust on the clusters");
     let distributor = Distributor::new(client, addons, leading.clone(), metrics.clone(), inputs, pulse);
     tasks.spawn("trust on the clusters", distributor.run().map(Ok));

@@ -9,6 +9,8 @@
 //! - No CRD machinery: the custom resources of the table are there, ManifestWorks while their CustomResourceDefinition
 //!   is, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is stored as a plain object. One of
 //!   the name of ClusterTrustBundles stands for the flags by which a real server of Kubernetes 1.36 serves them.
+//! - No admission policies, but one: while the ValidatingAdmissionPolicyBinding of deploy/manifest-works is stored, the
+//!   hub's account may create and change only ManifestWorks that have the hub's name and label.
 //! - No aggregation: an APIService is stored, and no request is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
 //!   namespace is deleted at once.
@@ -23,8 +25,8 @@
 //! # The files
 //!
 //! `resources` is the table of the resources that are served. `store`, `selectors`, `patch`, `admission`, `checks`,
-//! `write`, `writes`, `deletion`, `events`, `table`, `target` and `discovery` are pure. `server` accepts connections,
-//! `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections share.
+//! `policy`, `write`, `writes`, `deletion`, `events`, `table`, `target` and `discovery` are pure. `server` accepts
+//! connections, `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections share.
 
 mod admission;
 mod answers;
@@ -37,6 +39,7 @@ mod handlers;
 mod listing;
 mod objects;
 mod patch;
+mod policy;
 mod query;
 mod resources;
 mod selectors;

@@ -1,5 +1,7 @@
 //! The table of the resources that the stand-in serves: one row per resource, no code per kind.
 
+use super::policy::BINDING_PLURAL;
+
 /// The content of a column of `kubectl get`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cell {
@@ -192,6 +194,14 @@ pub(super) static RESOURCES: &[Resource] = &[
         namespaced: false,
         short: &["crd", "crds"],
         subresources: &["status"],
+        ..BUILT_IN
+    },
+    Resource {
+        group: "admissionregistration.k8s.io",
+        plural: BINDING_PLURAL,
+        singular: "validatingadmissionpolicybinding",
+        kind: "ValidatingAdmissionPolicyBinding",
+        namespaced: false,
         ..BUILT_IN
     },
     Resource {

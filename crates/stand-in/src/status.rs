@@ -75,6 +75,11 @@ pub(super) enum ApiError {
     Expired { requested: u64, oldest: u64 },
     #[error("{} \"{name}\" is invalid: {}", resource.qualified_kind(), list(causes))]
     Invalid { resource: &'static Resource, name: String, causes: Vec<Cause> },
+    #[error(
+        "{} {name:?} is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}",
+        resource.qualified()
+    )]
+    DeniedByPolicy { resource: &'static Resource, name: String, policy: &'static str, message: &'static str },
     /// A well-formed patch that cannot be applied to this object.
     #[error("the server rejected our request due to an error in our request")]
     Inapplicable,
@@ -135,7 +140,7 @@ impl ApiError {
             Self::Expired { .. } => (410, "Expired"),
             Self::TooLarge(_) => (413, "RequestEntityTooLarge"),
             Self::UnsupportedMediaType { .. } => (415, "UnsupportedMediaType"),
-            Self::Invalid { .. } | Self::Inapplicable => (422, "Invalid"),
+            Self::Invalid { .. } | Self::DeniedByPolicy { .. } | Self::Inapplicable => (422, "Invalid"),
             Self::Internal(_) => (500, "InternalError"),
         }
     }
@@ -165,6 +170,7 @@ impl ApiError {
             | Self::Conflict { resource, name, .. } => Some(details(resource.group, resource.plural, name, &[])),
             Self::Precondition { resource, name, .. } => Some(details(resource.group, resource.kind, name, &[])),
             Self::Invalid { resource, name, causes } => Some(details(resource.group, resource.kind, name, causes)),
+            Self::DeniedByPolicy { resource, name, .. } => Some(details(resource.group, resource.plural, name, &[])),
             Self::BadRequest(_)
             | Self::Unauthorized
             | Self::Forbidden(_)

@@ -34,10 +34,18 @@ pub(super) struct NotTaken {
     pub(super) error: Option<String>,
     /// Whether the API server refuses it to this account.
     pub(super) is_refused: bool,
+    /// Whether something of the name is there already.
+    pub(super) is_there: bool,
+}
+
+impl NotTaken {
+    pub(super) fn new(error: Option<String>) -> Self {
+        Self { error, is_refused: false, is_there: false }
+    }
 }
 
 impl Works {
-    /// Takes one step, and shows `known` what came of it before the watch does.
+    /// Takes one step, and shows `known` what came of it, if the watch has not.
     pub(super) async fn take(
         &self,
         leads: &Leads,
@@ -53,20 +61,20 @@ impl Works {
                 Step::Create { owner, namespace } => {
                     let work = body(key, self.version.now(), &owner, &namespace, anchors);
                     let made = self.create(leads, key, work).await?;
-                    known.put_work(&made);
+                    known.put_answer(None, &made);
                 }
                 Step::Change { version, owner, namespace } => {
                     let change = repair(body(key, self.version.now(), &owner, &namespace, anchors), &version);
                     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
                     let changed = leads.write(works.patch(&name, &params, &Patch::Merge(&change))).await?;
-                    known.put_work(&changed.object);
+                    known.put_answer(Some(&version), &changed.object);
                 }
                 Step::Delete { version, .. } => {
-                    let preconditions = Preconditions { resource_version: Some(version.into()), uid: None };
+                    let preconditions = Preconditions { resource_version: Some(version.to_string()), uid: None };
                     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                     let deleted = leads.write(works.delete(&name, &params)).await?;
                     if let Some(deleting) = deleted.left() {
-                        known.put_work(&deleting.object);
+                        known.put_answer(Some(&version), &deleting.object);
                     }
                 }
             }
@@ -76,7 +84,7 @@ impl Works {
             Ok(done) => done.or_else(|error| failure(&name, error)),
             Err(_) => {
                 let error = format!("the API server does not answer within {} s", ANSWER.as_secs());
-                Err(NotTaken { error: Some(error), is_refused: false })
+                Err(NotTaken::new(Some(error)))
             }
         }
     }
@@ -90,14 +98,18 @@ impl Works {
 }
 
 fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {
-    let NotWritten::Api(error) = error else { return Err(NotTaken { error: None, is_refused: false }) };
-    let (error, is_refused) = match &error {
+    let NotWritten::Api(error) = error else { return Err(NotTaken::new(None)) };
+    let said = || NotTaken::new(Some(explain(&error)));
+    Err(match &error {
         Error::Api(status) if status.is_already_exists() => {
-            (Some(format!("a ManifestWork {name} is there that is not the hub's; rename or delete it")), false)
+            let sentence = format!(
+                "a ManifestWork {name} is there that the hub does not see as its own; if this lasts, somebody else has \
+                 made it: delete it"
+            );
+            NotTaken { is_there: true, ..NotTaken::new(Some(sentence)) }
         }
-        Error::Api(status) if status.is_conflict() || status.is_not_found() => (None, false),
-        Error::Api(status) => (Some(explain(&error)), status.is_forbidden()),
-        _ => (Some(explain(&error)), false),
-    };
-    Err(NotTaken { error, is_refused })
+        Error::Api(status) if status.is_conflict() || status.is_not_found() => NotTaken::new(None),
+        Error::Api(status) => NotTaken { is_refused: status.is_forbidden(), ..said() },
+        _ => said(),
+    })
 }

@@ -82,6 +82,17 @@ impl Known {
         }
     }
 
+    /// What a write has made of the work that was known in this version, or not at all. If the watch has shown something
+    /// since, that stays: an answer that comes late is older, and no event would correct it.
+    pub(super) fn put_answer(&self, before: Option<&str>, object: &DynamicObject) {
+        if let Some((key, work)) = Work::read(object) {
+            self.change(|known| {
+                let is_as_before = known.works.get(&key).map(|work| &*work.version) == before;
+                is_as_before && known.works.put(key, work)
+            });
+        }
+    }
+
     pub(super) fn remove_work(&self, object: &DynamicObject) {
         if let Some(key) = key_of(object) {
             self.change(|known| known.works.remove(&key));

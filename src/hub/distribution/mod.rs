@@ -21,16 +21,15 @@ mod calls;
 pub(in crate::hub) mod cluster_bundle;
 pub(in crate::hub) mod known;
 pub mod plan;
+mod right;
 
-use crate::api::manifest_work::{self, MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, digest_of};
+use crate::api::manifest_work::{self, digest_of};
 use crate::api::ocm::OcmObject;
 use crate::backoff::WatchBackoff;
 use crate::hub::lease::Leading;
-use crate::hub::registrations::discovery::served_version;
 use crate::hub::registrations::version::AddOnVersion;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::registrations::work::PAGE;
-use crate::hub::supervisor::permission;
 use crate::pulse::Pulse;
 use crate::telemetry::Metrics;
 use addon_signer_core::backoff::doubled;
@@ -44,6 +43,7 @@ use addon_signer_platform::errors::explain;
 use calls::{NotTaken, Works};
 use known::Known;
 use plan::{Distribution, Reached, Step, TrustReport};
+use right::{ASK_AGAIN, Asking, Right};
 
 /// The pause between two writes: 10,500 ManifestWorks take some five minutes.
 const PACE: Duration = Duration::from_millis(25);
@@ -55,14 +55,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const ROUND: Duration = Duration::from_secs(15);
 /// How often the log has a failure.
 const WARNING: Duration = Duration::from_secs(60);
-/// How often the hub asks whether it has the right, while it does not.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// How long the answer must be that it has none before a hub that had it believes that: an API server that starts does
 /// not know every CRD and role at once, and a rotation would no longer wait for the clusters. And how long no
 /// AddOnSigner must want a ManifestWork before it goes.
 const DOUBT: Duration = Duration::from_secs(300);
-/// How often it asks while it does; a refusal makes it ask at once.
-const RIGHT_AGE: Duration = Duration::from_secs(600);
 /// The pauses between two writes of one ManifestWork double between these, whether they fail or somebody undoes them: a
 /// cluster's agent may edit its own. After the longest without a write the next pause is the shortest again.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -75,6 +71,8 @@ pub(in crate::hub) const KUBELET: Duration = Duration::from_secs(180);
 /// What the distributor reads and reports.
 pub(super) struct DistributorInputs {
     pub(super) clock: Clock,
+    /// The hub's own namespace.
+    pub(super) namespace: String,
     pub(super) known: Known,
     pub(super) signers: watch::Receiver<Option<Signers>>,
     pub(super) trust: watch::Receiver<Arc<Trust>>,
@@ -89,6 +87,8 @@ struct Tried {
     again: Instant,
     /// Why the last one failed.
     error: Option<String>,
+    /// Whether it found something there.
+    was_there: bool,
 }
 
 pub(super) struct Distributor {
@@ -102,6 +102,7 @@ pub(super) struct Distributor {
     applied: HashMap<AddOnKey, Timestamp>,
     /// Since when no AddOnSigner has wanted what is still there.
     unwanted: HashMap<AddOnKey, Instant>,
+    right: Asking,
     /// When the first step is due of those that must wait.
     next: Option<Instant>,
     pace: Interval,
@@ -124,6 +125,7 @@ impl Distributor {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let works = Works { client: client.clone(), version };
         let client = client.clone();
+        let right = Asking::new(&client, &inputs.namespace);
         Self {
             client,
             works,
@@ -133,6 +135,7 @@ impl Distributor {
             tried: HashMap::new(),
             applied: HashMap::new(),
             unwanted: HashMap::new(),
+            right,
             next: None,
             pace,
             written: 0,
@@ -146,24 +149,22 @@ impl Distributor {
         let mut refused: Option<Instant> = None;
         loop {
             self.pulse.beat();
-            match may_write(&self.client).await {
-                Ok(true) => {
+            match self.right.ask().await {
+                Ok(Right::Missing) => {
+                    let since = *refused.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= DOUBT || self.never_had_the_right().await {
+                        self.inputs.report.send_replace(Distribution::Off);
+                    }
+                    rest(&self.pulse, ASK_AGAIN).await;
+                }
+                Ok(Right::Unguarded | Right::Guarded) => {
                     refused = None;
-                    info!("The hub brings the trust bundle to the clusters by ManifestWorks");
                     let watching = watch_works(self.client.clone(), self.inputs.known.clone());
                     tokio::select! {
                         () = watching => {}
                         () = self.write() => {}
                     }
                     self.inputs.known.forget_works();
-                }
-                Ok(false) => {
-                    let since = *refused.get_or_insert_with(Instant::now);
-                    let is_first = *self.inputs.report.borrow() == Distribution::Starting;
-                    if is_first || since.elapsed() >= DOUBT {
-                        self.inputs.report.send_replace(Distribution::Off);
-                    }
-                    rest(&self.pulse, ASK_AGAIN).await;
                 }
                 Err(error) => {
                     warn!(error = explain(&error), "Cannot ask whether the hub may write ManifestWorks; it asks again");
@@ -173,23 +174,24 @@ impl Distributor {
         }
     }
 
+    /// Whether the hub has only just started, and no hub before it had the right: then nobody waits for ManifestWorks.
+    async fn never_had_the_right(&self) -> bool {
+        *self.inputs.report.borrow() == Distribution::Starting && self.right.was_never_there().await
+    }
+
     /// Writes until the hub has no right any more.
     async fn write(&mut self) {
-        let mut asked = Instant::now();
         loop {
             self.pulse.beat();
-            if asked.elapsed() >= RIGHT_AGE {
-                // If nobody answers, the right is as it was.
-                if matches!(may_write(&self.client).await, Ok(false)) {
-                    return;
-                }
-                asked = Instant::now();
+            // If nobody answers, the right is as it was.
+            if self.right.is_due() && matches!(self.right.ask().await, Ok(Right::Missing)) {
+                return;
             }
             let steps = self.look();
             if steps.is_empty() {
                 self.wait().await;
-            } else if self.perform(steps).await.is_err() && matches!(may_write(&self.client).await, Ok(false)) {
-                return;
+            } else if self.perform(steps).await.is_err() {
+                self.right.doubt();
             }
         }
     }
@@ -221,12 +223,14 @@ impl Distributor {
             self.written = 0;
         }
         let fresh = self.note_applied(&report);
+        let is_guarded = self.right.is_guarded();
         self.inputs.report.send_if_modified(|known| {
-            let now = Distribution::Reached { trust, report, is_whole: signers.is_whole, fresh };
+            let now = Distribution::Reached { trust, report, is_whole: signers.is_whole, is_guarded, fresh };
             let differs = *known != now;
             *known = now;
             differs
         });
+        steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));
         let due = |key: &AddOnKey| self.tried.get(key).map(|tried| tried.again).filter(|again| *again > now);
         self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
         steps.retain(|(key, _)| due(key).is_none());
@@ -261,9 +265,9 @@ impl Distributor {
         steps.retain(|(key, _)| self.unwanted.get(key).is_none_or(|since| now.duration_since(*since) >= DOUBT));
     }
 
-    /// Waits for news, or for the next try of what failed.
+    /// Waits for news, for the next try of what failed, or for the next question.
     async fn wait(&mut self) {
-        let round = Instant::now() + ROUND;
+        let round = self.right.due().min(Instant::now() + ROUND);
         let next = self.next.map_or(round, |next| next.min(round));
         let DistributorInputs { known, signers, trust, .. } = &mut self.inputs;
         tokio::select! {
@@ -287,23 +291,28 @@ impl Distributor {
             self.pulse.beat();
             let anchors = self.inputs.trust.borrow().serving_anchors.as_ref().map(|bundle| bundle.pem());
             let Some(anchors) = anchors else { break };
-            let done = self.works.take(&leads, &self.inputs.known, &key, step, &anchors).await;
-            if let Err(failure) = &done {
+            let mut done = self.works.take(&leads, &self.inputs.known, &key, step, &anchors).await;
+            if let Err(failure) = &mut done {
+                if failure.is_there && !self.tried.get(&key).is_some_and(|tried| tried.was_there) {
+                    failure.error = None; // perhaps this hub made it and got no answer: the watch shows it soon
+                }
                 refused = if failure.is_refused { Err(()) } else { refused };
                 self.warn(&key, failure);
             } else {
                 self.written += 1;
                 self.metrics.trust_work_written();
             }
-            self.note(key, done.err().and_then(|failure| failure.error));
+            self.note(key, done.err());
         }
         refused
     }
 
-    fn note(&mut self, key: AddOnKey, error: Option<String>) {
+    fn note(&mut self, key: AddOnKey, failure: Option<NotTaken>) {
         let times = self.tried.get(&key).map_or(0, |tried| tried.times);
         let again = Instant::now() + doubled(SHORTEST, times, LONGEST);
-        self.tried.insert(key, Tried { times: times.saturating_add(1), again, error });
+        let was_there = failure.as_ref().is_some_and(|failure| failure.is_there);
+        let error = failure.and_then(|failure| failure.error);
+        self.tried.insert(key, Tried { times: times.saturating_add(1), again, error, was_there });
     }
 
     fn warn(&mut self, key: &AddOnKey, failure: &NotTaken) {
@@ -316,15 +325,6 @@ impl Distributor {
             debug!(error = failure.error, %cluster, %addon, "Could not write a ManifestWork; the hub retries");
         }
     }
-}
-
-/// What the hub does with ManifestWorks.
-const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
-
-/// Whether there are ManifestWorks, and the hub's account may read and write them.
-async fn may_write(client: &Client) -> Result<bool, kube::Error> {
-    let served = served_version(client, WORK_GROUP, MANIFEST_WORKS, &[WORK_VERSION]).await?;
-    Ok(served.is_some() && permission::may(client, WORK_GROUP, MANIFEST_WORKS, None, &VERBS).await?)
 }
 
 /// Does nothing, with signs of life.

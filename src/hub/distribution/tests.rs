@@ -18,7 +18,7 @@ use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts};
 
 const ANCHORS: &str = include_str!("../../../certs/profiles/serving-ca.pem");
 
-fn key(number: usize) -> AddOnKey {
+pub(super) fn key(number: usize) -> AddOnKey {
     AddOnKey { cluster: format!("c{number}").parse().unwrap(), addon: "telemetry".parse().unwrap() }
 }
 
@@ -71,7 +71,17 @@ fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiv
         let taken = Arc::clone(&taken);
         async move { Ok::<_, std::convert::Infallible>(answer(request, taken).await) }
     });
-    let client = Client::new(service, "default");
+    let (mut distributor, known, reported, leads) = mk_distributor_of(Client::new(service, "default"), clusters);
+    (distributor.right.last, distributor.right.at) =
+        (Some(Right::Guarded), Instant::now() + Duration::from_secs(9_999));
+    (distributor, known, writes, reported, leads)
+}
+
+/// A distributor that has not asked for its right.
+pub(super) fn mk_distributor_of(
+    client: Client,
+    clusters: usize,
+) -> (Distributor, Known, watch::Receiver<Distribution>, lease::Announcer) {
     let spec = json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"] });
     let config = Arc::new(SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap());
     let served = BTreeMap::from([("telemetry".to_owned(), config)]);
@@ -86,6 +96,7 @@ fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiv
     let (report, reported) = watch::channel(Distribution::default());
     let inputs = DistributorInputs {
         clock: Clock::default(),
+        namespace: "addon-signer".to_owned(),
         known: known.clone(),
         signers: watch::channel(Some(signers)).1,
         trust: watch::channel(Arc::new(trust)).1,
@@ -97,7 +108,7 @@ fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiv
     let pulse = Pulses::default().start("test");
     let metrics = Metrics::new(|_| ());
     let distributor = Distributor::new(&client, AddOnApi::V1Alpha1.into(), leading, metrics, inputs, pulse);
-    (distributor, known, writes, reported, announcer)
+    (distributor, known, reported, announcer)
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,13 +166,81 @@ async fn what_fails_is_said_and_waits() {
     let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(2);
     let steps = distributor.look();
     assert_eq!(steps.len(), 2);
-    distributor.note(key(0), Some("no room".to_owned()));
+    distributor.note(key(0), Some(NotTaken::new(Some("no room".to_owned()))));
     assert_eq!(distributor.look().len(), 1, "the other one does not wait");
     let Distribution::Reached { report, .. } = reported.borrow().clone() else { panic!() };
     let (_, _, sentence) = report[&key(0).addon].clone().condition();
     assert!(sentence.ends_with("Not yet: c0/telemetry, c1/telemetry. The last failure: no room."), "{sentence}");
     tokio::time::advance(SHORTEST).await;
     assert_eq!(distributor.look().len(), 2);
+}
+
+/// Answers each write so, after `meanwhile`.
+fn mk_answering(
+    status: StatusCode,
+    meanwhile: impl Fn() + Send + Sync + 'static,
+    object: Value,
+) -> (Distributor, Known, watch::Receiver<Distribution>, lease::Announcer) {
+    let body = object.to_string();
+    let meanwhile = Arc::new(meanwhile);
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let (body, meanwhile) = (body.clone(), Arc::clone(&meanwhile));
+        async move {
+            meanwhile();
+            let mut response = Response::new(Body::from(body.into_bytes()));
+            *response.status_mut() = status;
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    });
+    let (mut distributor, known, reported, leads) = mk_distributor_of(Client::new(service, "default"), 1);
+    distributor.right.last = Some(Right::Guarded);
+    (distributor, known, reported, leads)
+}
+
+/// After a create of which the answer was lost, the next one finds the hub's own before the watch has shown it.
+#[tokio::test(start_paused = true)]
+async fn somebody_else_is_blamed_only_when_what_is_there_stays_unknown() {
+    let there = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "already exists",
+        "reason": "AlreadyExists", "code": 409,
+    });
+    let (mut distributor, _known, reported, _leads) = mk_answering(StatusCode::CONFLICT, || (), there);
+    let mut failures = Vec::new();
+    for _ in 0..2 {
+        let steps = distributor.look();
+        distributor.perform(steps).await.unwrap();
+        distributor.look();
+        let Distribution::Reached { report, .. } = reported.borrow().clone() else { panic!() };
+        let (_, _, sentence) = report[&key(0).addon].clone().condition();
+        failures.push(sentence.contains("somebody else has made it"));
+        tokio::time::advance(SHORTEST).await;
+    }
+    assert_eq!(failures, [false, true]);
+}
+
+/// The watch and the answers come on two ways: an answer that comes late must not undo what the watch has shown.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_after_the_watch_hides_nothing() {
+    let made = |version: &str, anchors: &str| {
+        let mut work = body(&key(0), AddOnApi::V1Alpha1, "u", "open-cluster-management-agent-addon", anchors);
+        work["metadata"]["resourceVersion"] = version.into();
+        work
+    };
+    let known_to_watch = Arc::new(Mutex::new(None::<Known>));
+    let watching = Arc::clone(&known_to_watch);
+    let edited = made("9", "edited");
+    let meanwhile = move || {
+        let known = watching.lock().unwrap().clone().unwrap();
+        known.put_work(&serde_json::from_value(edited.clone()).unwrap());
+    };
+    let (mut distributor, known, _reported, _leads) = mk_answering(StatusCode::CREATED, meanwhile, made("8", ANCHORS));
+    *known_to_watch.lock().unwrap() = Some(known);
+    let steps = distributor.look();
+    assert!(matches!(steps[..], [(_, Step::Create { .. })]), "{steps:?}");
+    distributor.perform(steps).await.unwrap();
+    tokio::time::advance(SHORTEST).await;
+    let steps = distributor.look();
+    assert!(matches!(&steps[..], [(_, Step::Change { version, .. })] if **version == *"9"), "{steps:?}");
 }
 
 /// A hub that does not know who has standing must not believe that nobody is to be waited for.

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 mod gone;
 mod objects;
+mod paced;
 pub mod permission;
 mod registered;
 mod reporting;
@@ -108,6 +109,8 @@ pub(super) struct Supervisor {
     registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     distributed: watch::Receiver<Distribution>,
+    /// What was said of that, by AddOnSigner.
+    paced: BTreeMap<String, paced::Paced>,
     /// What there is to say about the ClusterTrustBundle.
     published: watch::Receiver<Report>,
     /// Addons that the hub left to another program in the last report that events were written for.
@@ -195,6 +198,7 @@ impl Supervisor {
             signers,
             registrations,
             distributed,
+            paced: BTreeMap::new(),
             published,
             left: Arc::default(),
             deleted: BTreeMap::new(),

@@ -2,6 +2,7 @@
 
 use tracing::warn;
 
+use super::paced::Paced;
 use super::{Supervisor, status};
 use crate::api::status::{CONDITION_FOREIGN, CONDITION_REGISTERED};
 use crate::hub::authorities::state::LineState;
@@ -12,6 +13,7 @@ use crate::hub::supervisor::status::{Report, Reports};
 impl Supervisor {
     pub(super) async fn report_all(&mut self) {
         self.say_undecodable().await;
+        self.paced.retain(|name, _| self.served.contains_key(name));
         for name in self.objects.keys().cloned().collect::<Vec<_>>() {
             self.report(&name).await;
         }
@@ -20,6 +22,7 @@ impl Supervisor {
     pub(super) async fn report(&mut self, name: &str) {
         self.pulse.beat();
         let Ok(leads) = self.links.leading.leads() else { return }; // the status is written when this hub leads again
+        let distributed = self.distributed(name);
         let Some(object) = self.objects.get(name) else { return };
         let (validity, line) = match self.served.get(name) {
             Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),
@@ -29,7 +32,7 @@ impl Supervisor {
         let serving = self.serving.borrow().clone();
         let reports = Reports {
             registered: self.registered(name),
-            distributed: self.distributed(name),
+            distributed,
             published: self.published(name),
             foreign: self.foreign(name),
         };
@@ -53,16 +56,25 @@ impl Supervisor {
         }
     }
 
-    /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, however often it changes.
-    fn distributed(&self, name: &str) -> Report {
+    /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it changes
+    /// often; the metric is always up to date.
+    fn distributed(&mut self, name: &str) -> Report {
         let served = self.served.get(name).filter(|served| served.validity.is_ok());
         let config = served.map(|served| served.config.borrow().clone()).filter(|config| config.brings_trust);
+        let before = self.paced.remove(name);
         match (config, &*self.distributed.borrow()) {
             (Some(_), Distribution::Starting) => Report::AsBefore,
-            (Some(config), Distribution::Reached { report, .. }) => {
+            (Some(config), Distribution::Reached { trust, report, is_guarded, .. }) => {
                 let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
                 self.links.metrics.trust_missing(name, Some(reached.total - reached.present()));
-                Report::Told(reached.condition())
+                if !is_guarded {
+                    return Report::Told(Reached::unguarded());
+                }
+                let bundle = trust.serving_anchors.as_ref().map(|bundle| bundle.digest()).unwrap_or_default();
+                let paced = Paced::say(before, reached, bundle);
+                let told = paced.told();
+                self.paced.insert(name.to_owned(), paced);
+                Report::Told(told)
             }
             (None, _) | (_, Distribution::Off) => {
                 self.links.metrics.trust_missing(name, None);

@@ -50,7 +50,7 @@ pub(crate) fn documented(document: &str, words: &str) -> String {
     blocks.find(|block| block.contains(words)).unwrap().to_owned()
 }
 
-fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 

@@ -11,6 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::deploy::{manifests, of_kind};
+
 const ADDON_GROUP: &str = "addon.open-cluster-management.io";
 const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
 
@@ -38,9 +40,15 @@ pub(crate) fn manifest_works(client: &Client, cluster: &str) -> Api<DynamicObjec
     Api::namespaced_with(client.clone(), cluster, &manifest_work::resource())
 }
 
-/// Makes the stand-in serve ManifestWorks.
+/// Makes the stand-in serve ManifestWorks, of which the hub's account may write its own.
 pub(crate) async fn serve_manifest_works(admin: &Client) {
     serve(admin, "manifestworks.work.open-cluster-management.io").await;
+    let of_policy = manifests("manifest-works");
+    for binding in of_kind(&of_policy, "ValidatingAdmissionPolicyBinding") {
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
+        let bindings: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind));
+        create(&bindings, binding.clone()).await;
+    }
 }
 
 /// Makes the stand-in serve what it has on demand.

@@ -7,6 +7,7 @@ use super::admission;
 use super::checks::{check_fields, check_metadata, check_type, tidy_metadata};
 use super::deletion;
 use super::objects::{self, keep, text};
+use super::policy;
 use super::resources::Resource;
 use super::status::{ApiError, Cause};
 use super::store::Store;
@@ -19,6 +20,7 @@ pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Res
     let name = text(&object, "metadata.name").to_owned();
     check_namespace(store, w, &name)?;
     check_metadata(w.resource, &name, &object)?;
+    policy::check(store, w, &object)?;
     let key = w.key(&name);
     if store.get(&key).is_some() {
         return Err(ApiError::AlreadyExists { resource: w.resource, name });
@@ -183,6 +185,7 @@ pub(super) fn update(
     prepare_update(w, name, &mut new, &old)?;
     tidy_metadata(&mut new);
     check_metadata(w.resource, name, &new)?;
+    policy::check(store, w, &new)?;
     if new == *old || w.dry_run {
         return Ok(new);
     }

@@ -59,6 +59,9 @@ pub enum Distribution {
         report: TrustReport,
         /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
         is_whole: bool,
+        /// Whether the policy is in force that narrows the hub's right to its own ManifestWorks. Without it the hub
+        /// writes none, so nobody else is reached.
+        is_guarded: bool,
         /// Who has applied the present bundle so recently that pods may not see it yet.
         fresh: BTreeSet<AddOnKey>,
     },
@@ -71,7 +74,7 @@ impl Distribution {
     /// # Errors
     /// What there is to wait for.
     pub fn has_brought(&self, anchor: &Authority, need_not_wait: impl Fn(&AddOnKey) -> bool) -> Result<(), String> {
-        let (trust, report, fresh) = match self {
+        let (trust, report, fresh, is_guarded) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
             Self::Reached { is_whole: false, .. } => {
@@ -80,7 +83,7 @@ impl Distribution {
                         .to_owned(),
                 );
             }
-            Self::Reached { trust, report, fresh, .. } => (trust, report, fresh),
+            Self::Reached { trust, report, fresh, is_guarded, .. } => (trust, report, fresh, is_guarded),
         };
         if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
             return Err("the ManifestWorks to bring the new anchor".to_owned());
@@ -91,6 +94,13 @@ impl Distribution {
         if awaited.is_empty() {
             let fresh: Vec<&AddOnKey> = fresh.iter().filter(|key| !need_not_wait(key)).collect();
             return if fresh.is_empty() { Ok(()) } else { Err(format!("pods to see the new anchor: {}", few(&fresh))) };
+        }
+        if !is_guarded {
+            return Err(
+                "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub \
+                 writes no ManifestWork (apply deploy/manifest-works again)"
+                    .to_owned(),
+            );
         }
         let awaited = few(&awaited);
         Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {awaited}"))
@@ -111,7 +121,17 @@ impl Distribution {
         for key in keys {
             report.entry(key.addon.clone()).or_default().applied.insert(key);
         }
-        Self::Reached { trust: Arc::default(), report, is_whole: true, fresh: BTreeSet::new() }
+        Self::Reached { trust: Arc::default(), report, is_whole: true, is_guarded: true, fresh: BTreeSet::new() }
+    }
+}
+
+#[cfg(test)]
+impl Reached {
+    /// So many addons on clusters, of which so many have applied the bundle.
+    pub(in crate::hub) fn of(present: usize, total: usize) -> Self {
+        let key = |n: usize| AddOnKey { cluster: format!("c{n}").parse().unwrap(), addon: "a".parse().unwrap() };
+        let (applied, missing) = ((0..present).map(key).collect(), (present..total).map(key).collect());
+        Self { total, applied, missing, ..Self::default() }
     }
 }
 
@@ -241,6 +261,14 @@ impl Reached {
             sum.error = sum.error.or_else(|| reached.error.clone());
         }
         sum
+    }
+
+    /// The condition `TrustDistributed` while no policy narrows the hub's right.
+    pub(in crate::hub) fn unguarded() -> Told {
+        let sentence = "The hub writes no ManifestWork, because it may write any: the ValidatingAdmissionPolicy \
+                        addon-signer-manifest-works is not in force. Apply deploy/manifest-works again; its binding must \
+                        deny.";
+        (false, "PolicyMissing", sentence.to_owned())
     }
 
     /// The condition `TrustDistributed` of an AddOnSigner with these addons.

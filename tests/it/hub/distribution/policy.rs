@@ -1,0 +1,223 @@
+//! The policy of deploy/manifest-works: what it leaves to the hub's account, and what the hub does without it.
+
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
+use crate::deploy::{manifests, of_kind};
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
+use crate::support::hub::{PATIENCE, RunningHub, telemetry};
+use crate::support::log::capture;
+use crate::support::objects::manifest_works;
+use crate::support::{TestHub, accept_cluster, wait_until};
+
+/// The name of the policy and of its binding.
+const POLICY: &str = "addon-signer-manifest-works";
+
+/// A ManifestWork as the hub's account may write it.
+fn mk_good() -> Value {
+    json!({
+        "apiVersion": "work.open-cluster-management.io/v1",
+        "kind": "ManifestWork",
+        "metadata": { "name": NAME, "labels": { "addon-signer.io/hub-trust": "telemetry" }, "ownerReferences": [{
+            "apiVersion": "addon.open-cluster-management.io/v1alpha1", "kind": "ManagedClusterAddOn",
+            "name": "telemetry", "uid": "u",
+        }] },
+        "spec": { "workload": { "manifests": [{
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": "telemetry-hub-trust", "namespace": "agents" },
+            "data": { "ca.crt": "-----BEGIN CERTIFICATE-----\n" },
+        }] } },
+    })
+}
+
+/// What makes a good ManifestWork bad, and how.
+type Spoilt = (&'static str, fn(&mut Value));
+
+/// What the hub's account must not write, however little it differs.
+const BAD: [Spoilt; 22] = [
+    ("another name", |work| work["metadata"]["name"] = "addon-telemetry-deploy-0".into()),
+    ("another addon's name", |work| work["metadata"]["name"] = "addon-signer-search-trust".into()),
+    ("no label", |work| work["metadata"]["labels"] = json!({ "a": "b" })),
+    ("a label of nothing", |work| work["metadata"]["labels"]["addon-signer.io/hub-trust"] = "".into()),
+    ("no manifest", |work| work["spec"]["workload"]["manifests"] = json!([])),
+    ("a second manifest", |work| {
+        let first = work["spec"]["workload"]["manifests"][0].clone();
+        work["spec"]["workload"]["manifests"].as_array_mut().unwrap().push(first);
+    }),
+    ("a Secret", |work| work["spec"]["workload"]["manifests"][0]["kind"] = "Secret".into()),
+    ("a kind of another group", |work| work["spec"]["workload"]["manifests"][0]["apiVersion"] = "x.io/v1".into()),
+    ("another ConfigMap", |work| {
+        work["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "kube-root-ca.crt".into();
+    }),
+    ("an annotation of the ConfigMap", |work| {
+        work["spec"]["workload"]["manifests"][0]["metadata"]["annotations"] = json!({ "a": "b" });
+    }),
+    ("a second entry", |work| work["spec"]["workload"]["manifests"][0]["data"]["run.sh"] = "x".into()),
+    ("no certificate", |work| work["spec"]["workload"]["manifests"][0]["data"]["ca.crt"] = "x".into()),
+    ("binary data", |work| work["spec"]["workload"]["manifests"][0]["binaryData"] = json!({ "ca.crt": "eA==" })),
+    ("an executor", |work| {
+        work["spec"]["executor"] = json!({ "subject": { "type": "ServiceAccount",
+            "serviceAccount": { "namespace": "kube-system", "name": "admin" } } });
+    }),
+    ("a finalizer", |work| work["metadata"]["finalizers"] = json!(["example.com/stay"])),
+    ("an annotation", |work| work["metadata"]["annotations"] = json!({ "a": "b" })),
+    ("a second label", |work| work["metadata"]["labels"]["open-cluster-management.io/addon-name"] = "telemetry".into()),
+    ("an owner of another kind", |work| work["metadata"]["ownerReferences"][0]["kind"] = "ConfigMap".into()),
+    ("an owner of another group", |work| work["metadata"]["ownerReferences"][0]["apiVersion"] = "x.io/v1".into()),
+    ("another addon as owner", |work| work["metadata"]["ownerReferences"][0]["name"] = "search".into()),
+    ("an owner that waits", |work| work["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = true.into()),
+    ("a second owner", |work| {
+        let mut second = work["metadata"]["ownerReferences"][0].clone();
+        (second["kind"], second["uid"]) = ("ManagedCluster".into(), "v".into());
+        work["metadata"]["ownerReferences"].as_array_mut().unwrap().push(second);
+    }),
+];
+
+/// The policy of deploy/manifest-works, on a real API server.
+#[tokio::test]
+async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    }
+    let admin = mk_world(&hub, telemetry()).await;
+    let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+    // Tests may not write one object without end, so they take turns.
+    accept_cluster(&admin, "spoke3").await;
+    let all = ["spoke1", "spoke2", "spoke3"].map(|cluster| manifest_works(&account, cluster));
+    let create = async |ours: &Api<DynamicObject>, work: &Value| {
+        ours.create(&PostParams::default(), &serde_json::from_value(work.clone()).unwrap()).await
+    };
+    let refused = |error: kube::Error| error.to_string().contains("addon-signer-manifest-works");
+    let mut tries = 0..;
+    wait_until(PATIENCE, "the policy to be in effect", async || {
+        let mut other = mk_good();
+        other["metadata"]["name"] = format!("other-{}", tries.next().unwrap()).into();
+        create(&all[0], &other).await.err().filter(|error| error.to_string().contains("addon-signer-manifest-works"))
+    })
+    .await;
+    for ((what, change), ours) in BAD.into_iter().zip(all.iter().cycle()) {
+        let mut work = mk_good();
+        change(&mut work);
+        assert!(refused(create(ours, &work).await.expect_err(what)), "{what}");
+    }
+    for ours in &all {
+        create(ours, &mk_good()).await.unwrap();
+    }
+    // A merge patch removes no label, and the first four are about the name and the label.
+    for ((what, change), ours) in BAD.into_iter().zip(all.iter().cycle()).skip(4) {
+        let mut work = mk_good();
+        change(&mut work);
+        work["metadata"].as_object_mut().unwrap().remove("name");
+        let patched = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&work)).await;
+        assert!(refused(patched.expect_err(what)), "{what}");
+    }
+    check_what_others_added(&admin, &all[0]).await;
+    let theirs = manifest_works(&admin, "spoke1");
+    let mut another = mk_good();
+    another["metadata"] = json!({ "name": "theirs" });
+    theirs.create(&PostParams::default(), &serde_json::from_value(another).unwrap()).await.unwrap();
+    let [ours, ..] = all;
+    let adopt = json!({ "metadata": { "labels": { "addon-signer.io/hub-trust": "telemetry" } } });
+    assert!(refused(ours.patch("theirs", &PatchParams::default(), &Patch::Merge(&adopt)).await.unwrap_err()));
+    assert!(refused(ours.delete("theirs", &DeleteParams::default()).await.unwrap_err()));
+    ours.delete(NAME, &DeleteParams::default()).await.unwrap();
+    // It concerns nobody else.
+    theirs.delete("theirs", &DeleteParams::default()).await.unwrap();
+}
+
+/// OCM's work agent adds a finalizer, and others add what they like. The hub changes its own, and adds no more.
+async fn check_what_others_added(admin: &Client, ours: &Api<DynamicObject>) {
+    let theirs = manifest_works(admin, "spoke1");
+    let added = json!({ "metadata": {
+        "finalizers": ["cluster.open-cluster-management.io/manifest-work-cleanup"],
+        "annotations": { "a": "b" }, "labels": { "c": "d" },
+    } });
+    theirs.patch(NAME, &PatchParams::default(), &Patch::Merge(&added)).await.unwrap();
+    let mut change = mk_good();
+    change["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] = "elsewhere".into();
+    let changed = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    assert_eq!(changed.metadata.finalizers.unwrap().len(), 1);
+    let more = [
+        json!({ "finalizers": ["cluster.open-cluster-management.io/manifest-work-cleanup", "example.com/stay"] }),
+        json!({ "annotations": { "a": "c" } }),
+        json!({ "labels": { "c": "e" } }),
+    ];
+    for metadata in more {
+        let patch = json!({ "metadata": metadata });
+        let refused = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap_err();
+        assert!(refused.to_string().contains(POLICY), "{metadata}: {refused}");
+    }
+    let none = json!({ "metadata": { "finalizers": [] } });
+    theirs.patch(NAME, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+}
+
+fn bindings(admin: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
+    Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind))
+}
+
+/// Waits until the API server refuses, or takes, what the hub's account must not write.
+async fn wait_policy(account: &Client, denies: bool) {
+    let expected = "manifestworks.work.open-cluster-management.io \"no-work\" is forbidden: ValidatingAdmissionPolicy \
+                    'addon-signer-manifest-works' with binding 'addon-signer-manifest-works' denied request: \
+                    addon-signer may only write ManifestWorks addon-signer-ADDON-trust with the label \
+                    addon-signer.io/hub-trust that names ADDON";
+    let mut work = mk_good();
+    work["metadata"] = json!({ "name": "no-work" });
+    let work = serde_json::from_value(work).unwrap();
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    wait_until(PATIENCE, "the policy to change", async || {
+        match manifest_works(account, "addon-signer").create(&dry_run, &work).await {
+            Err(kube::Error::Api(status)) if denies => {
+                assert_eq!((status.code, &*status.reason, &*status.message), (422, "Invalid", expected));
+                Some(())
+            }
+            tried => (tried.is_ok() != denies).then_some(()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_is_back() {
+    let hub = TestHub::start().await;
+    let admin = mk_world(&hub, telemetry()).await;
+    let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+    wait_policy(&account, true).await;
+    let audit = json!({ "spec": { "validationActions": ["Audit"] } });
+    bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await.unwrap();
+    wait_policy(&account, false).await;
+
+    let (log, _capturing) = capture("addon_signer=info");
+    let said = || log.text().matches("the policy addon-signer-manifest-works is not in force").count();
+    let running = RunningHub::start(&hub).await;
+    let before = published(&admin).await;
+    wait_condition(&admin, "the condition", |told| {
+        told.is_some_and(|told| told.reason == "PolicyMissing" && told.message.contains("Apply deploy/manifest-works"))
+    })
+    .await;
+    bindings(&admin).delete(POLICY, &DeleteParams::default()).await.unwrap();
+    rotate(&admin).await;
+    let waits = "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force";
+    wait_until(PATIENCE, waits, async || rotation(&admin).await.contains(waits).then_some(())).await;
+    for cluster in ["spoke1", "spoke2"] {
+        assert!(manifest_works(&admin, cluster).list(&ListParams::default()).await.unwrap().items.is_empty());
+    }
+
+    let binding = of_kind(&manifests("manifest-works"), "ValidatingAdmissionPolicyBinding")[0].clone();
+    bindings(&admin).create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    for cluster in ["spoke1", "spoke2"] {
+        let both = |manifest: &Value| manifest["data"]["ca.crt"].as_str().unwrap().contains(before.trim());
+        wait_manifest(&admin, cluster, "the work", both).await;
+    }
+    wait_condition(&admin, "the hub to write", |told| told.is_some_and(|told| told.reason == "Distributing")).await;
+    assert_eq!(said(), 1);
+    running.stop().await;
+}
