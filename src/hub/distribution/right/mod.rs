@@ -160,7 +160,7 @@ async fn was_there(client: &Client) -> Result<bool, Error> {
     let conditions =
         |signer: &DynamicObject| signer.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
     let mut all = listed.items.iter().filter_map(conditions).flatten();
-    Ok(all.any(|condition| condition["type"] == CONDITION_TRUST_DISTRIBUTED))
+    Ok(all.any(|condition| condition.get("type").is_some_and(|kind| kind == CONDITION_TRUST_DISTRIBUTED)))
 }
 
 #[cfg(test)]
