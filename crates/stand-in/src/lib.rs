@@ -26,7 +26,8 @@
 //!
 //! `resources` is the table of the resources that are served. `store`, `selectors`, `patch`, `admission`, `checks`,
 //! `policy`, `write`, `writes`, `deletion`, `events`, `table`, `target` and `discovery` are pure. `server` accepts
-//! connections, `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections share.
+//! connections, `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections
+//! share.
 
 mod admission;
 mod answers;

@@ -5,12 +5,11 @@
 use serde_json::Value;
 
 use super::objects::{self, text};
+use super::resources::BINDING_PLURAL;
 use super::status::ApiError;
 use super::store::{Key, Store};
 use super::write::Write;
 
-/// The plural of bindings of policies.
-pub(super) const BINDING_PLURAL: &str = "validatingadmissionpolicybindings";
 /// The name of the policy, and of its binding.
 const NAME: &str = "addon-signer-manifest-works";
 /// What the hub's account is called, whatever its namespace.

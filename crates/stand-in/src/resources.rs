@@ -1,7 +1,5 @@
 //! The table of the resources that the stand-in serves: one row per resource, no code per kind.
 
-use super::policy::BINDING_PLURAL;
-
 /// The content of a column of `kubectl get`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cell {
@@ -70,6 +68,9 @@ const CUSTOM: Resource = Resource { custom: true, subresources: &["status"], ..B
 
 /// The plural of CertificateSigningRequests; their rules are in `admission`.
 pub(super) const CSR_PLURAL: &str = "certificatesigningrequests";
+
+/// The plural of bindings of policies; their rules are in `policy`.
+pub(super) const BINDING_PLURAL: &str = "validatingadmissionpolicybindings";
 
 /// The plural of ClusterTrustBundles; their rules are in `checks`.
 const BUNDLE_PLURAL: &str = "clustertrustbundles";

@@ -76,7 +76,8 @@ pub(super) enum ApiError {
     #[error("{} \"{name}\" is invalid: {}", resource.qualified_kind(), list(causes))]
     Invalid { resource: &'static Resource, name: String, causes: Vec<Cause> },
     #[error(
-        "{} {name:?} is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {message}",
+        "{} {name:?} is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: \
+         {message}",
         resource.qualified()
     )]
     DeniedByPolicy { resource: &'static Resource, name: String, policy: &'static str, message: &'static str },

@@ -82,8 +82,8 @@ impl Known {
         }
     }
 
-    /// What a write has made of the work that was known in this version, or not at all. If the watch has shown something
-    /// since, that stays: an answer that comes late is older, and no event would correct it.
+    /// What a write has made of the work that was known in this version, or not at all. If the watch has shown
+    /// something since, that stays: an answer that comes late is older, and no event would correct it.
     pub(super) fn put_answer(&self, before: Option<&str>, object: &DynamicObject) {
         if let Some((key, work)) = Work::read(object) {
             self.change(|known| {

@@ -56,8 +56,8 @@ impl Supervisor {
         }
     }
 
-    /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it changes
-    /// often; the metric is always up to date.
+    /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it
+    /// changes often; the metric is always up to date.
     fn distributed(&mut self, name: &str) -> Report {
         let served = self.served.get(name).filter(|served| served.validity.is_ok());
         let config = served.map(|served| served.config.borrow().clone()).filter(|config| config.brings_trust);

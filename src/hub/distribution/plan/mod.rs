@@ -266,8 +266,8 @@ impl Reached {
     /// The condition `TrustDistributed` while no policy narrows the hub's right.
     pub(in crate::hub) fn unguarded() -> Told {
         let sentence = "The hub writes no ManifestWork, because it may write any: the ValidatingAdmissionPolicy \
-                        addon-signer-manifest-works is not in force. Apply deploy/manifest-works again; its binding must \
-                        deny.";
+                        addon-signer-manifest-works is not in force. Apply deploy/manifest-works again; its binding \
+                        must deny.";
         (false, "PolicyMissing", sentence.to_owned())
     }
 

@@ -1,4 +1,4 @@
-//! What the hub may do with ManifestWorks: whether it has the right, and whether the policy that narrows it is in force.
+//! What the hub may do with ManifestWorks: whether it has the right, and whether the policy that narrows it holds.
 //!
 //! Whoever may write any ManifestWork may do anything on every cluster. `deploy/manifest-works/policy.yaml` takes back
 //! all but the hub's own, but a policy that was deleted, not applied or set to `Audit` is noticed by nobody. So the hub

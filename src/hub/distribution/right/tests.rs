@@ -14,7 +14,7 @@ use crate::hub::lease::Announcer;
 
 /// What the API server has, and what it was asked.
 #[derive(Default)]
-struct Server {
+struct TrialServer {
     is_served: bool,
     /// How it answers a trial of what the policy forbids.
     trial: Trial,
@@ -51,7 +51,7 @@ fn try_out(trial: Trial) -> (StatusCode, Value) {
     }
 }
 
-fn answer(server: &mut Server, method: &Method, path: &str, query: &str) -> (StatusCode, Value) {
+fn answer(server: &mut TrialServer, method: &Method, path: &str, query: &str) -> (StatusCode, Value) {
     let list = |kind: &str, items: Value| {
         let metadata = json!({ "resourceVersion": "7" });
         (StatusCode::OK, json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata, "items": items }))
@@ -95,7 +95,7 @@ fn answer(server: &mut Server, method: &Method, path: &str, query: &str) -> (Sta
     }
 }
 
-fn mk_client(server: Server) -> (Client, Arc<Mutex<Server>>) {
+fn mk_client(server: TrialServer) -> (Client, Arc<Mutex<TrialServer>>) {
     let server = Arc::new(Mutex::new(server));
     let asked = Arc::clone(&server);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -118,7 +118,7 @@ fn mk_client(server: Server) -> (Client, Arc<Mutex<Server>>) {
 }
 
 /// A hub with one cluster that runs, until the returned task is dropped.
-fn mk_running(server: Server) -> (Running, Arc<Mutex<Server>>) {
+fn mk_running(server: TrialServer) -> (Running, Arc<Mutex<TrialServer>>) {
     let (client, server) = mk_client(server);
     let (distributor, _known, reported, leads) = mk_distributor_of(client, 1);
     (Running { task: tokio::spawn(Distributor::run(distributor)), reported, _leads: leads }, server)
@@ -156,7 +156,7 @@ const SOON: Duration = Duration::from_secs(5);
 #[tokio::test]
 async fn only_a_policys_refusal_says_that_the_right_is_narrowed() {
     let asked = async |is_served, trial| {
-        let (client, _server) = mk_client(Server { is_served, trial, ..Server::default() });
+        let (client, _server) = mk_client(TrialServer { is_served, trial, ..TrialServer::default() });
         ask(&client, "addon-signer").await.ok()
     };
     assert_eq!(asked(false, Trial::Refused).await, Some(Right::Missing));
@@ -168,10 +168,10 @@ async fn only_a_policys_refusal_says_that_the_right_is_narrowed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_goes_is_noticed_in_ten_minutes_and_one_that_comes_back_in_one() {
-    let (hub, server) = mk_running(Server { is_served: true, ..Server::default() });
+    let (hub, server) = mk_running(TrialServer { is_served: true, ..TrialServer::default() });
     hub.pass(SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
-    let written = |server: &Arc<Mutex<Server>>| server.lock().unwrap().written;
+    let written = |server: &Arc<Mutex<TrialServer>>| server.lock().unwrap().written;
     assert!(written(&server) > 0);
     server.lock().unwrap().trial = Trial::Failed;
     hub.pass(RIGHT_AGE).await;
@@ -195,7 +195,7 @@ async fn a_policy_that_goes_is_noticed_in_ten_minutes_and_one_that_comes_back_in
 
 #[tokio::test(start_paused = true)]
 async fn a_hub_that_does_not_know_whether_the_policy_is_in_force_writes_nothing() {
-    let (hub, server) = mk_running(Server { is_served: true, trial: Trial::Failed, ..Server::default() });
+    let (hub, server) = mk_running(TrialServer { is_served: true, trial: Trial::Failed, ..TrialServer::default() });
     hub.pass(SOON).await;
     assert_eq!((hub.is_guarded(), server.lock().unwrap().written), (None, 0));
     server.lock().unwrap().trial = Trial::Refused;
@@ -205,7 +205,7 @@ async fn a_hub_that_does_not_know_whether_the_policy_is_in_force_writes_nothing(
 
 #[tokio::test(start_paused = true)]
 async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
-    let (client, server) = mk_client(Server { is_served: true, trial: Trial::Taken, ..Server::default() });
+    let (client, server) = mk_client(TrialServer { is_served: true, trial: Trial::Taken, ..TrialServer::default() });
     let (mut distributor, known, _reported, _leads) = mk_distributor_of(client, 1);
     distributor.right.ask().await.unwrap();
     assert_eq!(distributor.look(), []);
@@ -220,12 +220,12 @@ async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hub_that_starts_doubts_that_the_right_is_gone_if_a_hub_before_it_had_it() {
-    let (hub, _server) = mk_running(Server { is_told: true, ..Server::default() });
+    let (hub, _server) = mk_running(TrialServer { is_told: true, ..TrialServer::default() });
     hub.pass(DOUBT - SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Starting);
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off);
-    let (hub, _server) = mk_running(Server::default());
+    let (hub, _server) = mk_running(TrialServer::default());
     hub.pass(SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off, "no hub had it");
 }
