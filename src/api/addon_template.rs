@@ -2,18 +2,21 @@
 //! its configurations (OCM `pkg/addon/templateagent/common.go`, `SupportAddOnTemplate`). No cluster can write these
 //! objects; they are the hub's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
 use crate::api::ocm::ADDON_GROUP;
+use addon_signer_core::templates::TemplateFacts;
 
 /// Plural of ClusterManagementAddOn.
 pub const MANAGEMENT_ADDONS: &str = "clustermanagementaddons";
 /// Plural of AddOnTemplate.
 pub const ADDON_TEMPLATES: &str = "addontemplates";
+/// The versions of both that the hub can read, in the order of preference. Both have the same facts.
+pub const TEMPLATE_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 /// The configuration that v1beta1 shows where v1alpha1 has no default (OCM `pkg/addon/webhook/v1beta1`).
 const NO_DEFAULT: &str = "__reserved_no_default__";
 
@@ -51,17 +54,27 @@ pub fn owner_of_addon(addon: &DynamicObject) -> Option<&str> {
     owners.into_iter().find(of_ours).map(|owner| owner.name.as_str())
 }
 
-/// The signer names that an AddOnTemplate registers, each with whether it also names a user. Such a user is the same on
-/// every cluster, and policy refuses it.
+/// What an AddOnTemplate registers, as OCM's addon-manager reads it (OCM `pkg/addon/templateagent/registration.go`): a
+/// user beside a signer name is the same on every cluster, and policy refuses it.
 #[must_use]
-pub fn signer_names(template: &DynamicObject) -> BTreeMap<String, bool> {
-    let registrations = items(template.data.pointer("/spec/registration"));
-    let named = registrations.filter_map(|one| {
+pub fn facts_of_template(template: &DynamicObject) -> TemplateFacts {
+    let of_type = |kind: &'static str| {
+        let all = items(template.data.pointer("/spec/registration"));
+        all.filter(move |one| one.get("type").and_then(Value::as_str) == Some(kind))
+    };
+    let named = of_type("CustomSigner").filter_map(|one| {
         let signer = one.get("customSigner")?;
         let user = signer.pointer("/subject/user").and_then(Value::as_str).unwrap_or_default();
         Some((signer.get("signerName")?.as_str()?.to_owned(), !user.is_empty()))
     });
-    named.collect()
+    let mut kinds =
+        items(template.data.pointer("/spec/agentSpec/workload/manifests")).filter_map(|one| one.get("kind"));
+    TemplateFacts {
+        signers: named.collect(),
+        has_hub_identity: of_type("KubeClient").next().is_some(),
+        // Those that the addon-manager decorates (OCM `pkg/addon/templateagent/decorator.go`).
+        has_pods: kinds.any(|kind| matches!(kind.as_str(), Some("Deployment" | "DaemonSet"))),
+    }
 }
 
 fn is_template(config: &Value) -> bool {
@@ -134,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_registers_its_custom_signers() {
+    fn a_template_registers_its_custom_signers_and_maybe_a_hub_identity() {
         let spec = json!({ "registration": [
             { "type": "KubeClient", "kubeClient": {} },
             { "type": "CustomSigner", "customSigner": { "signerName": "example.com/a", "signingCA": { "name": "x" } } },
@@ -144,10 +157,22 @@ mod tests {
                 "customSigner": { "signerName": "example.com/c", "subject": { "groups": ["g"] } },
             },
             { "type": "CustomSigner" },
+            { "type": "KubeClient", "customSigner": { "signerName": "example.com/d" } },
         ] });
         let expected = [("example.com/a", false), ("example.com/b", true), ("example.com/c", false)];
-        assert_eq!(signer_names(&mk_object(spec)), expected.map(|(name, own)| (name.to_owned(), own)).into());
-        assert_eq!(signer_names(&mk_object(Value::Null)), BTreeMap::new());
+        let signers = expected.map(|(name, own)| (name.to_owned(), own)).into();
+        let expected = TemplateFacts { signers, has_hub_identity: true, has_pods: false };
+        assert_eq!(facts_of_template(&mk_object(spec)), expected);
+        assert_eq!(facts_of_template(&mk_object(Value::Null)), TemplateFacts::default());
+    }
+
+    #[test]
+    fn a_template_has_pods_if_it_has_a_deployment_or_a_daemon_set() {
+        for (kind, expected) in [("Deployment", true), ("DaemonSet", true), ("Job", false)] {
+            let manifests = json!([{ "kind": "ServiceAccount" }, { "kind": kind }]);
+            let spec = json!({ "agentSpec": { "workload": { "manifests": manifests } } });
+            assert_eq!(facts_of_template(&mk_object(spec)).has_pods, expected, "{kind}");
+        }
     }
 
     #[test]

@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, signer_names, templates_of_management_addon};
+use crate::api::addon_template::{
+    ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS as VERSIONS, facts_of_template, templates_of_management_addon,
+};
 use crate::api::ocm::ADDON_GROUP;
 use crate::backoff::WatchBackoff;
 use crate::hub::registrations::discovery::{readable_version, resource};
@@ -23,8 +25,6 @@ use crate::hub::registrations::version::is_refusal;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::errors::explain;
 
-/// The versions that the hub can read, in the order of preference. Both have the same facts.
-const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 /// How soon the hub asks the API server again what it serves, while it does not serve both resources.
 const DISCOVER: Duration = Duration::from_secs(60);
 /// How soon the hub asks again if the API server did not answer.
@@ -107,7 +107,7 @@ async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool
     loop {
         let seen = tokio::select! {
             Some(event) = addons.next() => event.map(|event| of_addons.observe(event, templates_of_management_addon)),
-            Some(event) = templates.next() => event.map(|event| of_templates.observe(event, signer_names)),
+            Some(event) = templates.next() => event.map(|event| of_templates.observe(event, facts_of_template)),
             else => return,
         };
         match (seen, &of_addons.complete, &of_templates.complete) {
@@ -126,7 +126,7 @@ async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool
 
 fn publish(
     addons: &BTreeMap<String, Option<BTreeSet<String>>>,
-    templates: &BTreeMap<String, BTreeMap<String, bool>>,
+    templates: &BTreeMap<String, addon_signer_core::templates::TemplateFacts>,
     known: &watch::Sender<Templates>,
 ) {
     // Skip names that OCM does not allow for addons.

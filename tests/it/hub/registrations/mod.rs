@@ -6,6 +6,7 @@ mod disputed;
 mod missed;
 mod oversized;
 mod templates;
+mod unregistered;
 
 use addon_signer::api::AddOnSigner;
 use kube::Api;
@@ -25,12 +26,16 @@ async fn change(admin: &kube::Client, name: &str, spec: Value) {
     Api::<AddOnSigner>::all(admin.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Waits until the AddOnSigner's condition `Registered` has this reason; returns its status and message.
+/// Waits until the condition `Registered` of the AddOnSigner telemetry has this reason; returns its status and message.
 async fn wait_registered(admin: &kube::Client, reason: &str) -> (String, String) {
+    wait_registered_of(admin, "telemetry", reason).await
+}
+
+async fn wait_registered_of(admin: &kube::Client, name: &str, reason: &str) -> (String, String) {
     let api: Api<AddOnSigner> = Api::all(admin.clone());
     let mut last = None;
     wait_until(PATIENCE, &format!("Registered to be {reason}"), async || {
-        let conditions = api.get("telemetry").await.ok()?.status?.conditions;
+        let conditions = api.get(name).await.ok()?.status?.conditions;
         let found = conditions.into_iter().find(|condition| condition.type_ == "Registered")?;
         if last.as_ref() != Some(&found) {
             eprintln!("Registered={} {}: {}", found.status, found.reason, found.message);

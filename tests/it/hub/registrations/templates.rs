@@ -18,7 +18,7 @@ fn api(admin: &Client, kind: &str) -> Api<DynamicObject> {
     Api::all_with(admin.clone(), &ApiResource::from_gvk_with_plural(&kind, &plural))
 }
 
-async fn create(admin: &Client, kind: &str, name: &str, spec: Value) {
+pub(super) async fn create(admin: &Client, kind: &str, name: &str, spec: Value) {
     let object = json!({
         "apiVersion": format!("{GROUP}/v1alpha1"), "kind": kind, "metadata": { "name": name }, "spec": spec,
     });
