@@ -3,8 +3,10 @@
 
 use addon_signer::api::AddOnSigner;
 use addon_signer::api::cluster_trust_bundle::{ClusterTrustBundle, TRUST_BUNDLE, resource};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -58,6 +60,39 @@ async fn told(admin: &Client, signer: &str) -> Option<Option<String>> {
 
 async fn wait_condition(admin: &Client, what: &str, expected: Option<&str>) {
     wait_until(PATIENCE, what, async || (told(admin, "telemetry").await?.as_deref() == expected).then_some(())).await;
+}
+
+/// Undoes each write of the hub at once, for ever.
+async fn undo(bundles: Api<ClusterTrustBundle>) {
+    let others = include_str!("../../../certs/profiles/client-ca.pem");
+    let edit = Patch::Merge(json!({ "spec": { "trustBundle": others } }));
+    let mut seen = watch_object(bundles.clone(), TRUST_BUNDLE).boxed();
+    while let Some(event) = seen.next().await {
+        if event.is_ok_and(|found| found.is_some_and(|found| found.spec.trust_bundle != others)) {
+            bundles.patch(TRUST_BUNDLE, &PatchParams::default(), &edit).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
+    let hub = TestHub::start().await;
+    let admin = mk_world(&hub, telemetry()).await;
+    if hub.is_real() {
+        apply(&admin, &manifests("cluster-trust-bundle")).await;
+    } else {
+        serve(&admin, "clustertrustbundles.certificates.k8s.io").await;
+    }
+    let _running = RunningHub::start(&hub).await;
+    let bundles = bundles(&hub, &admin);
+    wait_anchors(&bundles, "the ClusterTrustBundle", 1).await;
+    wait_condition(&admin, "the condition", Some("Published")).await;
+    let said = async || (told(&admin, "telemetry").await?.as_deref() == Some("NotPublished")).then_some(());
+    tokio::select! {
+        () = undo(bundles) => panic!("the watch ended"),
+        // The hub puts it back after 1, 2, 4 and 8 seconds before it believes that this is no single edit.
+        () = wait_until(2 * PATIENCE, "the condition to say that somebody changes it", said) => {}
+    }
 }
 
 /// A hub without the right, or without the API, says so and works. Then the hub gets what it lacks.

@@ -48,6 +48,10 @@ pub(in crate::hub) struct BundlePublisher {
     /// When the same may be written again, and the pauses until then: somebody may undo it again and again.
     again: Instant,
     pauses: Pauses,
+    /// Whether the last write failed, which is reported then.
+    is_failing: bool,
+    /// Until when it must be as the hub wrote it before that is reported again, once somebody has undone it for long.
+    disputed: Option<Instant>,
     pulse: Pulse,
 }
 
@@ -90,6 +94,8 @@ impl BundlePublisher {
             tried: None,
             again: Instant::now(),
             pauses: Pauses::new(SHORTEST, LONGEST),
+            is_failing: false,
+            disputed: None,
             pulse,
         }
     }
@@ -168,6 +174,10 @@ impl BundlePublisher {
         let is_wanted = self.wish.is_granted(&signers, now).unwrap_or(found.is_some());
         let wanted = is_wanted.then(|| anchors.pem());
         if found.as_ref().map(|found| &found.spec.trust_bundle) == wanted.as_ref() {
+            if let Some(until) = self.disputed.filter(|until| now < *until) {
+                return Ok(until);
+            }
+            self.disputed = None;
             let sentence = || format!("The ClusterTrustBundle {TRUST_BUNDLE} has the gateway's present trust bundle.");
             let told = is_wanted.then(|| (true, "Published", sentence()));
             self.inputs.report.send_replace(told.into());
@@ -176,11 +186,15 @@ impl BundlePublisher {
         if self.tried != wanted {
             self.pauses = Pauses::new(SHORTEST, LONGEST);
         } else if now < self.again {
+            self.say_disputed(is_wanted, now);
             return Ok(self.again);
         }
         let Ok(leads) = self.leading.leads() else { return Ok(now + PAUSE) };
         self.tried.clone_from(&wanted);
         self.again = now + self.pauses.after_failure();
+        self.is_failing = false;
+        // Whoever undoes it may do so within a moment, and the condition must not change each time.
+        self.disputed = self.disputed.map(|_| now + ROUND);
         match write(api, &leads, found.clone(), wanted.map(|anchors| body(version, &anchors))).await {
             Ok(written) => *found = written,
             Err(NotWritten::NotLeading(_)) => {}
@@ -189,12 +203,29 @@ impl BundlePublisher {
                 if status.is_conflict() || status.is_not_found() || status.is_already_exists() => {}
             Err(NotWritten::Api(error)) => {
                 let error = explain(&error);
+                self.is_failing = true;
                 let sentence = format!("The ClusterTrustBundle {TRUST_BUNDLE} cannot be written: {error}.");
                 self.inputs.report.send_replace(Report::Told((false, "NotPublished", sentence)));
                 return Err(error);
             }
         }
         Ok(now)
+    }
+
+    /// Says that somebody else's content stays for a while, if the pause is so long that this is no single edit.
+    fn say_disputed(&mut self, is_wanted: bool, now: Instant) {
+        let is_long = self.again.duration_since(now) >= ROUND;
+        if !is_wanted || self.is_failing || (!is_long && self.disputed.is_none()) {
+            return;
+        }
+        self.disputed = Some(now + ROUND);
+        let sentence = format!(
+            "Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, so pods may have other anchors than the \
+             gateway's present ones: metadata.managedFields says who. The hub puts it back after ever longer pauses, \
+             at most {} minutes.",
+            LONGEST.as_secs() / 60
+        );
+        self.inputs.report.send_replace(Report::Told((false, "NotPublished", sentence)));
     }
 }
 

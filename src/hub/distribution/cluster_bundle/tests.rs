@@ -72,6 +72,14 @@ fn mk_publishing(code: StatusCode) -> Publishing {
 }
 
 impl Publishing {
+    /// Whether the report says that it is published.
+    fn said(&self) -> Option<bool> {
+        match &*self.report.borrow() {
+            Report::Told((holds, ..)) => Some(*holds),
+            Report::Nothing | Report::AsBefore => None,
+        }
+    }
+
     /// Shows what is there; returns whether that was written over.
     async fn is_written_over(&mut self, anchors: Option<&str>) -> Result<bool, String> {
         let before = *self.writes.lock().unwrap();
@@ -96,7 +104,40 @@ async fn what_is_undone_again_and_again_is_put_back_ever_later_and_new_anchors_d
     running.trust.send_replace(mk_trust(OTHERS));
     assert_eq!(running.is_written_over(Some(ANCHORS)).await, Ok(true));
     assert_eq!(running.is_written_over(Some(OTHERS)).await, Ok(false), "it has the present ones");
-    let Report::Told((true, "Published", _)) = *running.report.borrow() else { panic!() };
+    assert_eq!(running.said(), Some(false), "for how long?");
+    tokio::time::advance(ROUND).await;
+    assert_eq!(running.is_written_over(Some(OTHERS)).await, Ok(false));
+    assert_eq!(running.said(), Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_undoes_it_for_long_is_said_without_a_change_each_time_and_a_single_edit_is_not() {
+    let mut running = mk_publishing(StatusCode::OK);
+    let mut said = Vec::new();
+    for second in 0..1_020 {
+        // The other program takes half a second.
+        let written = running.is_written_over(Some(OTHERS)).await.unwrap();
+        if written {
+            tokio::time::advance(Duration::from_millis(500)).await;
+            running.is_written_over(Some(ANCHORS)).await.unwrap();
+            tokio::time::advance(Duration::from_millis(500)).await;
+        } else {
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        if said.last().is_none_or(|(_, last)| *last != running.said()) {
+            said.push((second, running.said()));
+        }
+    }
+    assert_eq!(said, [(0, Some(true)), (16, Some(false))], "the write of second 15 began a pause of 16 seconds");
+    let Report::Told((_, reason, sentence)) = running.report.borrow().clone() else { panic!() };
+    assert_eq!(reason, "NotPublished");
+    assert!(sentence.starts_with(&format!("Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, ")));
+    tokio::time::advance(LONGEST).await;
+    assert_eq!(running.is_written_over(Some(OTHERS)).await, Ok(true));
+    running.is_written_over(Some(ANCHORS)).await.unwrap();
+    tokio::time::advance(ROUND).await;
+    running.is_written_over(Some(ANCHORS)).await.unwrap();
+    assert_eq!(running.said(), Some(true), "the other program has stopped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,6 +149,12 @@ async fn a_write_that_fails_is_said_and_waits_and_a_conflict_is_no_failure() {
     assert_eq!(running.is_written_over(None).await, Ok(false));
     tokio::time::advance(SHORTEST).await;
     running.is_written_over(None).await.unwrap_err();
+    for _ in 0..40 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let _ = running.is_written_over(None).await; // it waits, or fails again
+        let Report::Told((false, _, sentence)) = running.report.borrow().clone() else { panic!() };
+        assert!(sentence.contains("cannot be written"), "nobody has changed it: {sentence}");
+    }
     let mut running = mk_publishing(StatusCode::CONFLICT);
     assert_eq!(running.is_written_over(None).await, Ok(true));
     assert_eq!(*running.report.borrow(), Report::AsBefore);
