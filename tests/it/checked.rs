@@ -4,12 +4,18 @@ use std::path::Path;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::cli::{Output, run, write};
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::apply;
 use crate::support::TestHub;
 use crate::support::hub::wait_ready;
 use crate::support::objects::{create_namespace, create_service};
@@ -35,6 +41,10 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves AddOnSigner v1alpha1\n",
         "ok   Lease addon-signer: hub_",
         "ok   AddOnSigner telemetry: Requests for this signer are validated and signed.\n",
+        "ok   API: the API server serves ClusterManagementAddOn v1",
+        "ok   API: the API server serves AddOnTemplate v1alpha1\n",
+        "ok   ManifestWorks: it is not installed (deploy/manifest-works)\n",
+        "?    AddOnSigner telemetry: the upstream 127.0.0.1 is an address, which is not looked at; ",
         "ok   inventory: it is not installed (deploy/inventory)\n",
         &format!("ok   gateway {}: it shows a certificate for this name that agents accept\n", whole.gateway),
     ] {
@@ -53,10 +63,21 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let routes = json!([{ "path": "/", "upstream": "http://receive.observability.svc:19291" }]);
+    let routes = json!([
+        { "path": "/", "upstream": "http://receive.observability.svc:19291" },
+        { "path": "/beside", "upstream": "http://beside" },
+        { "path": "/outside", "upstream": "http://receive.example.com" },
+    ]);
     let patch = Patch::Merge(json!({ "spec": { "gateway": { "routes": routes } } }));
     signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
     let home = tempfile::tempdir().unwrap();
+    let table = check(&hub, home.path(), &[]).await.stdout;
+    for line in [
+        "?    AddOnSigner telemetry: the upstream beside has no Service beside in the namespace addon-signer; ",
+        "?    AddOnSigner telemetry: the upstream receive.example.com is a name outside of this cluster, ",
+    ] {
+        assert!(table.contains(line), "{line}{table}");
+    }
     let json = check(&hub, home.path(), &["--output", "json"]).await;
     assert_eq!(json.code, 1, "{}", json.stderr);
     let findings: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
@@ -96,6 +117,102 @@ async fn an_upstream_behind_the_network_policy_is_told_the_label() {
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();
     let let_in = check(&hub, home.path(), &[]).await;
     assert!(let_in.stdout.contains("the upstream receive.observability has a Service"), "{}", let_in.stdout);
+}
+
+#[tokio::test]
+async fn an_edit_that_no_hub_has_looked_at_is_said() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    whole.stop().await.unwrap();
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let home = tempfile::tempdir().unwrap();
+    let line = "?    AddOnSigner telemetry: no hub has looked at its last edit";
+    let before = check(&hub, home.path(), &[]).await;
+    assert!(!before.stdout.contains(line), "{}", before.stdout);
+    let patch = Patch::Merge(json!({ "spec": { "certificate": { "duration": "23h" } } }));
+    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    let after = check(&hub, home.path(), &[]).await;
+    assert!(after.stdout.contains(line), "{}", after.stdout);
+}
+
+/// The line that a hub reports when its Active authority has so much left, and the Next one waits.
+fn mk_line(left: SignedDuration) -> Value {
+    let now = Timestamp::from_second(Clock::default().now().unix()).unwrap();
+    let authority = |id: &str, state: &str, left: SignedDuration| {
+        let (begin, end) = (now.to_string(), (now + left).to_string());
+        json!({ "id": id, "state": state, "notBefore": begin, "notAfter": end })
+    };
+    let year = SignedDuration::from_hours(365 * 24);
+    let authorities = [authority("b", "Next", year), authority("a", "Active", left)];
+    let rotation = json!({ "phase": "Activate", "since": now.to_string(), "waitingFor": "cluster7" });
+    json!({ "authorities": authorities, "rotation": rotation })
+}
+
+/// Reports this line as the gateway's and as that of the AddOnSigner telemetry, as a hub does.
+async fn report(admin: &Client, line: &Value) {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let status = json!({ "status": line });
+    signers.patch_status("telemetry", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let metadata = ObjectMeta { name: Some("addon-signer-trust".to_owned()), ..ObjectMeta::default() };
+    let data = Some([("status.json".to_owned(), line.to_string())].into());
+    let map = ConfigMap { metadata, data, ..ConfigMap::default() };
+    let _ = maps.delete("addon-signer-trust", &DeleteParams::default()).await; // there may be none yet
+    maps.create(&PostParams::default(), &map).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rotation_that_waits_is_said_and_fails_a_month_before_agents_are_cut_off() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let home = tempfile::tempdir().unwrap();
+    for (days, mark) in [(40, "?  "), (20, "BAD")] {
+        report(&admin, &mk_line(SignedDuration::from_hours(days * 24))).await;
+        let found = check(&hub, home.path(), &[]).await;
+        for about in ["gateway's authority", "AddOnSigner telemetry"] {
+            let is_it = |line: &&str| line.starts_with(&format!("{mark}  {about}: ")) && line.contains("for: cluster7");
+            assert_eq!(found.stdout.lines().filter(is_it).count(), 1, "{about}: {}", found.stdout);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        eprintln!("skipped: the stand-in has no RBAC and no policies");
+        return;
+    }
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let home = tempfile::tempdir().unwrap();
+    apply(&admin, &manifests("manifest-works")).await;
+    let has = async |line: &str| {
+        let found = check(&hub, home.path(), &[]).await;
+        assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
+    };
+    has("ok   ManifestWorks: the hub may write them, and a policy lets it write its ConfigMaps alone").await;
+    let name = "addon-signer-manifest-works";
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(admin.clone());
+    let warns = Patch::Merge(json!({ "spec": { "validationActions": ["Warn"] } }));
+    bindings.patch(name, &PatchParams::default(), &warns).await.unwrap();
+    has("BAD  ManifestWorks: the hub may write any ManifestWork, and so anything on every cluster: the Vali").await;
+    bindings.delete(name, &DeleteParams::default()).await.unwrap();
+    has(&format!("every cluster: there is no ValidatingAdmissionPolicyBinding {name}: `kubectl apply`")).await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
+    policies.delete(name, &DeleteParams::default()).await.unwrap();
+    has(&format!("every cluster: there is no ValidatingAdmissionPolicy {name}: `kubectl apply`")).await;
+    let rights: Api<ClusterRoleBinding> = Api::all(admin.clone());
+    rights.delete(name, &DeleteParams::default()).await.unwrap();
+    has("ok   ManifestWorks: it is not installed (deploy/manifest-works)").await;
+    let distributed = json!({
+        "type": "TrustDistributed", "status": "True", "reason": "Distributed", "message": "m",
+        "lastTransitionTime": "2026-11-23T00:00:00Z",
+    });
+    report(&admin, &json!({ "conditions": [distributed], "authorities": [] })).await;
+    has(&format!("?    ManifestWorks: the hub writes them, and there is no ClusterRoleBinding {name} for the nam"))
+        .await;
 }
 
 #[tokio::test]

@@ -12,8 +12,7 @@ use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
-use super::objects::unknown;
-use super::{Finding, Inspection, Verdict};
+use super::{Finding, Inspection, Verdict, unknown};
 use crate::hub::authorities::store::SERVING_CONFIG_MAP;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_platform::errors::explain;

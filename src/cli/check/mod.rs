@@ -1,9 +1,12 @@
 //! `addon-signer check`: is the installation sound? It asks the Kubernetes API with the caller's kubeconfig, and the
 //! gateway from where the caller stands.
 
+mod apis;
+mod authorities;
 mod fleet;
 mod gateway;
 mod objects;
+mod upstreams;
 
 use anyhow::bail;
 use clap::Args;
@@ -15,6 +18,7 @@ use crate::cli::certs::{LedgerSource, SourceArgs};
 use crate::output::{Format, print, print_json};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
 use addon_signer_platform::kubernetes;
 use gateway::GatewayAddress;
 
@@ -39,7 +43,7 @@ pub struct CheckArgs {
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Good,
-    /// It was not looked at; the sentence says why.
+    /// It was not looked at, or somebody has to judge; the sentence says why.
     Unknown,
     Bad,
 }
@@ -77,6 +81,11 @@ impl Finding {
     }
 }
 
+/// What the API server does not tell the caller.
+fn unknown(about: String, error: &kube::Error) -> Finding {
+    Finding::new(Verdict::Unknown, about, format!("it cannot be looked at: {}", explain(error)))
+}
+
 /// Whom to ask, and when.
 struct Inspection {
     client: Client,
@@ -104,6 +113,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.lease().await);
     say(inspection.signers().await);
     say(inspection.serving().await);
+    say(inspection.manifest_works().await);
     say(inspection.inventory().await);
     say(inspection.certificates(LedgerSource::open(args.source).await).await);
     say(inspection.gateways(&args.gateway).await);

@@ -1,56 +1,35 @@
 //! Looks at the objects of the Kubernetes API.
 
-use anyhow::{Context, bail};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 
-use super::{Finding, Inspection, Verdict};
+use super::authorities::ReportedLine;
+use super::{Finding, Inspection, Verdict, unknown};
 use crate::api::AddOnSigner;
+use crate::api::rules::SignerConfig;
 use crate::api::status::{
-    AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY,
-    CONDITION_REGISTERED, CONDITION_TRUST_DISTRIBUTED,
+    CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED, CONDITION_TRUST_DISTRIBUTED,
+    CONDITION_TRUST_PUBLISHED,
 };
-use crate::hub::authorities::report::ServingReport;
-use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
-use crate::hub::registrations::registry::discover;
 use crate::inventory::API_SERVICE;
 use addon_signer_core::ca::authority::LAST_CALL;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_platform::errors::explain;
 
-/// The label of namespaces that the NetworkPolicy of deploy/ lets the gateway reach.
-const UPSTREAM_LABEL: &str = "addon-signer.io/upstream";
 /// Reasons of conditions that are true although an authority was activated without evidence.
 const FORCED: [&str; 2] = ["Forced", "GatewayAuthorityForced"];
+
+/// The reason of `TrustDistributed` if only those lack the trust bundle that get none by a ManifestWork.
+const PLACELESS: &str = "Placeless";
 
 /// How much the clocks of the hub and of the API server may differ, in seconds.
 const CLOCKS: u64 = 60;
 
 impl Inspection {
-    /// The APIs that the hub needs. Without them there is nothing else to look at.
-    pub(super) async fn apis(&self) -> anyhow::Result<Vec<Finding>> {
-        let signers: Api<AddOnSigner> = Api::all(self.client.clone());
-        match signers.list_metadata(&ListParams::default().limit(1)).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                bail!("the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)")
-            }
-            Err(error) => return Err(error).context("AddOnSigners cannot be listed"),
-        }
-        let mut found = vec![Finding::good("API", "the API server serves AddOnSigner v1alpha1")];
-        found.push(match discover(&self.client).await {
-            Ok(api) => Finding::good("API", format!("the API server serves ManagedClusterAddOn {}", api.version())),
-            Err(error) => Finding::bad("API", explain(&error)),
-        });
-        Ok(found)
-    }
-
     /// Whether a hub leads.
     pub(super) async fn lease(&self) -> Vec<Finding> {
         let about = format!("Lease {LEASE_NAME}");
@@ -96,91 +75,27 @@ impl Inspection {
                 }
             };
             let status = signer.status.clone().unwrap_or_default();
-            let bad = status.conditions.iter().filter(|condition| is_bad(condition));
-            let bad: Vec<_> = bad.map(|condition| Finding::bad(&about, told(condition))).collect();
-            let ready = status.conditions.iter().find(|condition| condition.type_ == CONDITION_READY);
-            match ready {
+            let told = status.conditions.iter().filter_map(|condition| judged(&about, condition));
+            let told: Vec<_> = told.collect();
+            let is_bad = told.iter().any(|found| found.verdict == Verdict::Bad);
+            match status.conditions.iter().find(|condition| condition.type_ == CONDITION_READY) {
                 None => found.push(Finding::bad(&about, "no hub has reported about it: is one running?")),
-                Some(ready) if bad.is_empty() => found.push(Finding::good(&about, ready.message.as_str())),
-                Some(_) => found.extend(bad),
+                Some(ready) if !is_bad => found.push(Finding::good(&about, ready.message.as_str())),
+                Some(_) => {}
             }
-            found.push(self.authorities(&about, &status.authorities));
+            found.extend(told);
+            found.extend(outdated(&about, &signer.metadata, status.observed_generation, self.now));
+            // The hub does not begin with a spec that cannot be read, and says so.
+            let plan = SignerConfig::read(&signer.spec, None).map(|config| config.authority.renew_before);
+            let line = ReportedLine {
+                authorities: &status.authorities,
+                rotation: status.rotation.as_ref(),
+                renew_before: plan.unwrap_or(2 * LAST_CALL),
+            };
+            found.extend(line.findings(&about, self.now));
             found.extend(self.upstreams(&about, &signer).await);
         }
         found
-    }
-
-    /// The authority that signs for a line, and its end.
-    fn authorities(&self, about: &str, authorities: &[AuthorityStatus]) -> Finding {
-        let Some(active) = authorities.iter().find(|authority| authority.state == AuthorityState::Active) else {
-            return Finding::bad(about, "no authority signs");
-        };
-        let end = Timestamp::from_unix(active.not_after.0.as_second());
-        let sentence = format!("the authority {} signs, and ends at {end}", active.id);
-        if self.now.until(end) > LAST_CALL {
-            return Finding::good(about, sentence);
-        }
-        Finding::bad(about, format!("{sentence}, and none has replaced it: see docs/runbooks/rotate-a-ca.md"))
-    }
-
-    /// The gateway's own authorities.
-    pub(super) async fn serving(&self) -> Vec<Finding> {
-        let about = "gateway's authority";
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let map = match maps.get_opt(SERVING_CONFIG_MAP).await {
-            Ok(map) => map,
-            Err(error) => return vec![unknown(about.to_owned(), &error)],
-        };
-        let text = map.and_then(|map| map.data?.remove(STATUS_KEY)).unwrap_or_default();
-        let report: ServingReport = serde_json::from_str(&text).unwrap_or_default();
-        let waits = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.as_ref());
-        let problem = report.problem.filter(|problem| waits.is_none_or(|waits| !problem.contains(waits.as_str())));
-        let problem = problem.map(|problem| Finding::bad(about, problem));
-        problem.into_iter().chain([self.authorities(about, &report.authorities)]).collect()
-    }
-
-    /// Services that routes name inside the hub's cluster.
-    async fn upstreams(&self, about: &str, signer: &AddOnSigner) -> Vec<Finding> {
-        let mut found = Vec::new();
-        let routes = signer.spec.gateway.routes.iter();
-        let mut hosts: Vec<String> = routes.filter_map(|route| upstream_host(&route.upstream)).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        for host in hosts {
-            let Some((service, namespace)) = service_of(&host) else { continue };
-            let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
-            found.push(match services.get_opt(service).await {
-                Ok(Some(_)) => self.reachable(about, &host, namespace).await,
-                Ok(None) => {
-                    let sentence = format!(
-                        "the upstream {host} has no Service {service} in the namespace {namespace}; it may be a name \
-                         outside of this cluster"
-                    );
-                    Finding::new(if host.contains(".svc") { Verdict::Bad } else { Verdict::Unknown }, about, sentence)
-                }
-                Err(error) => unknown(format!("{about}, upstream {host}"), &error),
-            });
-        }
-        found
-    }
-
-    /// Whether the NetworkPolicy of deploy/ lets the gateway reach the namespace.
-    async fn reachable(&self, about: &str, host: &str, namespace: &str) -> Finding {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        match namespaces.get_metadata(namespace).await {
-            Ok(found) if found.labels().get(UPSTREAM_LABEL).is_some_and(|value| value == "true") => {
-                Finding::good(about, format!("the upstream {host} has a Service"))
-            }
-            Ok(_) => Finding::new(
-                Verdict::Unknown,
-                about,
-                format!(
-                    "the NetworkPolicy of deploy/ keeps the gateway from the upstream {host}, except on the ports 443 \
-                     and 6443, until you `kubectl label namespace {namespace} {UPSTREAM_LABEL}=true`"
-                ),
-            ),
-            Err(error) => unknown(format!("{about}, upstream {host}"), &error),
-        }
     }
 
     /// The APIService of the inventory, if it is installed.
@@ -202,38 +117,44 @@ impl Inspection {
     }
 }
 
-pub(super) fn unknown(about: String, error: &kube::Error) -> Finding {
-    Finding::new(Verdict::Unknown, about, format!("it cannot be looked at: {}", explain(error)))
-}
-
-fn is_bad(condition: &Condition) -> bool {
+/// What a condition says that somebody must know.
+fn judged(about: &str, condition: &Condition) -> Option<Finding> {
     let holds = condition.status == "True";
-    match condition.type_.as_str() {
-        CONDITION_READY | CONDITION_AUTHORITY_HEALTHY | CONDITION_REGISTERED | CONDITION_TRUST_DISTRIBUTED
+    let verdict = match condition.type_.as_str() {
+        // Nobody waits for those that get none: they are as they are.
+        CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == PLACELESS => Verdict::Unknown,
+        CONDITION_READY
+        | CONDITION_AUTHORITY_HEALTHY
+        | CONDITION_REGISTERED
+        | CONDITION_TRUST_DISTRIBUTED
+        | CONDITION_TRUST_PUBLISHED
             if !holds =>
         {
-            true
+            Verdict::Bad
         }
-        CONDITION_FOREIGN => holds,
-        _ => FORCED.contains(&condition.reason.as_str()),
-    }
-}
-
-fn told(condition: &Condition) -> String {
+        CONDITION_FOREIGN if holds => Verdict::Bad,
+        _ if FORCED.contains(&condition.reason.as_str()) => Verdict::Bad,
+        _ => return None,
+    };
     let Condition { type_, status, reason, message, .. } = condition;
-    format!("{type_} is {status}, {reason}: {message}")
+    Some(Finding::new(verdict, about, format!("{type_} is {status}, {reason}: {message}")))
 }
 
-fn upstream_host(upstream: &str) -> Option<String> {
-    upstream.parse::<hyper::Uri>().ok()?.host().map(str::to_owned)
-}
-
-/// Name and namespace of the Service whose DNS name inside the cluster this is: `a.b`, `a.b.svc` or longer.
-fn service_of(host: &str) -> Option<(&str, &str)> {
-    let mut parts = host.split('.');
-    let (service, namespace) = (parts.next()?, parts.next()?);
-    let is_inside = parts.next().is_none_or(|third| third == "svc");
-    (is_inside && host.parse::<std::net::IpAddr>().is_err()).then_some((service, namespace))
+/// Whether the status is about an earlier spec. A hub looks at an edit at once.
+fn outdated(about: &str, metadata: &ObjectMeta, observed: Option<i64>, now: Timestamp) -> Option<Finding> {
+    if observed? >= metadata.generation? {
+        return None;
+    }
+    let edits = metadata.managed_fields.iter().flatten().filter(|edit| edit.subresource.is_none());
+    let last = edits.filter_map(|edit| edit.time.as_ref()).map(|time| Timestamp::from_unix(time.0.as_second())).max();
+    let ago = last.map(|last| last.until(now).as_secs());
+    let when = ago.map(|ago| format!(" of {ago} s ago")).unwrap_or_default();
+    let sentence = format!(
+        "no hub has looked at its last edit{when}, so its conditions are about the spec before: look at the hub's pods \
+         and their logs"
+    );
+    let verdict = if ago.is_some_and(|ago| ago > CLOCKS) { Verdict::Bad } else { Verdict::Unknown };
+    Some(Finding::new(verdict, about, sentence))
 }
 
 #[cfg(test)]
@@ -243,28 +164,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_inside_the_cluster_are_services() {
-        for inside in ["receive.observability", "receive.observability.svc", "receive.observability.svc.cluster.local"]
-        {
-            assert_eq!(service_of(inside), Some(("receive", "observability")));
-        }
-        for outside in ["receive", "receive.example.com", "10.0.0.1"] {
-            assert_eq!(service_of(outside), None, "{outside}");
+    fn conditions_that_need_somebody_are_bad() {
+        let judge = |kind: &str, status: &str, reason: &str| {
+            let at = "2026-11-23T00:00:00Z";
+            let condition =
+                json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at });
+            judged("it", &serde_json::from_value(condition).unwrap()).map(|found| found.verdict)
+        };
+        for (kind, status, reason, expected) in [
+            ("Ready", "False", "LedgerAway", Some(Verdict::Bad)),
+            ("Ready", "True", "GatewayAuthorityForced", Some(Verdict::Bad)),
+            ("Ready", "True", "Signing", None),
+            ("Registered", "False", "TakenAway", Some(Verdict::Bad)),
+            ("Registered", "True", "Written", None),
+            ("Rotating", "True", "Forced", Some(Verdict::Bad)),
+            ("Rotating", "True", "Waiting", None),
+            ("Rotating", "False", "Settled", None),
+            ("TrustDistributed", "False", "Distributing", Some(Verdict::Bad)),
+            ("TrustDistributed", "False", "Placeless", Some(Verdict::Unknown)),
+            ("TrustPublished", "False", "NotPublished", Some(Verdict::Bad)),
+            ("TrustPublished", "True", "Published", None),
+            ("ForeignCertificates", "True", "SignedByAnother", Some(Verdict::Bad)),
+        ] {
+            assert_eq!(judge(kind, status, reason), expected, "{kind} {status} {reason}");
         }
     }
 
     #[test]
-    fn conditions_that_need_somebody_are_bad() {
-        let is = |kind: &str, status: &str, reason: &str| {
-            let at = "2026-11-23T00:00:00Z";
-            let condition =
-                json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at });
-            is_bad(&serde_json::from_value(condition).unwrap())
+    fn an_edit_that_no_hub_has_looked_at_for_a_minute_is_bad() {
+        let edit = |at: &str, subresource: &str| json!({ "manager": "m", "time": at, "subresource": subresource });
+        let judge = |observed: i64, edits: serde_json::Value| {
+            let metadata = serde_json::from_value(json!({ "generation": 2, "managedFields": edits })).unwrap();
+            let now = Timestamp::from_unix(1_000);
+            outdated("it", &metadata, Some(observed), now).map(|found| found.verdict)
         };
-        assert!(is("Ready", "False", "LedgerAway") && is("Registered", "False", "TakenAway"));
-        assert!(is("Ready", "True", "GatewayAuthorityForced") && is("Rotating", "True", "Forced"));
-        assert!(is("ForeignCertificates", "True", "SignedByAnother"));
-        assert!(!is("Ready", "True", "Signing") && !is("Rotating", "True", "Waiting"));
-        assert!(!is("Rotating", "False", "Settled") && !is("Registered", "True", "Written"));
+        let made = json!({ "manager": "m", "time": "1970-01-01T00:15:00Z" }); // second 900
+        let edited = json!({ "manager": "n", "time": "1970-01-01T00:16:00Z" }); // second 960
+        let status = edit("1970-01-01T00:16:30Z", "status");
+        assert_eq!(judge(2, json!([made])), None);
+        assert_eq!(judge(1, json!([made, status])), Some(Verdict::Bad));
+        assert_eq!(judge(1, json!([made, edited, status])), Some(Verdict::Unknown), "a hub needs a moment");
+        assert_eq!(judge(1, json!([])), Some(Verdict::Unknown), "nobody knows since when");
     }
 }

@@ -25,7 +25,7 @@ use addon_signer_core::keys::public::KeyKind;
 /// How authorities of the gateway's serving line are made, how long they are valid, and how long before their end they
 /// are replaced, if agents had certificates without any life. [`AuthorityPlan::for_holders`] adds the time that a new
 /// authority waits.
-pub(super) const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
+pub const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
     key: KeyKind::EcdsaP256,
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),

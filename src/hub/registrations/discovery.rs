@@ -9,7 +9,7 @@ use crate::api::ocm::OcmObject;
 ///
 /// # Errors
 /// The error of the API server.
-pub(in crate::hub) async fn served_version(
+pub(crate) async fn served_version(
     client: &Client,
     group: &str,
     plural: &str,

@@ -6,7 +6,7 @@
 //! ([`addon_signer_core::templates`]). If another program removes the hub's entry, the hub puts it back a few times and
 //! then leaves it ([`addon_signer_core::disputes`]).
 
-pub(in crate::hub) mod discovery;
+pub(crate) mod discovery;
 mod later;
 mod oversized;
 pub mod registry;

@@ -1,0 +1,128 @@
+//! Looks at authorities, and at rotations that wait.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+
+use super::{Finding, Inspection, Verdict, unknown};
+use crate::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
+use crate::hub::authorities::SERVING_PLAN;
+use crate::hub::authorities::report::ServingReport;
+use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use addon_signer_core::ca::authority::LAST_CALL;
+use addon_signer_core::ca::line::MAX_AUTHORITIES;
+use addon_signer_core::timestamp::Timestamp;
+
+/// One line of authorities as it is reported.
+pub(super) struct ReportedLine<'r> {
+    pub(super) authorities: &'r [AuthorityStatus],
+    pub(super) rotation: Option<&'r RotationStatus>,
+    /// How much its authority has left when the next one should sign at the latest: on a client line when the hub makes
+    /// the next one, which the gateway trusts within seconds; on the gateway's line after the longest wait for agents,
+    /// which its own `renewBefore` has besides.
+    pub(super) renew_before: Duration,
+}
+
+impl ReportedLine<'_> {
+    /// How much an authority has left when its end is near: two thirds of the time are over that its replacement has
+    /// before the hub takes the next one without evidence, and somebody must still have time to find out why.
+    fn near(&self) -> Duration {
+        let last_call = LAST_CALL.min(self.renew_before / 2);
+        last_call + self.renew_before.saturating_sub(last_call) / 3
+    }
+
+    /// What the next authority waits for.
+    fn waits(&self) -> Option<(Timestamp, &str)> {
+        let is_full = self.authorities.len() >= MAX_AUTHORITIES; // a further one waits to be made
+        let rotation = self.rotation.filter(|rotation| rotation.phase != RotationPhase::Finish || is_full)?;
+        Some((Timestamp::from_unix(rotation.since.0.as_second()), rotation.waiting_for.as_deref()?))
+    }
+
+    /// The authority that signs, its end, and what a rotation waits for.
+    pub(super) fn findings(&self, about: &str, now: Timestamp) -> Vec<Finding> {
+        let Some(active) = self.authorities.iter().find(|authority| authority.state == AuthorityState::Active) else {
+            return vec![Finding::bad(about, "no authority signs")];
+        };
+        let end = Timestamp::from_unix(active.not_after.0.as_second());
+        let sentence = format!("the authority {} signs, and ends at {end}", active.id);
+        let waits = self.waits();
+        if now.until(end) <= self.near() {
+            let waits = waits.map(|(_, what)| format!("; the next one waits for: {what}")).unwrap_or_default();
+            let sentence = format!("{sentence}, and none has replaced it{waits}: see docs/runbooks/rotate-a-ca.md");
+            return vec![Finding::bad(about, sentence)];
+        }
+        let waiting = waits.map(|(since, what)| {
+            Finding::new(Verdict::Unknown, about, format!("a rotation waits since {since} for: {what}"))
+        });
+        [Finding::good(about, sentence)].into_iter().chain(waiting).collect()
+    }
+}
+
+impl Inspection {
+    /// The gateway's own authorities.
+    pub(super) async fn serving(&self) -> Vec<Finding> {
+        let about = "gateway's authority";
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let map = match maps.get_opt(SERVING_CONFIG_MAP).await {
+            Ok(map) => map,
+            Err(error) => return vec![unknown(about.to_owned(), &error)],
+        };
+        let text = map.and_then(|map| map.data?.remove(STATUS_KEY)).unwrap_or_default();
+        let report: ServingReport = serde_json::from_str(&text).unwrap_or_default();
+        let waits = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.as_ref());
+        let problem = report.problem.filter(|problem| waits.is_none_or(|waits| !problem.contains(waits.as_str())));
+        let problem = problem.map(|problem| Finding::bad(about, problem));
+        let line = ReportedLine {
+            authorities: &report.authorities,
+            rotation: report.rotation.as_ref(),
+            renew_before: SERVING_PLAN.renew_before,
+        };
+        problem.into_iter().chain(line.findings(about, self.now)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600;
+    const DAY: u64 = 24 * HOUR;
+
+    /// What is said of a line whose authority ends in so many seconds, whose `renewBefore` is this.
+    fn verdicts(left: u64, renew_before: u64, rotation: Option<RotationStatus>) -> Vec<Finding> {
+        let end = k8s_openapi::jiff::Timestamp::from_second(i64::try_from(left).unwrap()).unwrap().to_string();
+        let authority = json!([{ "id": "a", "state": "Active", "notBefore": "1970-01-01T00:00:00Z", "notAfter": end }]);
+        let authorities: Vec<AuthorityStatus> = serde_json::from_value(authority).unwrap();
+        let renew_before = Duration::from_secs(renew_before);
+        let line = ReportedLine { authorities: &authorities, rotation: rotation.as_ref(), renew_before };
+        line.findings("line", Timestamp::from_unix(0))
+    }
+
+    fn mk_rotation(phase: &str) -> Option<RotationStatus> {
+        let rotation = json!({ "phase": phase, "since": "1970-01-01T00:00:00Z", "waitingFor": "agents" });
+        Some(serde_json::from_value(rotation).unwrap())
+    }
+
+    #[test]
+    fn a_rotation_that_waits_is_said_and_the_end_of_the_authority_is_bad_long_before_it_is_forced() {
+        let late = DAY + 89 * DAY / 3;
+        let waits = verdicts(late + 1, 90 * DAY, mk_rotation("Activate"));
+        assert_eq!(waits.iter().map(|found| found.verdict).collect::<Vec<_>>(), [Verdict::Good, Verdict::Unknown]);
+        assert_eq!(waits[1].finding, "a rotation waits since 1970-01-01T00:00:00Z for: agents");
+        let bad = verdicts(late, 90 * DAY, mk_rotation("Activate"));
+        assert_eq!(bad.iter().map(|found| found.verdict).collect::<Vec<_>>(), [Verdict::Bad]);
+        assert!(bad[0].finding.contains("none has replaced it; the next one waits for: agents: see "), "{bad:?}");
+        assert_eq!(verdicts(late, 90 * DAY, None)[0].verdict, Verdict::Bad, "nobody replaces it");
+        let old = verdicts(late + 1, 90 * DAY, mk_rotation("Finish"));
+        assert_eq!(old.iter().map(|found| found.verdict).collect::<Vec<_>>(), [Verdict::Good], "the new one signs");
+    }
+
+    #[test]
+    fn the_shortest_renewal_too_is_bad_before_it_is_forced() {
+        assert_eq!(verdicts(HOUR, HOUR, None)[0].verdict, Verdict::Good);
+        assert_eq!(verdicts(40 * 60, HOUR, None)[0].verdict, Verdict::Bad, "it is forced at 30 minutes");
+    }
+}
