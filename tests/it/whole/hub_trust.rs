@@ -17,11 +17,14 @@ use crate::gateway::upstream;
 use crate::support::objects::managed_cluster_addons;
 use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
 use crate::support::programs::start_addon_manager;
+use crate::support::wait::wait_or_explain;
 use crate::support::{TestHub, install_addon, wait_until};
 
 /// The longest name of an addon, from which hub and OCM derive longer names.
 const LONGEST: &str = "the-addon-whose-name-is-as-long-as-a-label-of-kubernetes-may-be";
 const PATIENCE: Duration = Duration::from_secs(120);
+/// OCM's work agent looks at what it has applied every four to six minutes (`pkg/work/spoke/controllers`).
+const REAPPLIED: Duration = Duration::from_secs(480);
 
 #[tokio::test]
 async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addon() {
@@ -48,13 +51,13 @@ async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addo
     let bundle = serving_anchors(&admin).await;
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
+    let has_bundle = async |addon: &str| {
+        let data = maps.get_opt(&format!("{addon}-hub-trust")).await.unwrap()?.data?;
+        (data.len() == 1 && data.get("ca.crt") == Some(&bundle)).then_some(())
+    };
     for addon in ["telemetry", LONGEST] {
-        wait_until(PATIENCE, &format!("the ConfigMap of {addon} on the cluster"), async || {
-            let data = maps.get_opt(&format!("{addon}-hub-trust")).await.unwrap()?.data?;
-            assert_eq!((data.len(), data.get("ca.crt")), (1, Some(&bundle)), "{}", work_agent.tail());
-            Some(())
-        })
-        .await;
+        let what = format!("the ConfigMap of {addon} on the cluster");
+        wait_or_explain(PATIENCE, &what, async || has_bundle(addon).await, || work_agent.tail()).await;
         wait_until(PATIENCE, &format!("the Secret of {addon}"), async || {
             let secret = secrets.get_opt(&format!("{addon}-example.com-telemetry-client-cert")).await.unwrap()?;
             secret.data?.get("tls.crt").map(drop)
@@ -67,6 +70,14 @@ async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addo
         (told.status == "True").then_some(())
     })
     .await;
+
+    let other = Patch::Merge(json!({ "data": { "ca.crt": "x" } }));
+    maps.patch("telemetry-hub-trust", &PatchParams::default(), &other).await.unwrap();
+    maps.delete(&format!("{LONGEST}-hub-trust"), &DeleteParams::default()).await.unwrap();
+    for addon in ["telemetry", LONGEST] {
+        wait_until(REAPPLIED, &format!("the ConfigMap of {addon} to come back"), async || has_bundle(addon).await)
+            .await;
+    }
 
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &DeleteParams::default()).await.unwrap();
     wait_until(PATIENCE, "the ConfigMap to go with the addon", async || {
