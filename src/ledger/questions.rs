@@ -24,8 +24,9 @@ const PAGE: usize = 128;
 /// Certificates in one question about those that have not expired. The writer serves others between two questions.
 const LEAVES: usize = 500;
 
-/// How long a word about another trust bundle holds that of the same agent about the present one back: several copies
-/// of an agent may have its name or its certificate, and each asks every 5 minutes, and once more if that failed.
+/// How old an agent's word must be, and how long the use of a certificate with which only another bundle was shown
+/// holds it back: several copies of an agent may have its name or its certificate, and each asks every 5 minutes, and
+/// once more if that failed.
 pub const COPIES: Duration = Duration::from_secs(900);
 
 /// The agents of one addon on one cluster that have certificates.

@@ -143,14 +143,16 @@ pub(in crate::hub) struct HolderInputs {
 
 /// Asks the ledger while a Next of the gateway's line waits, until the ledger's writer ends.
 pub(in crate::hub) async fn keep(mut inputs: HolderInputs, holders: watch::Sender<Option<Holders>>) {
+    // Kept over questions without an answer: since when all have shown a bundle does not begin anew with each of them.
+    let mut last = None;
     loop {
-        let before = holders.borrow().clone();
-        let known = match inputs.ask(before).await {
+        let known = match inputs.ask(last.as_ref()).await {
             Ok(known) => known,
             Err(LedgerError::Stopped) => return pending().await, // the hub ends, and the writer has said why
             Err(_) => None,                                      // the ledger's writer has logged why
         };
         let is_idle = known.is_none();
+        last = known.clone().or(last);
         holders.send_if_modified(|before| {
             let differs = *before != known;
             *before = known;
@@ -165,7 +167,7 @@ pub(in crate::hub) async fn keep(mut inputs: HolderInputs, holders: watch::Sende
 
 impl HolderInputs {
     /// `None` while nothing waits for the holders, and if the ledger may not know them all.
-    async fn ask(&mut self, before: Option<Holders>) -> Result<Option<Holders>, LedgerError> {
+    async fn ask(&mut self, before: Option<&Holders>) -> Result<Option<Holders>, LedgerError> {
         let digest = self.serving.borrow_and_update().ready().and_then(|ready| {
             ready.line().next()?.activate_after?; // from then on each certificate comes with its anchor
             Some(ready.bundle.digest())
@@ -177,8 +179,7 @@ impl HolderInputs {
             return Ok(None);
         }
         let known = self.ledger.bundle_holders(&digest, now).await?;
-        let holders =
-            |registry: &Registry| Holders::new(digest, known, |key| has_standing(registry, key), before.as_ref(), now);
+        let holders = |registry: &Registry| Holders::new(digest, known, |key| has_standing(registry, key), before, now);
         Ok(Some(self.registry.read(holders)))
     }
 }
