@@ -23,7 +23,7 @@ use crate::support::{TestHub, install_addon, wait_until};
 /// The longest name of an addon, from which hub and OCM derive longer names.
 const LONGEST: &str = "the-addon-whose-name-is-as-long-as-a-label-of-kubernetes-may-be";
 const PATIENCE: Duration = Duration::from_secs(120);
-/// OCM's work agent looks at what it has applied every four to six minutes (`pkg/work/spoke/controllers`).
+/// OCM's work agent looks at what it has applied every four to six minutes (its `manifestcontroller`).
 const REAPPLIED: Duration = Duration::from_secs(480);
 
 #[tokio::test]
