@@ -103,6 +103,8 @@ pub struct Work {
     pub is_applied: bool,
     /// Whether it is being deleted.
     pub is_deleting: bool,
+    /// Whether its `spec` is as it was made: `metadata.generation` counts its changes.
+    pub is_first: bool,
 }
 
 impl Work {
@@ -119,6 +121,7 @@ impl Work {
             content: content(object, &addon),
             is_applied: is_applied(object),
             is_deleting: ocm::is_being_deleted(object),
+            is_first: object.metadata.generation == Some(1),
         };
         let cluster = object.metadata.namespace.as_ref()?.parse().ok()?;
         Some((AddOnKey { cluster, addon }, work))
@@ -227,7 +230,9 @@ mod tests {
         let (key, work) = Work::read(&mk_work(|_| ())).unwrap();
         assert_eq!(key.to_string(), "c1/telemetry");
         let content = Content { owner: "u1".into(), namespace: "agents".into(), anchors: digest_of("PEM") };
-        assert_eq!(work, Work { version: "7".into(), content: Some(content), is_applied: true, is_deleting: false });
+        let version = "7".into();
+        let (is_applied, is_deleting, is_first) = (true, false, false);
+        assert_eq!(work, Work { version, content: Some(content), is_applied, is_deleting, is_first });
     }
 
     #[test]

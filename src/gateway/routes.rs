@@ -136,11 +136,12 @@ fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, R
     let tag = format!("\"{digest}\"");
     let named: Vec<&HeaderValue> = headers.get_all(IF_NONE_MATCH).iter().collect();
     let known = named.iter().any(|value| names_tag(value, &tag));
-    // One tag says what the agent has. Of a list nobody knows which one it trusts now, and `*` says nothing.
+    // One tag says what the agent has, this bundle or another one. Of a list nobody knows which one it trusts now, and
+    // `*` says nothing.
     if let [only] = named.as_slice()
-        && only.as_bytes() == tag.as_bytes()
+        && let Some(shown) = digest_in(only)
     {
-        session.holds(&digest);
+        session.holds(shown);
     }
     let mut response = Response::new(if known { full("") } else { full(anchors.pem()) });
     if known {
@@ -152,6 +153,13 @@ fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, R
         response.headers_mut().insert(ETAG, tag);
     }
     Ok(response)
+}
+
+/// The digest in a strong tag, if it may be a bundle's.
+fn digest_in(value: &HeaderValue) -> Option<&str> {
+    let digest = value.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?; // what is no text is no tag of ours
+    let is_digest = digest.len() == 64 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_digest.then_some(digest)
 }
 
 /// If-None-Match compares weakly (RFC 9110 section 13.1.2).

@@ -205,7 +205,7 @@ impl Session {
         }
     }
 
-    /// Notes that the holder of the certificate has shown to have the gateway's trust bundle with this digest.
+    /// Notes that the holder of the certificate has shown to have the trust bundle with this digest.
     pub(super) fn holds(&self, digest: &str) {
         if let Some(admitted) = self.admitted.get() {
             admitted.visit.holds(digest, self.shared.clock.now());

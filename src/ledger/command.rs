@@ -6,6 +6,7 @@ use super::connection::{Cells, Value};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Existing, Intent, Record};
 use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::sighting::Word;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
@@ -17,8 +18,8 @@ pub struct CertificateUse {
     pub at: Timestamp,
     /// The address from which it was used.
     pub from: String,
-    /// The digest of the gateway's trust bundle that its holder has shown to have; empty if it has shown none.
-    pub holds: String,
+    /// What its holder has shown.
+    pub holds: Option<Word>,
 }
 
 /// A command for the writer.

@@ -31,6 +31,6 @@ pub use file::FileError;
 pub use handle::{Health, Ledger};
 pub use location::Location;
 pub use open::RequestLock;
-pub use questions::{BundleHolders, COPIES};
+pub use questions::{BundleHolders, BundleQuestion, COPIES};
 pub use reader::Reader;
 pub use writer::{LedgerWriter, WriterOptions};

@@ -24,21 +24,36 @@ const PAGE: usize = 128;
 /// Certificates in one question about those that have not expired. The writer serves others between two questions.
 const LEAVES: usize = 500;
 
-/// How old an agent's word must be, and how long the use of a certificate with which only another bundle was shown
-/// holds it back: several copies of an agent may have its name or its certificate, and each asks every 5 minutes, and
-/// once more if that failed.
+/// For how long an agent must have shown one trust bundle and no other before it is believed. Several copies of it may
+/// have its name or its certificate; each asks every 5 minutes, and once more if that failed. By then a kubelet has
+/// shown pods what the agent keeps in a Secret, too.
 pub const COPIES: Duration = Duration::from_secs(900);
 
-/// The agents of one addon on one cluster that have certificates.
+/// Which trust bundle somebody asks for, and who need not show it.
+#[derive(Debug, Clone, Copy)]
+pub struct BundleQuestion<'q> {
+    /// The digest of the bundle.
+    pub digest: &'q str,
+    /// Certificates that begin at this time or later came with it.
+    pub since: Timestamp,
+    /// Certificates that end after this time came with it.
+    pub end: Timestamp,
+    /// The time of the question.
+    pub now: Timestamp,
+}
+
+/// The agents of one addon on one cluster that may lack a trust bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleHolders {
     /// The addon and the cluster.
     pub key: AddOnKey,
     /// How many there are.
     pub agents: u64,
-    /// How many of them have shown to hold the trust bundle that was asked for.
+    /// How many of them have shown that bundle, and no other, for [`COPIES`].
     pub shown: u64,
-    /// How many of the others have ever shown one: they keep it themselves.
+    /// How many have shown that bundle, but not for so long.
+    pub recent: u64,
+    /// How many have shown another one last.
     pub behind: u64,
     /// When the last of them was seen at the gateway.
     pub last_seen: Option<Timestamp>,
@@ -102,29 +117,37 @@ impl Ledger {
         Ok(rows.iter().filter_map(end).collect())
     }
 
-    /// For each addon on each cluster: how many agents have a certificate that has not expired at `now`, and how many
-    /// of them have shown to hold the gateway's trust bundle of this digest. An agent has not if a copy of it has shown
-    /// another bundle within [`COPIES`].
+    /// For each addon on each cluster: the agents with a certificate that has not expired, if the bundle has not come
+    /// with each certificate that they have ever had, or if they have shown another one.
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub async fn bundle_holders(&self, digest: &str, now: Timestamp) -> Result<Vec<BundleHolders>, LedgerError> {
-        // The expression is for the same reason. The gateway's own certificates have no agent.
-        let sql = "SELECT a.cluster, a.addon, COUNT(*), CAST(SUM(a.this * (1 - a.copy)) AS BIGINT), \
-                   CAST(SUM(a.word - a.this * (1 - a.copy)) AS BIGINT), MAX(a.seen) FROM (\
+    pub async fn bundle_holders(&self, asked: BundleQuestion<'_>) -> Result<Vec<BundleHolders>, LedgerError> {
+        // `word`: 0 none, 1 another bundle, 2 this one, but not for long, 3 this one. `copy`: a copy may still hold
+        // another one. `came`: the bundle came with each certificate that has not expired; only then the last question
+        // is asked. The expressions are for the same reason. The gateway's own certificates have no agent.
+        let sql = "SELECT a.cluster, a.addon, COUNT(*), MAX(a.seen), \
+                   CAST(SUM(CASE WHEN a.word = 3 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
+                   CAST(SUM(CASE WHEN a.word = 2 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
+                   CAST(SUM(CASE WHEN a.word = 1 OR a.copy = 1 THEN 1 ELSE 0 END) AS BIGINT) FROM (\
                    SELECT cluster || '' AS cluster, addon, agent, MAX(last_seen) AS seen, \
-                   MAX(CASE WHEN holds = $1 THEN 1 ELSE 0 END) AS this, \
-                   MAX(CASE WHEN holds = '' THEN 0 ELSE 1 END) AS word, \
-                   MAX(CASE WHEN holds NOT IN ('', $1) AND last_seen > $3 THEN 1 ELSE 0 END) AS copy \
-                   FROM certificates \
+                   MAX(CASE WHEN holds = '' THEN 0 WHEN holds <> $1 THEN 1 WHEN held_since > $3 THEN 2 ELSE 3 END) \
+                   AS word, MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 THEN 1 ELSE 0 END) AS copy, \
+                   MIN(CASE WHEN not_before < $4 AND not_after <= $5 THEN 0 ELSE 1 END) AS came FROM certificates \
                    WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
-                   GROUP BY cluster || '', addon, agent) AS a GROUP BY a.cluster, a.addon";
-        let values = vec![digest.into(), now.unix().into(), now.minus(COPIES).unix().into()];
-        let rows = self.rows(sql.to_owned(), values).await?;
+                   GROUP BY cluster || '', addon, agent) AS a \
+                   WHERE CASE WHEN a.word = 1 OR a.copy = 1 OR a.came = 0 THEN 1 ELSE (SELECT COUNT(*) FROM (\
+                   SELECT 1 FROM certificates m WHERE m.cluster = a.cluster AND m.addon = a.addon \
+                   AND (m.agent || '') = a.agent AND m.not_before < $4 AND m.not_after <= $5 LIMIT 1) AS one) END = 1 \
+                   GROUP BY a.cluster, a.addon";
+        let BundleQuestion { digest, since, end, now } = asked;
+        let times = [now, now.minus(COPIES), since, end].map(|time| time.unix().into());
+        let rows = self.rows(sql.to_owned(), [digest.into()].into_iter().chain(times).collect()).await?;
         let holders = |row: &Cells| {
             let key = AddOnKey { cluster: row.str(0).parse().ok()?, addon: row.str(1).parse().ok()? };
-            let last_seen = row.int(5).map(Timestamp::from_unix);
-            Some(BundleHolders { key, agents: row.count(2), shown: row.count(3), behind: row.count(4), last_seen })
+            let last_seen = row.int(3).map(Timestamp::from_unix);
+            let [agents, shown, recent, behind] = [2, 4, 5, 6].map(|at| row.count(at));
+            Some(BundleHolders { key, agents, shown, recent, behind, last_seen })
         };
         Ok(rows.iter().filter_map(holders).collect())
     }

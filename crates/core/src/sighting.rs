@@ -48,8 +48,18 @@ pub struct Sighting {
 pub struct Word {
     /// When it was given.
     pub at: Timestamp,
-    /// The digest of the gateway's trust bundle.
+    /// The digest of the trust bundle.
     pub digest: Arc<str>,
+    /// Whether another word was given with the certificate since it was last drained: several processes may use it.
+    pub is_disputed: bool,
+}
+
+impl Word {
+    /// This word, after the one that was given before.
+    fn after(mut self, before: Option<Self>) -> Self {
+        self.is_disputed |= before.is_some_and(|before| before.is_disputed || before.digest != self.digest);
+        self
+    }
 }
 
 /// Issuer and serial number, which together name a certificate (RFC 5280 section 4.1.2.2).
@@ -179,9 +189,11 @@ fn keep_later(entry: Entry<'_, CertificateName, Sighting>, sighting: Sighting) {
     match entry {
         Entry::Occupied(mut known) => {
             let known = known.get_mut();
-            let (mut later, earlier) =
+            let (mut later, mut earlier) =
                 if known.at <= sighting.at { (sighting, known.clone()) } else { (known.clone(), sighting) };
-            later.holds = earlier.holds.into_iter().chain(later.holds).max_by_key(|word| word.at);
+            let mut words: Vec<Word> = [later.holds.take(), earlier.holds.take()].into_iter().flatten().collect();
+            words.sort_by_key(|word| word.at);
+            later.holds = words.into_iter().reduce(|before, word| word.after(Some(before)));
             *known = later;
         }
         Entry::Vacant(place) => drop(place.insert(sighting)),
@@ -202,9 +214,12 @@ impl Visit {
         self.slot.used.store(now.unix(), Ordering::Relaxed);
     }
 
-    /// Records that the holder has shown to have the gateway's trust bundle with this digest.
+    /// Records that the holder has shown to have the trust bundle with this digest.
     pub fn holds(&self, digest: &str, now: Timestamp) {
-        *lock(&self.slot.holds) = Some(Word { at: now, digest: digest.into() });
+        let mut holds = lock(&self.slot.holds);
+        let word = Word { at: now, digest: digest.into(), is_disputed: false };
+        *holds = Some(word.after(holds.take()));
+        drop(holds);
         self.touch(now); // else a drain in between would have taken the use without it
     }
 }
@@ -278,12 +293,30 @@ mod tests {
         first.holds("new", after(2));
         second.touch(after(3));
         drop((first, second));
-        let expected = Sighting { holds: word("new", 2), ..sighting(1, 2, after(3)) };
+        let expected = Sighting { holds: word("new", 2, true), ..sighting(1, 2, after(3)) };
         assert_eq!(seen.drain(after(4)), [expected]);
     }
 
-    fn word(digest: &str, at: u64) -> Option<Word> {
-        Some(Word { at: after(at), digest: digest.into() })
+    fn word(digest: &str, at: u64, is_disputed: bool) -> Option<Word> {
+        Some(Word { at: after(at), digest: digest.into(), is_disputed })
+    }
+
+    #[test]
+    fn a_word_is_disputed_if_another_one_was_given_with_the_certificate_since_the_last_drain() {
+        let seen = Arc::new(Seen::default());
+        let visits = [1, 2, 3].map(|from| seen.open(sighting(1, from, START)));
+        let [first, second, third] = &visits;
+        first.holds("new", after(1));
+        second.holds("new", after(2));
+        assert_eq!(seen.drain(after(3)).first().and_then(|sighting| sighting.holds.clone()), word("new", 2, false));
+        // Whichever connection the later word comes from, and in whatever order they are drained.
+        third.holds("old", after(61));
+        first.holds("new", after(62));
+        second.holds("new", after(63));
+        assert_eq!(seen.drain(after(64)).first().and_then(|sighting| sighting.holds.clone()), word("new", 63, true));
+        second.holds("new", after(121));
+        drop(visits);
+        assert_eq!(seen.drain(after(125)).first().and_then(|sighting| sighting.holds.clone()), word("new", 121, false));
     }
 
     #[test]
@@ -293,7 +326,7 @@ mod tests {
         old.holds("old", after(1));
         new.holds("new", after(2));
         old.touch(after(3));
-        assert_eq!(seen.drain(after(4)), [Sighting { holds: word("new", 2), ..sighting(1, 1, after(3)) }]);
+        assert_eq!(seen.drain(after(4)), [Sighting { holds: word("new", 2, true), ..sighting(1, 1, after(3)) }]);
         old.touch(after(70));
         assert_eq!(seen.drain(after(70)), [sighting(1, 1, after(70))], "a use without a word");
     }

@@ -177,7 +177,7 @@ fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-const CSV: [&str; 16] = [
+const CSV: [&str; 17] = [
     "seq",
     "serial",
     "state",
@@ -194,6 +194,7 @@ const CSV: [&str; 16] = [
     "lastSeen",
     "lastSeenFrom",
     "holds",
+    "heldAt",
 ];
 
 /// Lines of CSV with the members of the JSON, in their order.
@@ -241,6 +242,7 @@ mod tests {
             last_seen: None,
             last_seen_from: None,
             holds: None,
+            held_at: None,
         }
     }
 

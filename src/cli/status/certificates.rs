@@ -49,7 +49,7 @@ pub(super) struct PresentBundle<'a> {
 
 impl Holding {
     fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>, present: &PresentBundle<'_>) {
-        let Certificate { not_before, not_after, issuer, last_seen, holds, agent, .. } = certificate;
+        let Certificate { not_before, not_after, issuer, last_seen, holds, held_at, agent, .. } = certificate;
         if accepted.revoked_before.is_some_and(|before| not_before < before) {
             return;
         }
@@ -62,7 +62,7 @@ impl Holding {
             let is_present = holds == digest;
             shown.present |= is_present;
             shown.another |= !is_present;
-            shown.copy |= !is_present && last_seen.is_some_and(|at| at > present.now.minus(COPIES));
+            shown.copy |= !is_present && held_at.is_some_and(|at| at > present.now.minus(COPIES));
         }
         let before = self.held.take();
         let last_seen = last_seen.max(before.as_ref().and_then(|before| before.last_seen));
@@ -129,9 +129,10 @@ mod tests {
     }
 
     fn mk_shown(agent: &str, holds: &str, seconds_ago: u64) -> Certificate {
-        let last_seen = Some(NOW.minus(Duration::from_secs(seconds_ago)));
+        let held_at = Some(NOW.minus(Duration::from_secs(seconds_ago)));
         let holds = Some(holds.to_owned()).filter(|holds| !holds.is_empty());
-        Certificate { agent: agent.to_owned(), last_seen, holds, ..mk_certificate("a1", 1) }
+        // It is in use all the time.
+        Certificate { agent: agent.to_owned(), last_seen: Some(NOW), holds, held_at, ..mk_certificate("a1", 1) }
     }
 
     fn holding(certificates: Vec<Certificate>, revoked_before: Option<Timestamp>) -> Holding {

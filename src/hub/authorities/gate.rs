@@ -64,9 +64,12 @@ impl Gate {
                 let digest = line.bundle().map(|bundle| bundle.digest()).unwrap_or_default();
                 let (holders, distribution) = (holders.borrow(), distributed.borrow());
                 let holders = holders.as_ref().filter(|holders| holders.are_of(&digest));
-                let have_shown = |key: &AddOnKey| holders.is_some_and(|holders| holders.have_shown(key, now));
-                let brought =
-                    distribution.has_brought(&next.authority, |key| without.contains(&key.cluster) || have_shown(key));
+                let brought = distribution.has_brought(&next.authority, |key: &AddOnKey, is_first: bool| {
+                    // A first ManifestWork replaces no older anchors, so it matters only to agents that may have some.
+                    let need_not_wait =
+                        |holders: &Holders| holders.have_shown(key) || (is_first && holders.nobody_lacks(key));
+                    without.contains(&key.cluster) || holders.is_some_and(need_not_wait)
+                });
                 if at < now {
                     return brought;
                 }

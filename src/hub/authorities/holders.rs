@@ -1,5 +1,6 @@
-//! Who has a certificate, and who of them has shown to hold the gateway's present trust bundle: the evidence by which a
-//! Next of the gateway's line signs before every certificate given out without its anchor has expired (invariant I5).
+//! Who has had a certificate that came without the gateway's present trust bundle, and who of them has shown to hold
+//! it all the same: the evidence by which a Next of the gateway's line signs before every certificate given out without
+//! its anchor has expired (invariant I5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -14,7 +15,7 @@ use crate::hub::authorities::board::Board;
 use crate::hub::authorities::state::LineState;
 use crate::hub::distribution::plan::{Distribution, few};
 use crate::hub::recording::checkpoints::bears_out;
-use crate::ledger::{BundleHolders, COPIES, Ledger, LedgerError};
+use crate::ledger::{BundleHolders, BundleQuestion, Ledger, LedgerError};
 use addon_signer_core::ca::line::need::QUIET;
 use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::registry::{NotRegistered, Registry, SharedRegistry};
@@ -24,12 +25,10 @@ use addon_signer_platform::clock::Clock;
 /// How often the hub asks the ledger while a Next waits.
 const ROUND: Duration = Duration::from_secs(15);
 
-/// The agents of one addon on one cluster that have certificates.
+/// The agents of one addon on one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Agents {
     known: BundleHolders,
-    /// Since when all have shown the present trust bundle, as far as this process knows.
-    all_since: Option<Timestamp>,
     /// Since when the addon has had no standing, as far as this process knows.
     gone_since: Option<Timestamp>,
 }
@@ -37,16 +36,12 @@ struct Agents {
 impl Agents {
     /// What is known now, after what was known `before`.
     fn new(known: BundleHolders, has_standing: bool, before: Option<&Self>, now: Timestamp) -> Self {
-        let since = |of: fn(&Self) -> Option<Timestamp>| before.and_then(of).or(Some(now));
-        let all_since = if known.shown == known.agents { since(|before| before.all_since) } else { None };
-        let gone_since = if has_standing { None } else { since(|before| before.gone_since) };
-        Self { known, all_since, gone_since }
+        let gone_since = before.and_then(|before| before.gone_since).or(Some(now)).filter(|_| !has_standing);
+        Self { known, gone_since }
     }
 
-    /// Whether all have shown it so long before `now` that another copy of one of them would have contradicted, and
-    /// that pods see what an agent keeps in a Secret.
-    fn have_shown(&self, now: Timestamp) -> bool {
-        self.all_since.is_some_and(|since| since.until(now) >= COPIES)
+    fn have_shown(&self) -> bool {
+        self.known.shown == self.known.agents
     }
 
     /// Whether somebody waits for them. An addon that has just lost its standing may be back soon, with certificates
@@ -56,28 +51,29 @@ impl Agents {
     }
 }
 
-/// All who have a certificate that has not expired, as the ledger knows them.
+/// All who may lack a trust bundle, as the ledger knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders {
     digest: String,
+    /// Since when each certificate comes with the bundle, as far as this process knows.
+    since: Timestamp,
     agents: BTreeMap<AddOnKey, Agents>,
 }
 
 impl Holders {
     /// What the ledger knows at `now`, after what it knew `before`.
     fn new(
-        digest: String,
+        asked: BundleQuestion<'_>,
         known: Vec<BundleHolders>,
         has_standing: impl Fn(&AddOnKey) -> bool,
         before: Option<&Self>,
-        now: Timestamp,
     ) -> Self {
-        let before = before.filter(|before| before.digest == digest);
+        let BundleQuestion { digest, since, now, .. } = asked;
         let agents = known.into_iter().map(|known| {
             let before = before.and_then(|before| before.agents.get(&known.key));
             (known.key.clone(), Agents::new(known.clone(), has_standing(&known.key), before, now))
         });
-        Self { agents: agents.collect(), digest }
+        Self { agents: agents.collect(), since, digest: digest.to_owned() }
     }
 
     /// Whether these are the holders of the trust bundle with this digest.
@@ -85,13 +81,20 @@ impl Holders {
         self.digest == digest
     }
 
-    /// Whether every agent of the addon on the cluster has shown the trust bundle long enough before `now`.
-    pub fn have_shown(&self, key: &AddOnKey, now: Timestamp) -> bool {
-        self.agents.get(key).is_some_and(|agents| agents.have_shown(now))
+    /// Whether every agent of the addon on the cluster that must show the trust bundle has.
+    pub fn have_shown(&self, key: &AddOnKey) -> bool {
+        self.agents.get(key).is_some_and(Agents::have_shown)
     }
 
-    /// Whether everybody with standing has the trust bundle: as its agents have shown or, if they show nothing, by a
-    /// ManifestWork; except on the clusters `without` which an administrator goes on.
+    /// Whether no agent of the addon on the cluster may lack the trust bundle: there is none, or it came with their
+    /// first certificates.
+    pub fn nobody_lacks(&self, key: &AddOnKey) -> bool {
+        !self.agents.contains_key(key)
+    }
+
+    /// Whether everybody with standing has the trust bundle: it came with the first certificate, or the agents have
+    /// shown it or, if they show nothing, a ManifestWork has brought it; except on the clusters `without` which an
+    /// administrator goes on.
     ///
     /// # Errors
     /// Who has not.
@@ -103,10 +106,9 @@ impl Holders {
     ) -> Result<(), String> {
         let live: Vec<_> = self.agents.iter().filter(|(_, agents)| agents.are_awaited(now)).collect();
         let awaited = |(key, agents): &&(&AddOnKey, &Agents)| {
-            let BundleHolders { agents: all, shown, behind, .. } = agents.known;
-            let is_brought = || shown < all && behind == 0 && distribution.has_applied(key);
-            let has_all = agents.have_shown(now) || is_brought();
-            !has_all && !without.contains(&key.cluster)
+            let keep_it_themselves = agents.known.behind + agents.known.recent > 0;
+            let is_brought = || !keep_it_themselves && distribution.has_applied(key);
+            !agents.have_shown() && !is_brought() && !without.contains(&key.cluster)
         };
         let names: Vec<String> = live.iter().filter(awaited).map(|(key, agents)| named(key, agents)).collect();
         if names.is_empty() {
@@ -119,7 +121,7 @@ impl Holders {
 
 /// With the day only: a text that changes with each use would be a write for each use.
 fn named(key: &AddOnKey, agents: &Agents) -> String {
-    if agents.all_since.is_some() {
+    if agents.known.shown + agents.known.recent == agents.known.agents {
         return format!("{key} (its pods may not see it yet)");
     }
     let seen = agents.known.last_seen.map(|at| at.to_string());
@@ -143,7 +145,7 @@ pub(in crate::hub) struct HolderInputs {
 
 /// Asks the ledger while a Next of the gateway's line waits, until the ledger's writer ends.
 pub(in crate::hub) async fn keep(mut inputs: HolderInputs, holders: watch::Sender<Option<Holders>>) {
-    // Kept over questions without an answer: since when all have shown a bundle does not begin anew with each of them.
+    // Kept over questions without an answer: no time begins anew with each of them.
     let mut last = None;
     loop {
         let known = match inputs.ask(last.as_ref()).await {
@@ -168,18 +170,22 @@ pub(in crate::hub) async fn keep(mut inputs: HolderInputs, holders: watch::Sende
 impl HolderInputs {
     /// `None` while nothing waits for the holders, and if the ledger may not know them all.
     async fn ask(&mut self, before: Option<&Holders>) -> Result<Option<Holders>, LedgerError> {
-        let digest = self.serving.borrow_and_update().ready().and_then(|ready| {
-            ready.line().next()?.activate_after?; // from then on each certificate comes with its anchor
-            Some(ready.bundle.digest())
+        let waiting = self.serving.borrow_and_update().ready().and_then(|ready| {
+            // Set when each certificate comes with the anchor: those without it end by then.
+            Some((ready.bundle.digest(), ready.line().next()?.activate_after?))
         });
         let now = self.clock.now();
         let covered = || self.ledger.id().and_then(|id| self.board.recorded_since(&id, now));
-        let Some((digest, since)) = digest.and_then(|digest| Some((digest, covered()?))) else { return Ok(None) };
-        if !bears_out(&self.config_maps, &self.ledger, since).await {
+        let covered = waiting.and_then(|(digest, end)| Some((digest, end, covered()?)));
+        let Some((digest, end, recorded_since)) = covered else { return Ok(None) };
+        if !bears_out(&self.config_maps, &self.ledger, recorded_since).await {
             return Ok(None);
         }
-        let known = self.ledger.bundle_holders(&digest, now).await?;
-        let holders = |registry: &Registry| Holders::new(digest, known, |key| has_standing(registry, key), before, now);
+        let before = before.filter(|before| before.digest == digest);
+        let since = before.map_or(now, |before| before.since);
+        let asked = BundleQuestion { digest: &digest, since, end, now };
+        let known = self.ledger.bundle_holders(asked).await?;
+        let holders = |registry: &Registry| Holders::new(asked, known, |key| has_standing(registry, key), before);
         Ok(Some(self.registry.read(holders)))
     }
 }
@@ -199,58 +205,47 @@ mod tests {
         AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
     }
 
-    /// Agents on a cluster: how many, how many have shown the bundle, and how many are behind.
-    fn mk(cluster: &str, [agents, shown, behind]: [u64; 3], last_seen: Option<i64>) -> BundleHolders {
-        BundleHolders { key: key(cluster), agents, shown, behind, last_seen: last_seen.map(Timestamp::from_unix) }
+    /// Agents on a cluster: how many, how many have shown the bundle, how many not for long, how many are behind.
+    fn mk(cluster: &str, [agents, shown, recent, behind]: [u64; 4], last_seen: Option<i64>) -> BundleHolders {
+        let last_seen = last_seen.map(Timestamp::from_unix);
+        BundleHolders { key: key(cluster), agents, shown, recent, behind, last_seen }
+    }
+
+    fn ask(now: Timestamp) -> BundleQuestion<'static> {
+        BundleQuestion { digest: "digest", since: now, end: now, now }
     }
 
     #[test]
     fn everybody_with_standing_is_awaited_until_all_of_its_agents_have_shown_the_bundle() {
         let known = vec![
-            mk("c1", [2, 1, 0], Some(86_400)),
-            mk("c2", [1, 1, 0], None),
-            mk("c3", [1, 0, 1], None),
-            mk("gone", [1, 0, 0], None),
+            mk("c1", [2, 1, 0, 0], Some(86_400)),
+            mk("c2", [1, 1, 0, 0], None),
+            mk("c3", [1, 0, 0, 1], None),
+            mk("c4", [2, 1, 1, 0], None),
+            mk("gone", [1, 0, 0, 0], None),
         ];
         let has_standing = |key: &AddOnKey| key.cluster.as_str() != "gone";
         let begun = Timestamp::from_unix(100_000);
         let later = begun.plus(QUIET);
-        let first = Holders::new("digest".to_owned(), known.clone(), has_standing, None, begun);
-        assert!(!first.have_shown(&key("c2"), begun), "its pods may not see it yet");
+        let first = Holders::new(ask(begun), known.clone(), has_standing, None);
         let waits = first.have_all(&Distribution::Off, &BTreeSet::new(), begun).unwrap_err();
-        assert!(waits.contains("4 of 4") && waits.contains("see it yet"), "it waits for the lost one, too: {waits}");
-        let of_another = Holders::new("another".to_owned(), known.clone(), has_standing, Some(&first), later);
-        assert!(!of_another.have_shown(&key("c2"), later), "that was another bundle");
-        let holders = Holders::new("digest".to_owned(), known, has_standing, Some(&first), later);
+        assert!(waits.contains("4 of 5"), "it waits for the lost one, too: {waits}");
+        let holders = Holders::new(ask(later), known, has_standing, Some(&first));
         let asked = |distribution: &Distribution, without: &[&str]| {
             let without = without.iter().map(|cluster| cluster.parse().unwrap()).collect();
             holders.have_all(distribution, &without, later)
         };
-        let both = "agents to hold the new anchor: 2 of 3 have not shown it: c1/telemetry (last seen on 1970-01-02), \
-                    c3/telemetry (never seen)";
-        assert_eq!(asked(&Distribution::Off, &[]), Err(both.to_owned()));
-        assert_eq!(asked(&Distribution::Off, &["c1", "c3"]), Ok(()));
-        let applied = Distribution::applied_by(["c1", "c3"].map(key));
-        let behind = "agents to hold the new anchor: 1 of 3 have not shown it: c3/telemetry (never seen)";
-        assert_eq!(asked(&applied, &[]), Err(behind.to_owned()), "its agent keeps a bundle of its own");
-        assert!(["c1", "nobody"].iter().all(|cluster| !holders.have_shown(&key(cluster), later)));
-        assert!(holders.have_shown(&key("c2"), later));
-    }
-
-    #[test]
-    fn a_copy_that_contradicts_begins_the_wait_anew() {
-        let start = Timestamp::from_unix(100_000);
-        let look = |shown: u64, before: Option<&Holders>, seconds: u64| {
-            let known = vec![mk("c1", [1, shown, 1 - shown], None)];
-            Holders::new("digest".to_owned(), known, |_| true, before, start.plus(Duration::from_secs(seconds)))
-        };
-        let word = look(1, None, 0);
-        let contradicted = look(0, Some(&word), 600);
-        let again = look(1, Some(&contradicted), 615);
-        let has_shown =
-            |holders: &Holders, seconds| holders.have_shown(&key("c1"), start.plus(Duration::from_secs(seconds)));
-        assert!(has_shown(&word, 900) && !has_shown(&again, 900));
-        assert!(has_shown(&again, 1_515));
+        let all = "agents to hold the new anchor: 3 of 4 have not shown it: c1/telemetry (last seen on 1970-01-02), \
+                   c3/telemetry (never seen), c4/telemetry (its pods may not see it yet)";
+        assert_eq!(asked(&Distribution::Off, &[]), Err(all.to_owned()));
+        assert_eq!(asked(&Distribution::Off, &["c1", "c3", "c4"]), Ok(()));
+        let applied = Distribution::applied_by(["c1", "c3", "c4"].map(key));
+        let own = "agents to hold the new anchor: 2 of 4 have not shown it: c3/telemetry (never seen), c4/telemetry \
+                   (its pods may not see it yet)";
+        assert_eq!(asked(&applied, &[]), Err(own.to_owned()), "these agents keep a bundle of their own");
+        assert!(["c1", "c3", "c4", "nobody"].iter().all(|cluster| !holders.have_shown(&key(cluster))));
+        assert!(holders.have_shown(&key("c2")));
+        assert!(holders.nobody_lacks(&key("nobody")) && !holders.nobody_lacks(&key("c2")));
     }
 
     #[test]
@@ -258,7 +253,7 @@ mod tests {
         let start = Timestamp::from_unix(100_000);
         let look = |standing: bool, before: Option<&Holders>, seconds: u64| {
             let now = start.plus(Duration::from_secs(seconds));
-            let holders = Holders::new("d".to_owned(), vec![mk("c1", [1, 0, 0], None)], |_| standing, before, now);
+            let holders = Holders::new(ask(now), vec![mk("c1", [1, 0, 0, 0], None)], |_| standing, before);
             let is_awaited = holders.have_all(&Distribution::Off, &BTreeSet::new(), now).is_err();
             (holders, is_awaited)
         };

@@ -278,8 +278,8 @@ async fn what_no_signer_wants_goes_when_that_was_so_for_five_minutes() {
 async fn an_anchor_that_was_just_applied_is_not_yet_in_every_pod() {
     let (mut distributor, known, _writes, reported, _leads) = mk_distributor(1);
     let mut work = body(&key(0), AddOnApi::V1Alpha1, "u", "open-cluster-management-agent-addon", ANCHORS);
-    work["metadata"]["generation"] = 1.into();
-    let applied = json!({ "conditions": [{ "type": "Applied", "status": "True", "observedGeneration": 1 }] });
+    work["metadata"]["generation"] = 2.into();
+    let applied = json!({ "conditions": [{ "type": "Applied", "status": "True", "observedGeneration": 2 }] });
     let put = |status: &Value| {
         let mut work = work.clone();
         work["status"] = status.clone();
@@ -291,7 +291,7 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_every_pod() {
     let anchor = Bundle::from_pem(ANCHORS.as_bytes()).unwrap().authorities()[0].clone();
     let mut asked = |need_not_wait: bool| {
         distributor.look();
-        reported.borrow().has_brought(&anchor, |_| need_not_wait)
+        reported.borrow().has_brought(&anchor, |_, is_first| need_not_wait || is_first)
     };
     put(&applied);
     assert_eq!(asked(false), Err("pods to see the new anchor: c0/telemetry".to_owned()));

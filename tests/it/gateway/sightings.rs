@@ -42,7 +42,8 @@ async fn a_certificate_in_use_is_seen_once_a_minute() {
     assert_eq!(world.seen.drain(world.clock.now()), [], "not used since");
 }
 
-/// Its one tag says what an agent has; other conditions do not, although the answer is the same.
+/// Its one tag says what an agent has, also if that is another bundle; other conditions do not, although the answer is
+/// the same.
 #[tokio::test]
 async fn an_agent_shows_the_bundle_that_it_has_by_its_tag() {
     let world = GatewayWorld::start(Vec::new()).await;
@@ -60,7 +61,12 @@ async fn an_agent_shows_the_bundle_that_it_has_by_its_tag() {
     };
     let tag = format!("\"{digest}\"");
     assert_eq!(shown(std::slice::from_ref(&tag)).await, Some(digest));
-    for other in [vec![], vec!["*".to_owned()], vec![format!("\"0\", {tag}")], vec!["\"0\"".to_owned(), tag]] {
+    let another = "0123456789abcdef".repeat(4);
+    assert_eq!(shown(&[format!("\"{another}\"")]).await, Some(another.clone()));
+    let single = ["*", "\"0\"", &another, &format!("W/{tag}"), &tag.to_uppercase(), &format!("\"{another}0\"")];
+    let mut others: Vec<Vec<String>> = single.iter().map(|&condition| vec![condition.to_owned()]).collect();
+    others.extend([vec![], vec![format!("\"0\", {tag}")], vec!["\"0\"".to_owned(), tag]]);
+    for other in others {
         assert_eq!(shown(&other).await, None, "{other:?}");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 
-use super::distribution::{KUBELET, mk_world, published, say_applied, wait_condition};
+use super::distribution::{KUBELET, mk_world, published, say_applied, wait_condition, wait_manifest};
 use crate::cli::{run, write};
 use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
 use crate::support::{TestHub, wait_until};
@@ -21,6 +21,9 @@ async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_
     let ledger = Some(format!("sqlite://{}", file.display()).parse().unwrap());
     let running = RunningHub::start_with(&hub, RunningHubOptions { ledger, ..RunningHubOptions::default() }).await;
     published(&admin).await;
+    for cluster in ["spoke1", "spoke2"] {
+        wait_manifest(&admin, cluster, "the work", |_| true).await; // a first one would not be waited for
+    }
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
     let ca = async |arguments: &[&str]| {
         run(home.path(), &[&["ca"], arguments, &["--serving", "--kubeconfig", &kubeconfig]].concat()).await

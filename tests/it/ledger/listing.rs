@@ -53,7 +53,7 @@ async fn fill(hub: &Open) {
         serial: mk_serial(n),
         at: NOW.minus(hours(n % 90)),
         from: String::new(),
-        holds: String::new(),
+        holds: None,
     });
     hub.ledger.seen(seen.collect()).await;
 }

@@ -5,6 +5,7 @@ mod certs;
 pub(crate) mod checker;
 mod disk;
 mod format;
+mod holders;
 mod kit;
 mod listing;
 mod opening;

@@ -102,7 +102,7 @@ async fn the_ledger_knows_who_has_moved_to_a_newer_authority() {
             serial: mk_serial(n),
             at,
             from: "10.0.0.1".to_owned(),
-            holds: String::new(),
+            holds: None,
         });
         ledger.seen(uses.to_vec()).await;
         ledger.latest("settled").await.unwrap(); // the notes are in the ledger before the next answer

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::ledger::{COPIES, CertificateUse, Location, Reader, answer};
+use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Query, StateFilter};
@@ -52,7 +52,7 @@ async fn filters(location: &Location) {
     let reason = "The request is gone.".to_owned();
     hub.ledger.append(Record::Unpublished { uid, serial: mk_serial(7), reason }, "").await.unwrap();
     hub.ledger.published(mk_serial(1), NOW).await;
-    let seen = |n, at| CertificateUse { serial: mk_serial(n), at, from: "192.0.2.1".to_owned(), holds: String::new() };
+    let seen = |n, at| CertificateUse { serial: mk_serial(n), at, from: "192.0.2.1".to_owned(), holds: None };
     hub.ledger.seen(vec![seen(1, NOW), seen(2, NOW.minus(Duration::from_secs(60)))]).await;
     hub.close().await;
 
@@ -146,12 +146,7 @@ async fn show(location: &Location) {
     hub.ledger.intend(mk_intent(0xab)).await.unwrap();
     hub.ledger.append(mk_signed(0xab), "").await.unwrap();
     hub.ledger
-        .seen(vec![CertificateUse {
-            serial: mk_serial(0xab),
-            at: NOW,
-            from: "192.0.2.1".to_owned(),
-            holds: String::new(),
-        }])
+        .seen(vec![CertificateUse { serial: mk_serial(0xab), at: NOW, from: "192.0.2.1".to_owned(), holds: None }])
         .await;
     hub.ledger.intend(mk_intent(2)).await.unwrap();
     let uid = mk_uid(2);
@@ -187,56 +182,6 @@ async fn show(location: &Location) {
     assert_eq!((abandoned.certificate.state, abandoned.reason), (CertificateState::Abandoned, Some(reason)));
     let error = answer::certificate(&reader, "nobody").await.unwrap_err().to_string();
     assert!(error.contains("named \"nobody\""), "{error}");
-}
-
-#[tokio::test]
-async fn who_has_shown_a_trust_bundle_is_kept_for_each_agent_until_its_certificates_expire() {
-    on_every_store(async |store| bundle_holders(&store.url().parse().unwrap()).await).await;
-}
-
-async fn bundle_holders(location: &Location) {
-    let hub = open(options(location, "hub-a"), 1).await;
-    let mut intents: Vec<_> = (1..=9).map(mk_intent).collect();
-    // Two certificates of one agent, and two agents of one addon.
-    let agents = ["cluster1", "cluster1", "cluster2", "cluster3", "cluster4", "", "cluster7", "cluster8", "cluster8"];
-    for (intent, cluster) in intents.iter_mut().zip(agents).filter(|(_, cluster)| !cluster.is_empty()) {
-        intent.identity = Some(mk_identity(cluster, "telemetry", "telemetry"));
-    }
-    intents[8].identity = Some(mk_identity("cluster8", "telemetry", "another"));
-    intents[3].not_after = NOW;
-    intents[5].identity = None; // the gateway's own
-    for intent in intents {
-        hub.ledger.intend(intent).await.unwrap();
-    }
-    let use_of = |n: u64, at: Timestamp, holds: &str| {
-        let (serial, from) = (mk_serial(n), "192.0.2.1".to_owned());
-        CertificateUse { serial, at, from, holds: holds.to_owned() }
-    };
-    let long_ago = NOW.minus(COPIES);
-    let mut uses = vec![use_of(2, long_ago, "old")];
-    uses.extend(
-        [(1, "new"), (3, "old"), (4, "new"), (5, "new"), (6, "new"), (8, "new")].map(|(n, w)| use_of(n, NOW, w)),
-    );
-    hub.ledger.seen(uses).await;
-    hub.ledger.append(Record::Leader, "").await.unwrap(); // the uses are in the ledger by then
-    hub.ledger.seen(vec![use_of(1, NOW, "")]).await; // a use that shows nothing
-    let (uid, reason) = (mk_uid(5), "The key is gone.".to_owned());
-    hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(5), reason }, "").await.unwrap();
-    let shown = async |digest: &str| {
-        let mut found = hub.ledger.bundle_holders(digest, NOW).await.unwrap();
-        found.sort_by(|a, b| a.key.cmp(&b.key));
-        let clusters: Vec<_> = found.iter().map(|found| found.key.cluster.to_string()).collect();
-        assert_eq!(clusters, ["cluster1", "cluster2", "cluster7", "cluster8"]);
-        assert!(found.iter().all(|found| (found.last_seen == Some(NOW)) == (found.key.cluster.as_str() != "cluster7")));
-        found.into_iter().map(|found| [found.agents, found.shown, found.behind]).collect::<Vec<_>>()
-    };
-    assert_eq!(shown("new").await, [[1, 1, 0], [1, 0, 1], [1, 0, 0], [2, 1, 0]]);
-    assert_eq!(shown("newer").await, [[1, 0, 1], [1, 0, 1], [1, 0, 0], [2, 0, 1]]);
-    assert_eq!(shown("old").await, [[1, 0, 1], [1, 1, 0], [1, 0, 0], [2, 0, 1]], "a copy has shown another one since");
-    hub.ledger.seen(vec![use_of(2, NOW, "old")]).await;
-    hub.ledger.append(Record::Leader, "").await.unwrap();
-    assert_eq!(shown("new").await, [[1, 0, 1], [1, 0, 1], [1, 0, 0], [2, 1, 0]], "a copy with the other certificate");
-    hub.close().await;
 }
 
 #[tokio::test]

@@ -39,6 +39,8 @@ pub struct Reached {
     placeless: BTreeSet<AddOnKey>,
     /// Those that should have applied it, and have not.
     missing: BTreeSet<AddOnKey>,
+    /// Those whose first ManifestWork brings the present bundle, or will.
+    first: BTreeSet<AddOnKey>,
     /// Why the last write failed.
     error: Option<String>,
 }
@@ -69,11 +71,15 @@ pub enum Distribution {
 
 impl Distribution {
     /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5), except addons for which
-    /// nobody need wait.
+    /// nobody need wait. `need_not_wait` learns whether it is the first ManifestWork of the addon on its cluster.
     ///
     /// # Errors
     /// What there is to wait for.
-    pub fn has_brought(&self, anchor: &Authority, need_not_wait: impl Fn(&AddOnKey) -> bool) -> Result<(), String> {
+    pub fn has_brought(
+        &self,
+        anchor: &Authority,
+        need_not_wait: impl Fn(&AddOnKey, bool) -> bool,
+    ) -> Result<(), String> {
         let (trust, report, fresh, is_guarded) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
@@ -90,9 +96,11 @@ impl Distribution {
         }
         let reached = Reached::sum(report.values());
         let (total, present, missing) = (reached.total, reached.present(), &reached.missing);
-        let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| !need_not_wait(key)).collect();
+        let is_first = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.first.contains(key));
+        let is_awaited = |key: &&AddOnKey| !need_not_wait(key, is_first(key));
+        let awaited: Vec<&AddOnKey> = missing.iter().filter(is_awaited).collect();
         if awaited.is_empty() {
-            let fresh: Vec<&AddOnKey> = fresh.iter().filter(|key| !need_not_wait(key)).collect();
+            let fresh: Vec<&AddOnKey> = fresh.iter().filter(is_awaited).collect();
             return if fresh.is_empty() { Ok(()) } else { Err(format!("pods to see the new anchor: {}", few(&fresh))) };
         }
         if !is_guarded {
@@ -227,7 +235,11 @@ fn brings(work: &Work, placement: &Placement, anchors: &AnchorsDigest) -> bool {
 impl Reached {
     fn count(&mut self, key: &AddOnKey, placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) {
         self.total += 1;
-        if work.is_some_and(|work| work.is_applied && !work.is_deleting && brings(work, placement, anchors)) {
+        let brings = work.filter(|work| !work.is_deleting && brings(work, placement, anchors));
+        if brings.map_or(work.is_none(), |work| work.is_first) {
+            self.first.insert(key.clone());
+        }
+        if brings.is_some_and(|work| work.is_applied) {
             self.applied.insert(key.clone());
             return;
         }

@@ -103,6 +103,17 @@ fn a_work_is_made_brought_up_to_date_and_then_left_alone() {
     assert_eq!((reached.total, reached.present()), (1, 1));
 }
 
+/// Nobody at such an addon has older anchors from a ManifestWork.
+#[test]
+fn a_first_work_is_one_that_is_not_there_yet_or_whose_content_was_never_another() {
+    let addons = ["c1", "c2", "c3", "c4"].map(|cluster| (cluster, "u", Value::Null));
+    let mut changed = mk_work("c2", "u", USUAL, "PEM");
+    changed["metadata"]["generation"] = 2.into();
+    let works = [mk_work("c1", "u", USUAL, "PEM"), changed, mk_work("c3", "u", USUAL, "an older bundle")];
+    let plan = look(&listed(&addons, &works), &mk_signers(&["Auto"]));
+    assert_eq!(plan.report[&key("c1").addon].first, ["c1", "c4"].map(key).into());
+}
+
 #[test]
 fn what_is_missing_comes_before_what_is_out_of_date() {
     let addons = [("c1", "u1", Value::Null), ("c2", "u2", Value::Null)];

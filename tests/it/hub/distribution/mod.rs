@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::mk_served;
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
-use crate::support::hub::{PATIENCE, RunningHub, telemetry};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry};
 use crate::support::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -40,7 +40,7 @@ pub(super) async fn mk_world(hub: &TestHub, signer: Value) -> Client {
 }
 
 /// The only manifest of a cluster's work, once it satisfies this.
-async fn wait_manifest(admin: &Client, cluster: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn wait_manifest(admin: &Client, cluster: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
     wait_until(PATIENCE, what, async || {
         let work = manifest_works(admin, cluster).get_opt(NAME).await.unwrap()?;
         let manifests = work.data["spec"]["workload"]["manifests"].as_array()?.clone();
@@ -150,9 +150,13 @@ async fn every_cluster_gets_the_bundle_and_keeps_it_until_the_addon_goes() {
 async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_nothing_again() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
-    let running = RunningHub::start(&hub).await;
+    let (_dir, ledger) = fresh_ledger();
+    let options = || RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
+    let running = RunningHub::start_with(&hub, options()).await;
     let before = published(&admin).await;
-    wait_manifest(&admin, "spoke2", "the work", |manifest| manifest["data"]["ca.crt"] == before.as_str()).await;
+    for cluster in ["spoke1", "spoke2"] {
+        wait_manifest(&admin, cluster, "the work", |manifest| manifest["data"]["ca.crt"] == before.as_str()).await;
+    }
     rotate(&admin).await;
     for cluster in ["spoke1", "spoke2"] {
         let both = |manifest: &Value| {
@@ -176,7 +180,7 @@ async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_no
         versions
     };
     let known = versions().await;
-    let running = RunningHub::start(&hub).await;
+    let running = RunningHub::start_with(&hub, options()).await;
     // It has looked at all when it reports, and has written what it would write when it reports a later change.
     wait_condition(&admin, "the report", |told| told.is_some_and(|told| told.message.contains("0 of 2"))).await;
     assert_eq!(versions().await, known);
@@ -185,6 +189,10 @@ async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_no
     let now = versions().await;
     assert_eq!(now[1], known[1]);
     assert!(report().await.contains("\"Next\""), "one cluster is missing");
+    // Who comes meanwhile has no older anchors, and holds nobody up.
+    accept_cluster(&admin, "spoke3").await;
+    install_addon(&admin, "spoke3", "telemetry").await;
+    wait_condition(&admin, "the new addon", |told| told.is_some_and(|told| told.message.contains("1 of 3"))).await;
     say_applied(&admin, "spoke2").await;
     wait_until(2 * PATIENCE, "pods to be waited for", async || {
         report().await.contains("pods to see the new anchor: spoke1/telemetry, spoke2/telemetry").then_some(())

@@ -75,7 +75,7 @@ impl RotatedHub {
         let serial = Serial::of(leaf).unwrap();
         self.running
             .ledger
-            .seen(vec![CertificateUse { serial, at: now, from: "10.0.0.1".to_owned(), holds: String::new() }])
+            .seen(vec![CertificateUse { serial, at: now, from: "10.0.0.1".to_owned(), holds: None }])
             .await;
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use addon_signer::ledger::{COPIES, CertificateUse};
+use addon_signer_core::ca::authority::BACKDATE;
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::sighting::Word;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -13,11 +15,11 @@ use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use super::kit::{OnServer, issue};
+use super::kit::{OnServer, issue, issue_to};
 use super::serving::{activate_after, report};
 use crate::hub::{MOMENT, mk_ready, mk_served};
 use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
-use crate::support::{TestHub, wait_until};
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 async fn wait_report(line: &OnServer, text: &str) {
     wait_until(2 * PATIENCE, &format!("the report to say {text:?}"), async || {
@@ -31,7 +33,8 @@ async fn show(running: &RunningHub, leaf: &CertificateDer<'_>, digest: &str) {
     let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
     let serial = Serial::from_hex(&data_encoding::HEXLOWER.encode(leaf.raw_serial())).unwrap();
     let (at, from) = (running.clock.now(), "192.0.2.1".to_owned());
-    running.ledger.seen(vec![CertificateUse { serial, at, from, holds: digest.to_owned() }]).await;
+    let holds = Some(Word { at, digest: digest.into(), is_disputed: false });
+    running.ledger.seen(vec![CertificateUse { serial, at, from, holds }]).await;
 }
 
 fn digest(running: &RunningHub) -> String {
@@ -52,6 +55,29 @@ async fn a_serving_authority_signs_as_soon_as_every_agent_has_shown_its_anchor()
     wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry (last seen on 20").await;
     wait_report(&line, &format!("; the last certificate given out without it expires at {end}")).await;
     line.wait(&["Next", "Active"]).await;
+    show(&running, &leaf, &digest(&running)).await;
+    wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)").await;
+    running.clock.advance(COPIES);
+    line.poke().await;
+    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    assert!(running.clock.now() < end);
+}
+
+/// A fleet that always grows must not hold a rotation up.
+#[tokio::test]
+async fn an_agent_whose_certificate_came_with_the_anchor_is_not_waited_for() {
+    let (hub, admin, running) = mk_ready().await;
+    let line = OnServer::serving(&admin);
+    line.wait(&["Active"]).await;
+    let leaf = issue(&hub, &admin).await;
+    line.rotate_by_map("r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    let end = activate_after(&line).await;
+    wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry").await;
+    running.clock.advance(BACKDATE); // certificates begin so much earlier than they are made
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "telemetry").await;
+    issue_to(&hub, &admin, "spoke2").await;
     show(&running, &leaf, &digest(&running)).await;
     wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)").await;
     running.clock.advance(COPIES);
