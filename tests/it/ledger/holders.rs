@@ -115,26 +115,28 @@ async fn came_with_certificates(location: &Location) {
     let hub = open(options(location, "hub-a"), 1).await;
     let end = NOW.plus(2 * HOUR);
     // When each begins and ends: before; after; later than all that came without; an agent with one of each; one whose
-    // first has expired.
+    // first has expired; those that have shown another bundle.
     let lives = [
         ("before", NOW.minus(HOUR), end),
         ("after", NOW, end),
         ("later", NOW.minus(HOUR), end.plus(HOUR)),
         ("both", NOW.minus(HOUR), end),
         ("both", NOW, end.plus(HOUR)),
-        ("behind", NOW, end.plus(HOUR)),
         ("renewed", NOW.minus(HOUR), NOW),
         ("renewed", NOW, end),
+        ("behind", NOW, end),
+        ("copy", NOW, end),
+        ("copy", NOW, end),
     ];
     for (n, (cluster, not_before, not_after)) in (1..).zip(lives) {
         let identity = Some(mk_identity(cluster, "telemetry", "telemetry"));
         hub.ledger.intend(Intent { identity, not_before, not_after, ..mk_intent(n) }).await.unwrap();
     }
-    note(&hub, vec![word(6, NOW, "old")]).await;
+    note(&hub, vec![word(8, NOW.minus(COPIES), "old"), word(9, NOW, "old"), word(10, NOW, "new")]).await;
     let asked = BundleQuestion { digest: "new", since: NOW, end, now: NOW };
     let found = hub.ledger.bundle_holders(asked).await.unwrap();
     let mut clusters: Vec<_> = found.iter().map(|found| found.key.cluster.as_str()).collect();
     clusters.sort_unstable();
-    assert_eq!(clusters, ["before", "behind", "both", "renewed"]);
+    assert_eq!(clusters, ["before", "behind", "both", "copy", "renewed"]);
     hub.close().await;
 }
