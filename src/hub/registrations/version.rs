@@ -31,8 +31,35 @@ impl AddOnVersion {
     }
 }
 
+/// What an API server answers that has too much to do, whatever the version is.
+const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Whether the API server has refused a watch or its list, perhaps because it cannot read this version.
 pub(super) fn is_refusal(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
-    matches!(error, InitialListFailed(kube::Error::Api(_)) | WatchStartFailed(kube::Error::Api(_)))
+    match error {
+        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) => {
+            status.code != TOO_MANY_REQUESTS
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_api_server_that_has_too_much_to_do_refuses_no_version() {
+        let status = |code: u16| kube::Error::Api(Status { code, ..Status::success() }.boxed());
+        for code in [403, 404, 406, 500] {
+            assert!(is_refusal(&watcher::Error::InitialListFailed(status(code))), "{code}");
+            assert!(is_refusal(&watcher::Error::WatchStartFailed(status(code))), "{code}");
+        }
+        assert!(!is_refusal(&watcher::Error::InitialListFailed(status(429))));
+        assert!(!is_refusal(&watcher::Error::WatchStartFailed(status(429))));
+        assert!(!is_refusal(&watcher::Error::NoResourceVersion), "nobody refuses anything");
+    }
 }

@@ -19,21 +19,23 @@ use crate::api::addon_template::{
     ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS as VERSIONS, facts_of_template, templates_of_management_addon,
 };
 use crate::api::ocm::ADDON_GROUP;
-use crate::backoff::WatchBackoff;
+use crate::backoff::{Pauses, WatchBackoff};
 use crate::hub::registrations::discovery::{readable_version, resource};
 use crate::hub::registrations::version::is_refusal;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::errors::explain;
 
-/// How soon the hub asks the API server again what it serves, while it does not serve both resources.
+/// How soon the hub asks the API server again what it serves, while it does not serve both resources; and the longest
+/// pause after a refusal.
 const DISCOVER: Duration = Duration::from_secs(60);
-/// How soon the hub asks again if the API server did not answer.
+/// How soon the hub asks again if the API server did not answer; and the shortest pause after a refusal.
 const RETRY: Duration = Duration::from_secs(3);
 
 type Objects = BoxStream<'static, Result<Event<DynamicObject>, watcher::Error>>;
 
 /// Keeps `known` up to date until nobody reads it any more.
 pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<Templates>) {
+    let mut refusals = Pauses::new(RETRY, DISCOVER);
     loop {
         match served(&client).await {
             Ok([None, _]) => {
@@ -43,13 +45,13 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
             }
             Ok([Some(addons), Some(templates)]) => {
                 follow(objects(&client, &addons), objects(&client, &templates), true, &known).await;
-                sleep(RETRY).await;
+                sleep(refusals.after_failure()).await;
             }
             Ok([Some(addons), None]) => {
                 let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
                 // Whether it ended or timed out, ask again what is served, until AddOnTemplates are served too.
                 if tokio::time::timeout(DISCOVER, following).await.is_ok() {
-                    sleep(RETRY).await;
+                    sleep(refusals.after_failure()).await;
                 }
             }
             Err(error) => {
@@ -164,4 +166,81 @@ fn set(known: &watch::Sender<Templates>, now: Templates) -> bool {
         *known = now;
         differs
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use hyper::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Whether the API server refuses lists and watches, so many seconds after the test began.
+    fn refuses(second: u64) -> bool {
+        !(200..500).contains(&second)
+    }
+
+    /// Serves these resources. Watches end in second 500. Notes when a list begins that is no trial of a version.
+    async fn answer(
+        request: Request<Body>,
+        served: &[&str],
+        began: Instant,
+        lists: &Mutex<BTreeSet<u64>>,
+    ) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let api = format!("{ADDON_GROUP}/v1alpha1");
+        let resource =
+            |name: &&str| json!({ "name": name, "singularName": "", "namespaced": false, "kind": "K", "verbs": [] });
+        let resources: Vec<Value> = served.iter().map(resource).collect();
+        let mut code = StatusCode::OK;
+        let body = match request.uri().path().rsplit('/').next().unwrap() {
+            "apis" => {
+                let version = json!({ "groupVersion": api, "version": "v1alpha1" });
+                json!({ "groups": [{ "name": ADDON_GROUP, "versions": [version] }] })
+            }
+            "v1alpha1" => json!({ "groupVersion": api, "resources": resources }),
+            _ => {
+                if query.contains("limit=500") {
+                    lists.lock().unwrap().insert(began.elapsed().as_secs());
+                }
+                if refuses(began.elapsed().as_secs()) {
+                    code = StatusCode::FORBIDDEN;
+                    json!({ "kind": "Status", "code": 403, "reason": "Forbidden" })
+                } else if query.contains("watch=true") {
+                    tokio::time::sleep_until(began + Duration::from_secs(500)).await;
+                    Value::Null
+                } else {
+                    json!({ "metadata": { "resourceVersion": "1" }, "items": [] })
+                }
+            }
+        };
+        Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+    }
+
+    /// When lists begin, in seconds, while the API server serves these resources.
+    async fn lists(served: &'static [&str]) -> Vec<u64> {
+        let (began, lists) = (Instant::now(), Arc::<Mutex<BTreeSet<u64>>>::default());
+        let noted = Arc::clone(&lists);
+        let service = tower::service_fn(move |request| {
+            let noted = Arc::clone(&noted);
+            async move { Ok::<_, std::convert::Infallible>(answer(request, served, began, &noted).await) }
+        });
+        let (known, read) = watch::channel(Templates::default());
+        let keeping = keep_templates(Client::new(service, "default"), known);
+        assert!(tokio::time::timeout(Duration::from_secs(530), keeping).await.is_err());
+        assert!(matches!(*read.borrow(), Templates::Read(_)));
+        lists.lock().unwrap().iter().copied().collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_asked_for_ever_later_and_soon_again_when_it_was_there() {
+        let both = lists(&[MANAGEMENT_ADDONS, ADDON_TEMPLATES]).await;
+        assert_eq!(both, [0, 3, 9, 21, 45, 93, 153, 213, 503, 509, 521]);
+        let without_templates = lists(&[MANAGEMENT_ADDONS]).await;
+        assert_eq!(without_templates, [0, 3, 9, 21, 45, 93, 153, 213, 273, 333, 393, 453, 503, 509, 521]);
+    }
 }
