@@ -49,6 +49,13 @@ impl AddOnApi {
         }
     }
 
+    /// The version in which a ManagedClusterAddOn was read.
+    #[must_use]
+    pub fn of(addon: &DynamicObject) -> Option<Self> {
+        let version = addon.types.as_ref()?.api_version.strip_prefix(ADDON_GROUP)?.strip_prefix('/')?;
+        [Self::V1Alpha1, Self::V1Beta1].into_iter().find(|api| api.version() == version)
+    }
+
     /// ManagedClusterAddOn in this version.
     #[must_use]
     pub fn resource(self) -> ApiResource {

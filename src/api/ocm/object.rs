@@ -32,6 +32,8 @@ const MANAGERS: usize = 32;
 
 /// Of the standing everything is read by its name, so nothing that is there besides can hide it.
 static WANTED: Keep = Keep::Fields(&[
+    ("apiVersion", Keep::Scalar(LONGEST)),
+    ("kind", Keep::Scalar(LONGEST)),
     (
         "metadata",
         Keep::Fields(&[
@@ -121,7 +123,8 @@ impl<'de> Deserialize<'de> for OcmObject {
             metadata => serde_json::from_value(metadata).map_err(D::Error::custom)?,
         };
         let data = Map::from_iter(["spec", "status"].map(|name| (name.to_owned(), part(name))));
-        let object = DynamicObject { types: None, metadata, data: Value::Object(data) };
+        let types = serde_json::from_value(kept.value).ok(); // Kubernetes says them in every object of OCM's
+        let object = DynamicObject { types, metadata, data: Value::Object(data) };
         Ok(Self { object, is_cut: kept.is_cut })
     }
 }
@@ -161,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::api::manager::annotator;
-    use crate::api::ocm::{is_being_deleted, is_suspended, revocation};
+    use crate::api::ocm::{ADDON_GROUP, AddOnApi, is_being_deleted, is_suspended, revocation};
     use crate::api::registrations::is_anothers;
 
     fn read(object: &Value) -> OcmObject {
@@ -177,7 +180,7 @@ mod tests {
             { "manager": "agent", "fieldsV1": { "f:status": { "f:registrations": { "x": 1 } } } },
         ]);
         let addon = read(&json!({
-            "apiVersion": "v1", "kind": "ManagedClusterAddOn",
+            "apiVersion": format!("{ADDON_GROUP}/v1beta1"), "kind": "ManagedClusterAddOn",
             "metadata": {
                 "name": "telemetry", "namespace": "spoke1", "labels": { "a": "b" }, "finalizers": ["a/b"],
                 "annotations": annotations, "managedFields": managers, "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -186,6 +189,7 @@ mod tests {
             "status": { "registrations": [1], "conditions": [2], "relatedObjects": [3] },
         }));
         assert!(!addon.is_cut && is_suspended(&addon.object) && is_being_deleted(&addon.object));
+        assert_eq!(AddOnApi::of(&addon.object), Some(AddOnApi::V1Beta1));
         assert!(is_anothers(&addon.object));
         assert_eq!(annotator(&addon.object.metadata, ANNOTATION_SUSPENDED), "kubectl");
         assert_eq!(addon.object.metadata.annotations.as_ref().unwrap().len(), 1);
@@ -196,6 +200,7 @@ mod tests {
         assert_eq!(addon.object.data, expected);
         let empty = read(&json!({ "metadata": { "name": "telemetry" } }));
         assert_eq!(empty.object.data, json!({ "spec": null, "status": null }));
+        assert_eq!(AddOnApi::of(&empty.object), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use crate::api::ocm::OcmObject;
+use crate::api::ocm::{AddOnApi, OcmObject};
 use crate::api::registrations::FIELD_MANAGER;
 use crate::hub::lease::Leads;
 use crate::hub::registrations::version::AddOnVersion;
@@ -75,20 +75,23 @@ pub(super) enum Done {
 }
 
 impl Target {
-    fn addons(&self, key: &AddOnKey) -> Api<OcmObject> {
-        Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &self.version.now().resource())
+    /// The addons of a cluster, in this version.
+    pub(super) fn addons(&self, key: &AddOnKey, version: AddOnApi) -> Api<OcmObject> {
+        Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &version.resource())
     }
 }
 
 pub(super) async fn read(target: Target, key: AddOnKey) -> Done {
-    let read = bounded(target.addons(&key).get(key.addon.as_str())).await.map(Box::new);
+    let addons = target.addons(&key, target.version.now());
+    let read = bounded(addons.get(key.addon.as_str())).await.map(Box::new);
     Done::Read(key, read)
 }
 
-/// Writes with `resourceVersion`: the patch replaces whole lists, so it must fail if the addon has changed since.
+/// Writes with `resourceVersion`: the patch replaces whole lists, so it must fail if the addon has changed since. The
+/// `addons` must be of the version in which `status` is.
 pub(super) async fn write(
     leads: Leads,
-    target: Target,
+    addons: Api<OcmObject>,
     key: AddOnKey,
     patch: Patch,
     version: Option<String>,
@@ -100,7 +103,7 @@ pub(super) async fn write(
     let body = json!({ "metadata": { "resourceVersion": version }, "status": status });
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let change = Change::Merge(&body);
-    let written = bounded(target.addons(&key).patch_status(key.addon.as_str(), &params, &change)).await;
+    let written = bounded(addons.patch_status(key.addon.as_str(), &params, &change)).await;
     Done::Wrote(key, patch, written.map(drop))
 }
 

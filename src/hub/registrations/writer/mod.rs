@@ -19,7 +19,7 @@ use super::report::RegistrationReport;
 use super::wanted::{Signers, wanted_status};
 use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
 use crate::api::addon_template::template_of_addon;
-use crate::api::ocm::{self, OcmObject};
+use crate::api::ocm::{self, AddOnApi, OcmObject};
 use crate::api::registrations::{is_left, say_left};
 use crate::hub::lease::{Leading, Leads};
 use crate::pulse::Pulse;
@@ -258,8 +258,13 @@ impl RegistrationWriter {
             self.oversized.note(&key, self.clock.now());
             return drop(self.failures.remove(&key));
         }
+        let api = self.target.version.now();
+        if AddOnApi::of(object) != Some(api) {
+            // The version has changed since the addon was read. The registrations have another shape in each.
+            return self.later.put(&key, AGAIN);
+        }
         match (self.known(), self.leading.leads()) {
-            (Some((signers, templated)), Ok(leads)) => self.decide(&leads, &key, object, &signers, &templated),
+            (Some((signers, templated)), Ok(leads)) => self.decide(&leads, (&key, api), object, &signers, &templated),
             _ => self.list_due = true,
         }
     }
@@ -267,13 +272,13 @@ impl RegistrationWriter {
     fn decide(
         &mut self,
         leads: &Leads,
-        key: &AddOnKey,
+        (key, api): (&AddOnKey, AddOnApi),
         object: &DynamicObject,
         signers: &Signers,
         templated: &TemplatedAddOns,
     ) {
         let now = self.clock.now();
-        let wanted = wanted_status(object, self.target.version.now(), signers, templated, now);
+        let wanted = wanted_status(object, api, signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let sight = Sight { differs: wanted.is_some(), says_left: is_left(status) };
         let step = self.disputes.judge(key, sight, self.now());
@@ -292,7 +297,7 @@ impl RegistrationWriter {
         }
         self.at_work.insert(key.clone(), false);
         let version = object.metadata.resource_version.clone();
-        self.tasks.spawn(work::write(leads.clone(), self.target.clone(), key.clone(), patch, version, status));
+        self.tasks.spawn(work::write(leads.clone(), self.target.addons(key, api), key.clone(), patch, version, status));
     }
 
     /// Reads an addon that is due before deciding about it: what the hub has seen of it may be old.

@@ -13,6 +13,7 @@ use super::*;
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
 use crate::hub::lease;
+use crate::hub::registrations::version::AddOnVersion;
 use crate::pulse::Pulses;
 
 /// What the server does with a write to the addon of a cluster.
@@ -38,7 +39,11 @@ struct Server {
 
 impl Server {
     fn object(cluster: &str, status: &Value) -> DynamicObject {
-        let mut object = DynamicObject::new("telemetry", &AddOnApi::V1Alpha1.resource()).within(cluster);
+        Self::object_in(AddOnApi::V1Alpha1, cluster, status)
+    }
+
+    fn object_in(api: AddOnApi, cluster: &str, status: &Value) -> DynamicObject {
+        let mut object = DynamicObject::new("telemetry", &api.resource()).within(cluster);
         object.data = json!({ "status": status });
         object
     }
@@ -46,20 +51,21 @@ impl Server {
     async fn answer(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let cluster = path.split('/').skip_while(|part| *part != "namespaces").nth(1).unwrap_or_default().to_owned();
+        let api = if path.contains("/v1beta1/") { AddOnApi::V1Beta1 } else { AddOnApi::V1Alpha1 };
         if cluster.is_empty() {
-            let items: Vec<DynamicObject> =
-                self.addons.lock().unwrap().iter().map(|(name, status)| Self::object(name, status)).collect();
+            let addons = self.addons.lock().unwrap();
+            let items: Vec<_> = addons.iter().map(|(name, status)| Self::object_in(api, name, status)).collect();
             return respond(StatusCode::OK, &json!({ "metadata": {}, "items": items }));
         }
         if request.method() == Method::PATCH {
             let body = request.into_body().collect_bytes().await.unwrap();
-            return self.write(&cluster, &serde_json::from_slice(&body).unwrap()).await;
+            return self.write(api, &cluster, &serde_json::from_slice(&body).unwrap()).await;
         }
         let status = self.addons.lock().unwrap()[&cluster].clone();
-        respond(StatusCode::OK, &json!(Self::object(&cluster, &status)))
+        respond(StatusCode::OK, &json!(Self::object_in(api, &cluster, &status)))
     }
 
-    async fn write(&self, cluster: &str, change: &Value) -> Response<Body> {
+    async fn write(&self, api: AddOnApi, cluster: &str, change: &Value) -> Response<Body> {
         self.writes.lock().unwrap().push((cluster.to_owned(), self.began.elapsed().as_secs()));
         match self.manners[cluster] {
             Manner::NeverAnswers => return std::future::pending().await,
@@ -69,12 +75,12 @@ impl Server {
         }
         let mut status = self.addons.lock().unwrap()[cluster].clone();
         status.as_object_mut().unwrap().extend(change["status"].as_object().unwrap().clone());
-        let answer = respond(StatusCode::OK, &json!(Self::object(cluster, &status)));
+        let answer = respond(StatusCode::OK, &json!(Self::object_in(api, cluster, &status)));
         if self.manners[cluster] == Manner::Rival {
             status["registrations"] = json!([]);
         }
         self.addons.lock().unwrap().insert(cluster.to_owned(), status.clone());
-        self.seen.send(SeenAddOn::There(Box::new(Self::object(cluster, &status).into()))).await.unwrap();
+        self.seen.send(SeenAddOn::There(Box::new(Self::object_in(api, cluster, &status).into()))).await.unwrap();
         answer
     }
 
@@ -100,6 +106,7 @@ struct World {
     report: watch::Receiver<Option<RegistrationReport>>,
     all_again: Arc<Notify>,
     announcer: lease::Announcer,
+    version: AddOnVersion,
     _writer: tokio::task::JoinHandle<()>,
 }
 
@@ -143,11 +150,12 @@ impl World {
             templates: of_templates,
             report: reporting,
         };
-        let target = Target { client, version: AddOnApi::V1Alpha1.into() };
+        let version = AddOnVersion::from(AddOnApi::V1Alpha1);
+        let target = Target { client, version: version.clone() };
         let writer = RegistrationWriter::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
         let pulse = Pulses::default().start("registrations");
         let writer = tokio::spawn(async move { writer.keep(pulse).await.unwrap() });
-        Self { server, signers, templates, report, all_again, announcer, _writer: writer }
+        Self { server, signers, templates, report, all_again, announcer, version, _writer: writer }
     }
 
     fn know(&self) {
@@ -296,4 +304,27 @@ async fn after_a_restart_nothing_is_told_before_all_addons_were_looked_at() {
     assert_eq!((world.server.writes_of("c1").len(), world.left()), (2, 0));
     let status = world.server.addons.lock().unwrap()["c1"].clone();
     assert!(!is_left(&status) && status["registrations"][0]["signerName"] == "example.com/telemetry", "{status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_in_another_version_is_read_again_before_it_is_judged() {
+    let registered = |api| {
+        let (addon, now) = (Server::object("c1", &json!({})), Clock::default().now());
+        wanted_status(&addon, api, &mk_signers("24h"), &TemplatedAddOns::default(), now).unwrap()
+    };
+    let world = World::start(&[("c1", Manner::Good)], &registered(AddOnApi::V1Beta1));
+    world.version.set(AddOnApi::V1Beta1);
+    world.know();
+    pass(20).await;
+    let see_the_old = async || {
+        let old = Server::object("c1", &registered(AddOnApi::V1Alpha1));
+        world.server.seen.send(SeenAddOn::There(Box::new(old.into()))).await.unwrap();
+        pass(5).await;
+        world.server.writes_of("c1").len()
+    };
+    assert_eq!(see_the_old().await, 0, "it has its entry");
+    world.server.addons.lock().unwrap().insert("c1".to_owned(), json!({}));
+    assert_eq!(see_the_old().await, 1, "it has lost its entry");
+    let status = world.server.addons.lock().unwrap()["c1"].clone();
+    assert_eq!(status["registrations"], registered(AddOnApi::V1Beta1)["registrations"]);
 }
