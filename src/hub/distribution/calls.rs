@@ -13,6 +13,7 @@ use crate::api::manifest_work::{body, repair, resource, work_name};
 use crate::api::ocm::OcmObject;
 use crate::api::registrations::FIELD_MANAGER;
 use crate::hub::lease::{Leads, NotWritten};
+use crate::hub::registrations::discovery::says_absent;
 use crate::hub::registrations::version::AddOnVersion;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
@@ -56,10 +57,15 @@ impl Works {
     ) -> Result<(), NotTaken> {
         let name = work_name(&key.addon);
         let works: Api<OcmObject> = Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &resource());
+        let before = match &step {
+            Step::Create { .. } => None,
+            Step::Change { version, .. } | Step::Delete { version, .. } => Some(version.clone()),
+        };
         let call = async {
             match step {
                 Step::Create { owner, namespace } => {
                     let work = body(key, self.version.now(), &owner, &namespace, anchors);
+                    known.make_work(key);
                     let made = self.create(leads, key, work).await?;
                     known.put_answer(None, &made);
                 }
@@ -81,7 +87,14 @@ impl Works {
             Ok(())
         };
         match timeout(ANSWER, call).await {
-            Ok(done) => done.or_else(|error| failure(&name, error)),
+            Ok(done) => done.or_else(|error| {
+                if let (Some(before), NotWritten::Api(Error::Api(status))) = (before, &error)
+                    && says_absent(status, &name)
+                {
+                    known.put_absence(key, &before);
+                }
+                failure(&name, error)
+            }),
             Err(_) => {
                 let error = format!("the API server does not answer within {} s", ANSWER.as_secs());
                 Err(NotTaken::new(Some(error)))

@@ -25,6 +25,8 @@ struct Shared {
 pub(super) struct KnownObjects {
     pub(super) addons: Listed<Placement>,
     pub(super) works: Listed<Work>,
+    /// The work that is being made, until a watch or a list may have shown that it has gone again.
+    making: Option<AddOnKey>,
 }
 
 impl Known {
@@ -82,30 +84,50 @@ impl Known {
         }
     }
 
+    /// The hub makes a work. [`Known::put_answer`] follows.
+    pub(super) fn make_work(&self, key: &AddOnKey) {
+        self.with(|known| known.making = Some(key.clone()));
+    }
+
     /// What a write has made of the work that was known in this version, or not at all. If the watch has shown
     /// something since, that stays: an answer that comes late is older, and no event would correct it.
     pub(super) fn put_answer(&self, before: Option<&str>, object: &DynamicObject) {
         if let Some((key, work)) = Work::read(object) {
             self.change(|known| {
                 let is_as_before = known.works.get(&key).map(|work| &*work.version) == before;
-                is_as_before && known.works.put(key, work)
+                let has_gone = before.is_none() && known.making.take() != Some(key.clone());
+                is_as_before && !has_gone && known.works.put_unlisted(key, work)
             });
         }
     }
 
+    /// The API server says that the work is not there that was known in this version.
+    pub(super) fn put_absence(&self, key: &AddOnKey, before: &str) {
+        self.change(|known| {
+            let is_as_before = known.works.get(key).is_some_and(|work| &*work.version == before);
+            is_as_before && known.works.remove(key)
+        });
+    }
+
     pub(super) fn remove_work(&self, object: &DynamicObject) {
         if let Some(key) = key_of(object) {
-            self.change(|known| known.works.remove(&key));
+            self.change(|known| {
+                known.making.take_if(|making| *making == key);
+                known.works.remove(&key)
+            });
         }
     }
 
     pub(super) fn complete_works(&self) {
-        self.change(|known| known.works.complete());
+        self.change(|known| {
+            known.making = None;
+            known.works.complete()
+        });
     }
 
     /// Forgets the ManifestWorks: nobody watches them any more.
     pub(super) fn forget_works(&self) {
-        self.with(|known| known.works = Listed::default());
+        self.with(|known| (known.works, known.making) = (Listed::default(), None));
     }
 }
 
@@ -130,16 +152,19 @@ impl<T: PartialEq> Listed<T> {
 
     /// Returns whether that is news.
     fn put(&mut self, key: AddOnKey, object: T) -> bool {
-        let list = self.list;
-        match self.known.get_mut(&key) {
-            Some((seen, known)) => {
-                *seen = list;
-                let differs = *known != object;
-                *known = object;
-                differs
-            }
-            None => self.known.insert(key, (list, object)).is_none(),
-        }
+        self.put_of(self.list, key, object)
+    }
+
+    /// Puts what an answer shows: a list that is under way may be newer, and must show it too.
+    fn put_unlisted(&mut self, key: AddOnKey, object: T) -> bool {
+        let list = self.known.get(&key).map_or(0, |(list, _)| *list);
+        self.put_of(list, key, object)
+    }
+
+    fn put_of(&mut self, list: u64, key: AddOnKey, object: T) -> bool {
+        let differs = self.get(&key) != Some(&object);
+        self.known.insert(key, (list, object));
+        differs
     }
 
     fn remove(&mut self, key: &AddOnKey) -> bool {
@@ -169,6 +194,8 @@ impl<T: PartialEq> Listed<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::manifest_work::body;
+    use crate::api::ocm::AddOnApi;
 
     fn key(cluster: &str) -> AddOnKey {
         AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
@@ -191,5 +218,52 @@ mod tests {
         listed.begin();
         assert!(listed.remove(&key("c3")) && !listed.remove(&key("c3")) && !listed.put(key("c1"), 2));
         assert!(!listed.complete(), "nothing is missing");
+    }
+
+    fn mk_work() -> DynamicObject {
+        let mut work = body(&key("c1"), AddOnApi::V1Alpha1, "u", "agents", "PEM");
+        work["metadata"]["resourceVersion"] = "8".into();
+        serde_json::from_value(work).unwrap()
+    }
+
+    #[test]
+    fn the_answer_of_a_create_brings_back_nothing_that_has_gone() {
+        let mut another = mk_work();
+        another.metadata.namespace = Some("c2".to_owned());
+        let knows_it_after = |meanwhile: &dyn Fn(&Known), after: &dyn Fn(&Known)| {
+            let known = Known::default();
+            known.begin_works();
+            known.complete_works();
+            known.make_work(&key("c1"));
+            meanwhile(&known);
+            known.put_answer(None, &mk_work());
+            after(&known);
+            known.with(|known| known.works.get(&key("c1")).is_some())
+        };
+        let nothing = |_: &Known| ();
+        assert!(knows_it_after(&nothing, &nothing));
+        assert!(knows_it_after(&|known| known.remove_work(&another), &nothing), "another has gone");
+        let came_and_went = |known: &Known| {
+            known.put_work(&mk_work());
+            known.remove_work(&mk_work());
+        };
+        assert!(!knows_it_after(&came_and_went, &nothing));
+        let list = |known: &Known| {
+            known.begin_works();
+            known.complete_works();
+        };
+        assert!(!knows_it_after(&list, &nothing), "the list does not show it");
+        assert!(!knows_it_after(&Known::begin_works, &Known::complete_works), "the same while it goes on");
+    }
+
+    #[test]
+    fn what_was_not_there_in_an_older_version_may_be_there_now() {
+        let known = Known::default();
+        known.put_work(&mk_work());
+        let is_there = || known.with(|known| known.works.get(&key("c1")).is_some());
+        known.put_absence(&key("c1"), "7");
+        assert!(is_there());
+        known.put_absence(&key("c1"), "8");
+        assert!(!is_there());
     }
 }

@@ -243,6 +243,21 @@ async fn an_answer_that_comes_after_the_watch_hides_nothing() {
     assert!(matches!(&steps[..], [(_, Step::Change { version, .. })] if **version == *"9"), "{steps:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_says_is_absent_is_made_again_and_an_api_that_is_away_says_nothing() {
+    for (details, is_absent) in [(json!({ "name": "addon-signer-telemetry-trust" }), true), (json!({}), false)] {
+        let absent = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": details });
+        let (mut distributor, known, _reported, _leads) = mk_answering(StatusCode::NOT_FOUND, || (), absent);
+        put_work(&known, 0, "elsewhere", ANCHORS);
+        let steps = distributor.look();
+        assert!(matches!(steps[..], [(_, Step::Change { .. })]), "{steps:?}");
+        distributor.perform(steps).await.unwrap();
+        tokio::time::advance(SHORTEST).await;
+        let steps = distributor.look();
+        assert_eq!(matches!(steps[..], [(_, Step::Create { .. })]), is_absent, "{steps:?}");
+    }
+}
+
 /// A hub that does not know who has standing must not believe that nobody is to be waited for.
 #[tokio::test(start_paused = true)]
 async fn while_standing_is_unknown_nothing_is_reported_and_nothing_written() {

@@ -2,6 +2,7 @@
 
 use kube::Client;
 use kube::api::{Api, ApiResource, GroupVersionKind, ListParams};
+use kube::core::Status;
 
 use crate::api::ocm::OcmObject;
 
@@ -51,6 +52,12 @@ pub(in crate::hub) async fn readable_version(
         first.get_or_insert(served);
     }
     Ok(first)
+}
+
+/// Whether the API server says that there is no object of this name. A 404 that names none says that it does not serve
+/// such objects, perhaps only at the moment.
+pub(in crate::hub) fn says_absent(status: &Status, name: &str) -> bool {
+    status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
 /// A resource that is used only for its URL.

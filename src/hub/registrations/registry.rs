@@ -22,7 +22,7 @@ use crate::audit::Audit;
 use crate::backoff::WatchBackoff;
 use crate::hub::distribution::known::Known;
 use crate::hub::recording::Notes;
-use crate::hub::registrations::discovery::readable_version;
+use crate::hub::registrations::discovery::{readable_version, says_absent};
 use crate::hub::registrations::version::{AddOnVersion, is_refusal};
 use crate::hub::registrations::work::{PAGE, SeenAddOn};
 use crate::hub::standings::Standings;
@@ -260,15 +260,10 @@ pub async fn look_up(
     Ok(registry)
 }
 
-/// Unlike kube's `get_opt`, fails if the API server does not serve such objects: it may not serve them at the moment,
-/// and only an answer about the object says that there is none.
+/// Unlike kube's `get_opt`, fails if the API server does not serve such objects.
 async fn find(api: &Api<OcmObject>, name: &str) -> Result<Option<OcmObject>, kube::Error> {
     match api.get(name).await {
-        Err(kube::Error::Api(status))
-            if status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name) =>
-        {
-            Ok(None)
-        }
+        Err(kube::Error::Api(status)) if says_absent(&status, name) => Ok(None),
         found => found.map(Some),
     }
 }

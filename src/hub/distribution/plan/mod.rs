@@ -177,7 +177,7 @@ pub(super) fn plan(
     is_live: impl Fn(&AddOnKey) -> bool,
     failed: impl Fn(&AddOnKey) -> Option<String>,
 ) -> Option<Planned> {
-    let KnownObjects { addons, works } = known;
+    let KnownObjects { addons, works, .. } = known;
     if !addons.is_complete() || !works.is_complete() {
         return None;
     }
