@@ -25,6 +25,11 @@ const FORCED: [&str; 2] = ["Forced", "GatewayAuthorityForced"];
 
 /// The reason of `TrustDistributed` if only those lack the trust bundle that get none by a ManifestWork.
 const PLACELESS: &str = "Placeless";
+/// Its reason while clusters apply the trust bundle and no write of the hub has failed.
+const DISTRIBUTING: &str = "Distributing";
+/// How long that may take, in seconds. The hub writes 10,500 ManifestWorks in some five minutes; a cluster that is away
+/// applies its own later.
+const DISTRIBUTION: i64 = 3_600;
 
 /// How much the clocks of the hub and of the API server may differ, in seconds.
 const CLOCKS: u64 = 60;
@@ -75,7 +80,7 @@ impl Inspection {
                 }
             };
             let status = signer.status.clone().unwrap_or_default();
-            let told = status.conditions.iter().filter_map(|condition| judged(&about, condition));
+            let told = status.conditions.iter().filter_map(|condition| judged(&about, condition, self.now));
             let told: Vec<_> = told.collect();
             let is_bad = told.iter().any(|found| found.verdict == Verdict::Bad);
             match status.conditions.iter().find(|condition| condition.type_ == CONDITION_READY) {
@@ -118,11 +123,13 @@ impl Inspection {
 }
 
 /// What a condition says that somebody must know.
-fn judged(about: &str, condition: &Condition) -> Option<Finding> {
+fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding> {
     let holds = condition.status == "True";
+    let is_new = now.unix().saturating_sub(condition.last_transition_time.0.as_second()) <= DISTRIBUTION;
     let verdict = match condition.type_.as_str() {
         // Nobody waits for those that get none: they are as they are.
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == PLACELESS => Verdict::Unknown,
+        CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == DISTRIBUTING && is_new => Verdict::Unknown,
         CONDITION_READY
         | CONDITION_AUTHORITY_HEALTHY
         | CONDITION_REGISTERED
@@ -165,11 +172,12 @@ mod tests {
 
     #[test]
     fn conditions_that_need_somebody_are_bad() {
-        let judge = |kind: &str, status: &str, reason: &str| {
-            let at = "2026-11-23T00:00:00Z";
+        let judge = |kind: &str, status: &str, reason: &str, age: i64| {
+            let at = "1970-01-01T00:00:00Z";
             let condition =
                 json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at });
-            judged("it", &serde_json::from_value(condition).unwrap()).map(|found| found.verdict)
+            let condition = serde_json::from_value(condition).unwrap();
+            judged("it", &condition, Timestamp::from_unix(age)).map(|found| found.verdict)
         };
         for (kind, status, reason, expected) in [
             ("Ready", "False", "LedgerAway", Some(Verdict::Bad)),
@@ -180,14 +188,19 @@ mod tests {
             ("Rotating", "True", "Forced", Some(Verdict::Bad)),
             ("Rotating", "True", "Waiting", None),
             ("Rotating", "False", "Settled", None),
-            ("TrustDistributed", "False", "Distributing", Some(Verdict::Bad)),
+            ("TrustDistributed", "False", "WriteFailed", Some(Verdict::Bad)),
+            ("TrustDistributed", "False", "PolicyMissing", Some(Verdict::Bad)),
+            ("TrustDistributed", "False", "Distributing", Some(Verdict::Unknown)),
             ("TrustDistributed", "False", "Placeless", Some(Verdict::Unknown)),
             ("TrustPublished", "False", "NotPublished", Some(Verdict::Bad)),
             ("TrustPublished", "True", "Published", None),
             ("ForeignCertificates", "True", "SignedByAnother", Some(Verdict::Bad)),
         ] {
-            assert_eq!(judge(kind, status, reason), expected, "{kind} {status} {reason}");
+            assert_eq!(judge(kind, status, reason, DISTRIBUTION), expected, "{kind} {status} {reason}");
         }
+        let late = |reason| judge("TrustDistributed", "False", reason, DISTRIBUTION + 1);
+        assert_eq!(late("Distributing"), Some(Verdict::Bad), "it stands still");
+        assert_eq!(late("Placeless"), Some(Verdict::Unknown));
     }
 
     #[test]

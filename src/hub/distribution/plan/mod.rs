@@ -303,10 +303,15 @@ impl Reached {
                 placeless.len()
             );
         }
-        if let Some(error) = error {
+        if let Some(error) = &error {
             sentence += &format!(" The last failure: {error}.");
         }
-        (false, if missing.is_empty() { "Placeless" } else { "Distributing" }, sentence)
+        let reason = match error {
+            _ if missing.is_empty() => "Placeless",
+            Some(_) => "WriteFailed",
+            None => "Distributing",
+        };
+        (false, reason, sentence)
     }
 }
 

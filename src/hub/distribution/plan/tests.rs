@@ -199,11 +199,13 @@ fn the_condition_counts_names_a_few_and_says_the_last_failure() {
         sum.condition(),
         (
             false,
-            "Distributing",
+            "WriteFailed",
             "By ManifestWork 1 of 5 addons on clusters have the present bundle. Not yet: c2/telemetry, c3/telemetry, \
              c4/telemetry and 1 more. The last failure: no room."
                 .to_owned()
         )
     );
+    let going_on = Reached { error: None, ..Reached::sum(plan.report.values()) };
+    assert_eq!(going_on.condition().1, "Distributing");
     assert!(Reached::sum([].into_iter()).condition().0, "there is nothing to reach");
 }
