@@ -194,13 +194,22 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
     };
     has("ok   ManifestWorks: the hub may write them, and a policy lets it write its ConfigMaps alone").await;
     let name = "addon-signer-manifest-works";
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
+    let edit = async |failure_policy: &str| {
+        let edit = Patch::Merge(json!({ "spec": { "failurePolicy": failure_policy } }));
+        policies.patch(name, &PatchParams::default(), &edit).await.unwrap();
+    };
+    edit("Ignore").await;
+    has(&format!("the ValidatingAdmissionPolicy {name} is not that of this version: it differs in failurePolicy:"))
+        .await;
+    edit("Fail").await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(admin.clone());
     let warns = Patch::Merge(json!({ "spec": { "validationActions": ["Warn"] } }));
     bindings.patch(name, &PatchParams::default(), &warns).await.unwrap();
-    has("BAD  ManifestWorks: the hub may write any ManifestWork, and so anything on every cluster: the Vali").await;
+    has("BAD  ManifestWorks: perhaps the hub may write any ManifestWork, and so anything on every cluster: the V")
+        .await;
     bindings.delete(name, &DeleteParams::default()).await.unwrap();
     has(&format!("every cluster: there is no ValidatingAdmissionPolicyBinding {name}: `kubectl apply`")).await;
-    let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
     policies.delete(name, &DeleteParams::default()).await.unwrap();
     has(&format!("every cluster: there is no ValidatingAdmissionPolicy {name}: `kubectl apply`")).await;
     let rights: Api<ClusterRoleBinding> = Api::all(admin.clone());
