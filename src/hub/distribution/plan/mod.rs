@@ -186,12 +186,14 @@ pub(super) fn plan(
     let mut report = TrustReport::new();
     for (key, placement) in addons.iter().filter(|(key, _)| wanted.brings.contains(&key.addon)) {
         let work = works.get(key);
+        let step = step(placement, work, anchors);
         if is_live(key) {
             let reached = report.entry(key.addon.clone()).or_default();
             reached.count(key, placement, work, anchors);
-            reached.error = reached.error.take().or_else(|| failed(key));
+            // A write without an answer may have been done.
+            reached.error = reached.error.take().or_else(|| step.as_ref().and_then(|_| failed(key)));
         }
-        match step(placement, work, anchors) {
+        match step {
             Some(step @ Step::Create { .. }) => create.push((key.clone(), step)),
             Some(step @ Step::Change { .. }) => change.push((key.clone(), step)),
             Some(Step::Delete { .. }) | None => {}

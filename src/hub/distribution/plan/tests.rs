@@ -205,6 +205,9 @@ fn the_condition_counts_names_a_few_and_says_the_last_failure() {
                 .to_owned()
         )
     );
+    let done = |done: &AddOnKey| (*done == key("c1")).then(|| "no answer".to_owned());
+    let plan_after = known.with(|known| super::plan(known, &mk_signers(&["Auto"]), &anchors, |_| true, done)).unwrap();
+    assert_eq!(Reached::sum(plan_after.report.values()).condition().1, "Distributing", "it has what it needs");
     let going_on = Reached { error: None, ..Reached::sum(plan.report.values()) };
     assert_eq!(going_on.condition().1, "Distributing");
     assert!(Reached::sum([].into_iter()).condition().0, "there is nothing to reach");
