@@ -12,6 +12,7 @@ use tracing::warn;
 use crate::api::ocm::{AddOnApi, OcmObject};
 use crate::api::registrations::FIELD_MANAGER;
 use crate::hub::lease::Leads;
+use crate::hub::registrations::discovery::says_absent;
 use crate::hub::registrations::version::AddOnVersion;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
@@ -83,7 +84,8 @@ impl Target {
 
 pub(super) async fn read(target: Target, key: AddOnKey) -> Done {
     let addons = target.addons(&key, target.version.now());
-    let read = bounded(addons.get(key.addon.as_str())).await.map(Box::new);
+    let name = key.addon.as_str();
+    let read = bounded(name, addons.get(name)).await.map(Box::new);
     Done::Read(key, read)
 }
 
@@ -103,7 +105,8 @@ pub(super) async fn write(
     let body = json!({ "metadata": { "resourceVersion": version }, "status": status });
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let change = Change::Merge(&body);
-    let written = bounded(addons.patch_status(key.addon.as_str(), &params, &change)).await;
+    let name = key.addon.as_str();
+    let written = bounded(name, addons.patch_status(name, &params, &change)).await;
     Done::Wrote(key, patch, written.map(drop))
 }
 
@@ -140,10 +143,11 @@ async fn show(seen: &mpsc::Sender<SeenAddOn>, what: SeenAddOn) {
     let _ = seen.send(what).await;
 }
 
-async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+/// The answer about the addon of this name.
+async fn bounded<T>(name: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
     match timeout(ANSWER, call).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Err(Failure::Gone),
+        Ok(Err(kube::Error::Api(status))) if says_absent(&status, name) => Err(Failure::Gone),
         Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
         Ok(Err(error)) => Err(Failure::Other(explain(&error))),
         Err(_) => Err(Failure::Other(slow())),
@@ -152,4 +156,21 @@ async fn bounded<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resul
 
 fn slow() -> String {
     format!("the API server does not answer within {} s", ANSWER.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_an_answer_about_the_addon_says_that_it_has_gone() {
+        for (named, is_gone) in [("telemetry", true), ("", false)] {
+            let status = json!({ "code": 404, "reason": "NotFound", "details": { "name": named } });
+            let status: Status = serde_json::from_value(status).unwrap();
+            let answer = bounded::<()>("telemetry", async { Err(kube::Error::Api(status.boxed())) }).await;
+            assert_eq!(matches!(answer, Err(Failure::Gone)), is_gone, "{named}");
+        }
+    }
 }
