@@ -39,7 +39,6 @@ use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::errors::explain;
 use calls::{NotTaken, Works};
 use known::Known;
 use plan::{Distribution, Reached, Step, TrustReport};
@@ -150,14 +149,14 @@ impl Distributor {
         loop {
             self.pulse.beat();
             match self.right.ask().await {
-                Ok(Right::Missing) => {
+                Some(Right::Missing) => {
                     let since = *refused.get_or_insert_with(Instant::now);
                     if since.elapsed() >= DOUBT || self.never_had_the_right().await {
-                        self.inputs.report.send_replace(Distribution::Off);
+                        self.report(Distribution::Off);
                     }
                     rest(&self.pulse, ASK_AGAIN).await;
                 }
-                Ok(Right::Unguarded | Right::Guarded) => {
+                Some(Right::Unguarded(_) | Right::Guarded) => {
                     refused = None;
                     let watching = watch_works(self.client.clone(), self.inputs.known.clone());
                     tokio::select! {
@@ -166,8 +165,11 @@ impl Distributor {
                     }
                     self.inputs.known.forget_works();
                 }
-                Err(error) => {
-                    warn!(error = explain(&error), "Cannot ask whether the hub may write ManifestWorks; it asks again");
+                None => {
+                    if self.right.last.is_none() {
+                        refused = None;
+                        self.report(Distribution::Starting); // what was known is too old
+                    }
                     sleep(ROUND).await;
                 }
             }
@@ -183,8 +185,7 @@ impl Distributor {
     async fn write(&mut self) {
         loop {
             self.pulse.beat();
-            // If nobody answers, the right is as it was.
-            if self.right.is_due() && matches!(self.right.ask().await, Ok(Right::Missing)) {
+            if self.right.is_due() && matches!(self.right.ask().await, Some(Right::Missing)) {
                 return;
             }
             let steps = self.look();
@@ -223,18 +224,22 @@ impl Distributor {
             self.written = 0;
         }
         let fresh = self.note_applied(&report);
-        let is_guarded = self.right.is_guarded();
-        self.inputs.report.send_if_modified(|known| {
-            let now = Distribution::Reached { trust, report, is_whole: signers.is_whole, is_guarded, fresh };
-            let differs = *known != now;
-            *known = now;
-            differs
-        });
+        let unguarded = self.right.unguarded();
+        let is_guarded = unguarded.is_none();
+        self.report(Distribution::Reached { trust, report, is_whole: signers.is_whole, unguarded, fresh });
         steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));
         let due = |key: &AddOnKey| self.tried.get(key).map(|tried| tried.again).filter(|again| *again > now);
         self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
         steps.retain(|(key, _)| due(key).is_none());
         steps
+    }
+
+    fn report(&self, now: Distribution) {
+        self.inputs.report.send_if_modified(|known| {
+            let differs = *known != now;
+            *known = now;
+            differs
+        });
     }
 
     /// Notes who has applied the present trust bundle; returns those whose pods may not see it yet.

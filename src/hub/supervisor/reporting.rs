@@ -64,11 +64,11 @@ impl Supervisor {
         let before = self.paced.remove(name);
         match (config, &*self.distributed.borrow()) {
             (Some(_), Distribution::Starting) => Report::AsBefore,
-            (Some(config), Distribution::Reached { trust, report, is_guarded, .. }) => {
+            (Some(config), Distribution::Reached { trust, report, unguarded, .. }) => {
                 let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
                 self.links.metrics.trust_missing(name, Some(reached.total - reached.present()));
-                if !is_guarded {
-                    return Report::Told(Reached::unguarded());
+                if let Some(unguarded) = unguarded {
+                    return Report::Told(unguarded.condition());
                 }
                 let bundle = trust.serving_anchors.as_ref().map(|bundle| bundle.digest()).unwrap_or_default();
                 let paced = Paced::say(before, reached, bundle);

@@ -61,12 +61,40 @@ pub enum Distribution {
         report: TrustReport,
         /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
         is_whole: bool,
-        /// Whether the policy is in force that narrows the hub's right to its own ManifestWorks. Without it the hub
-        /// writes none, so nobody else is reached.
-        is_guarded: bool,
+        /// Why the hub makes and changes no ManifestWork, so that nobody else is reached; `None` if it does.
+        unguarded: Option<Unguarded>,
         /// Who has applied the present bundle so recently that pods may not see it yet.
         fresh: BTreeSet<AddOnKey>,
     },
+}
+
+/// Why the hub does not use its right: nobody knows that the policy narrows it to the hub's own ManifestWorks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unguarded {
+    /// The API server takes what the policy forbids.
+    #[error(
+        "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. Apply \
+         deploy/manifest-works again; its binding must deny"
+    )]
+    Missing,
+    /// The trial of what the policy forbids ended otherwise.
+    #[error(
+        "it cannot see whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry \
+         run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {0}. If something else \
+         refuses it, exempt the hub's account, or that name, from it"
+    )]
+    Unknown(Arc<str>),
+}
+
+impl Unguarded {
+    /// The condition `TrustDistributed` while it is so.
+    pub(in crate::hub) fn condition(&self) -> Told {
+        let reason = match self {
+            Self::Missing => "PolicyMissing",
+            Self::Unknown(_) => "PolicyUnknown",
+        };
+        (false, reason, format!("The hub makes and changes no ManifestWork, because {self}."))
+    }
 }
 
 impl Distribution {
@@ -80,7 +108,7 @@ impl Distribution {
         anchor: &Authority,
         need_not_wait: impl Fn(&AddOnKey, bool) -> bool,
     ) -> Result<(), String> {
-        let (trust, report, fresh, is_guarded) = match self {
+        let (trust, report, fresh, unguarded) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
             Self::Reached { is_whole: false, .. } => {
@@ -89,7 +117,7 @@ impl Distribution {
                         .to_owned(),
                 );
             }
-            Self::Reached { trust, report, fresh, is_guarded, .. } => (trust, report, fresh, is_guarded),
+            Self::Reached { trust, report, fresh, unguarded, .. } => (trust, report, fresh, unguarded),
         };
         if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
             return Err("the ManifestWorks to bring the new anchor".to_owned());
@@ -103,10 +131,10 @@ impl Distribution {
             let fresh: Vec<&AddOnKey> = fresh.iter().filter(is_awaited).collect();
             return if fresh.is_empty() { Ok(()) } else { Err(format!("pods to see the new anchor: {}", few(&fresh))) };
         }
-        if !is_guarded {
+        if unguarded.is_some() {
             return Err(
                 "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub \
-                 writes no ManifestWork (apply deploy/manifest-works again)"
+                 writes no ManifestWork (TrustDistributed of the AddOnSigners says what to do)"
                     .to_owned(),
             );
         }
@@ -129,7 +157,7 @@ impl Distribution {
         for key in keys {
             report.entry(key.addon.clone()).or_default().applied.insert(key);
         }
-        Self::Reached { trust: Arc::default(), report, is_whole: true, is_guarded: true, fresh: BTreeSet::new() }
+        Self::Reached { trust: Arc::default(), report, is_whole: true, unguarded: None, fresh: BTreeSet::new() }
     }
 }
 
@@ -275,14 +303,6 @@ impl Reached {
             sum.error = sum.error.or_else(|| reached.error.clone());
         }
         sum
-    }
-
-    /// The condition `TrustDistributed` while no policy narrows the hub's right.
-    pub(in crate::hub) fn unguarded() -> Told {
-        let sentence = "The hub writes no ManifestWork, because it may write any: the ValidatingAdmissionPolicy \
-                        addon-signer-manifest-works is not in force. Apply deploy/manifest-works again; its binding \
-                        must deny.";
-        (false, "PolicyMissing", sentence.to_owned())
     }
 
     /// The condition `TrustDistributed` of an AddOnSigner with these addons.

@@ -11,8 +11,10 @@ use kube::core::Status;
 use kube::{Api, Client, Error};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use super::WARNING;
+use super::plan::Unguarded;
 use crate::api::AddOnSigner;
 use crate::api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, resource};
 use crate::api::status::CONDITION_TRUST_DISTRIBUTED;
@@ -23,6 +25,8 @@ use addon_signer_platform::errors::explain;
 
 /// How often the hub asks while it has the right and the policy is in force; a refusal makes it ask at once.
 pub(super) const RIGHT_AGE: Duration = Duration::from_secs(600);
+/// How long an answer is believed while nobody confirms it.
+pub(super) const BELIEVED: Duration = Duration::from_secs(2 * RIGHT_AGE.as_secs());
 /// How often it asks while that is not so.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// The first pause after a trial that the policy should have refused; the pauses double. A policy takes effect some
@@ -37,13 +41,16 @@ const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
 /// A ManifestWork of this name is none of the hub's, so the policy refuses it.
 const PROBE: &str = "addon-signer-probe";
 
+/// The name of the policy, to which kustomize may have added a prefix or a suffix.
+const POLICY: &str = "addon-signer-manifest-works";
+
 /// What the hub's account may do with ManifestWorks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Right {
     /// It may not write them, or there are none.
     Missing,
-    /// It may write any: no policy narrows the right.
-    Unguarded,
+    /// It may write any, as far as the hub knows.
+    Unguarded(Unguarded),
     /// It may write its own.
     Guarded,
 }
@@ -52,23 +59,40 @@ pub(super) enum Right {
 pub(super) struct Asking {
     client: Client,
     namespace: String,
-    /// The last answer.
+    /// The last answer, while it is believed.
     pub(super) last: Option<Right>,
+    /// When the API server last answered.
+    answered: Instant,
     /// When the hub asks again.
     pub(super) at: Instant,
     /// How often in turn the policy was not in force.
-    unguarded: u32,
+    in_turn: u32,
+    /// When the log last had a question without an answer.
+    warned: Option<Instant>,
 }
 
 impl Asking {
     /// `namespace` is one in which the hub's account may try to make a ManifestWork.
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
-        Self { client: client.clone(), namespace: namespace.to_owned(), last: None, at: Instant::now(), unguarded: 0 }
+        let now = Instant::now();
+        Self {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            last: None,
+            answered: now,
+            at: now,
+            in_turn: 0,
+            warned: None,
+        }
     }
 
-    /// Whether the hub may write ManifestWorks. Without the policy it only deletes them.
-    pub(super) fn is_guarded(&self) -> bool {
-        self.last == Some(Right::Guarded)
+    /// Why the hub may not make or change ManifestWorks, if it has the right: it only deletes them then.
+    pub(super) fn unguarded(&self) -> Option<Unguarded> {
+        match &self.last {
+            Some(Right::Guarded) => None,
+            Some(Right::Unguarded(why)) => Some(why.clone()),
+            Some(Right::Missing) | None => Some(Unguarded::Missing),
+        }
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -84,26 +108,57 @@ impl Asking {
         self.at = Instant::now();
     }
 
-    /// Asks the API server, and says what is new. After an error the last answer stays.
-    ///
-    /// # Errors
-    /// The error of the API server; the answer is then unknown.
-    pub(super) async fn ask(&mut self) -> Result<Right, Error> {
+    /// Asks the API server, and says what is new. `None` if it does not answer: the last answer is then believed for a
+    /// while.
+    pub(super) async fn ask(&mut self) -> Option<Right> {
         self.at = Instant::now() + UNKNOWN;
-        let right = ask(&self.client, &self.namespace).await?;
-        let is_news = self.last.replace(right) != Some(right);
-        let unguarded = if right == Right::Unguarded { self.unguarded.saturating_add(1) } else { 0 };
-        let pause = if unguarded > 0 { doubled(SHORTEST, self.unguarded, ASK_AGAIN) } else { RIGHT_AGE };
-        (self.unguarded, self.at) = (unguarded, Instant::now() + pause);
-        match right {
-            Right::Guarded if is_news => info!("The hub brings the trust bundle to the clusters by ManifestWorks"),
-            Right::Unguarded if is_news => warn!(
-                "The hub writes no ManifestWork, because the policy addon-signer-manifest-works is not in force; apply \
-                 deploy/manifest-works again"
-            ),
-            Right::Guarded | Right::Unguarded | Right::Missing => {}
+        match ask(&self.client, &self.namespace).await {
+            Ok(right) => {
+                let is_unguarded = matches!(right, Right::Unguarded(_));
+                let pause = if is_unguarded { doubled(SHORTEST, self.in_turn, ASK_AGAIN) } else { RIGHT_AGE };
+                self.in_turn = if is_unguarded { self.in_turn.saturating_add(1) } else { 0 };
+                self.answered = Instant::now();
+                self.at = self.answered + pause;
+                self.believe(right.clone());
+                Some(right)
+            }
+            Err(error) => {
+                self.go_on_without(&explain(&error));
+                None
+            }
         }
-        Ok(right)
+    }
+
+    fn believe(&mut self, right: Right) {
+        if self.last.as_ref() != Some(&right) {
+            match &right {
+                Right::Guarded => info!("The hub brings the trust bundle to the clusters by ManifestWorks"),
+                Right::Unguarded(why) => warn!(error = %why, "The hub makes and changes no ManifestWork"),
+                Right::Missing => {}
+            }
+        }
+        self.last = Some(right);
+    }
+
+    fn go_on_without(&mut self, error: &str) {
+        if self.warned.is_none_or(|at| at.elapsed() >= WARNING) {
+            self.warned = Some(Instant::now());
+            warn!(error, "Cannot ask whether the hub may write ManifestWorks; it asks again");
+        } else {
+            debug!(error, "Cannot ask whether the hub may write ManifestWorks; it asks again");
+        }
+        if self.answered.elapsed() < BELIEVED {
+            return;
+        }
+        match self.last {
+            Some(Right::Guarded) => {
+                let minutes = BELIEVED.as_secs() / 60;
+                let end = format!("no answer for {minutes} minutes; the last error: {error}");
+                self.believe(Right::Unguarded(Unguarded::Unknown(end.into())));
+            }
+            Some(Right::Missing) => self.last = None,
+            Some(Right::Unguarded(_)) | None => {}
+        }
     }
 
     /// Whether no hub has had the right, as far as anybody remembers; `false` while that is unknown.
@@ -125,10 +180,13 @@ async fn ask(client: &Client, namespace: &str) -> Result<Right, Error> {
     let probe = serde_json::from_value(probe()).map_err(Error::SerdeError)?;
     let dry_run = PostParams { dry_run: true, field_manager: None };
     match works.create(&dry_run, &probe).await {
-        Ok(_) => Ok(Right::Unguarded),
+        Ok(_) => Ok(Right::Unguarded(Unguarded::Missing)),
         Err(Error::Api(status)) if is_by_policy(&status) => Ok(Right::Guarded),
         // Admission comes before the storage, which has somebody's object of this name.
-        Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded),
+        Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded(Unguarded::Missing)),
+        Err(Error::Api(status)) if is_lasting(&status) => {
+            Ok(Right::Unguarded(Unguarded::Unknown(status.message.as_str().into())))
+        }
         Err(error) => Err(error),
     }
 }
@@ -146,9 +204,17 @@ fn probe() -> Value {
     })
 }
 
-/// Source: k8s.io/apiserver `pkg/admission/plugin/policy/validating/dispatcher.go`.
+/// Whether it is the policy's refusal. Of several policies that refuse, the API server names one by chance; if that is
+/// another one, nobody knows whether ours is in force. Source: k8s.io/apiserver
+/// `pkg/admission/plugin/policy/validating/dispatcher.go`, and `policySource` for the order.
 fn is_by_policy(status: &Status) -> bool {
-    status.message.contains("ValidatingAdmissionPolicy")
+    let named = status.message.split_once("ValidatingAdmissionPolicy '").and_then(|(_, said)| said.split_once('\''));
+    named.is_some_and(|(name, said)| name.contains(POLICY) && said.starts_with(" with binding '"))
+}
+
+/// Whether the API server would say the same again. It says 429 and 5xx when it, or a webhook, cannot answer now.
+fn is_lasting(status: &Status) -> bool {
+    status.code < 500 && status.code != 429
 }
 
 /// Whether a hub has had the right: some AddOnSigner still says how far the trust bundle is.

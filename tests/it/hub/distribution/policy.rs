@@ -7,6 +7,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
+use crate::deploy::on_api_server::apply;
 use crate::deploy::{manifests, of_kind};
 use crate::hub::{mk_csr, submit};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
@@ -203,7 +204,7 @@ async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_i
     wait_policy(&account, false).await;
 
     let (log, _capturing) = capture("addon_signer=info");
-    let said = || log.text().matches("the policy addon-signer-manifest-works is not in force").count();
+    let said = || log.text().matches("addon-signer-manifest-works is not in force").count();
     let running = RunningHub::start(&hub).await;
     let before = published(&admin).await;
     wait_condition(&admin, "the condition", |told| {
@@ -228,5 +229,67 @@ async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_i
     }
     wait_condition(&admin, "the hub to write", |told| told.is_some_and(|told| told.reason == "Distributing")).await;
     assert_eq!(said(), 1);
+    running.stop().await;
+}
+
+/// Somebody's object of admission control.
+fn owners(kind: &str, spec: Value) -> Value {
+    let version = "admissionregistration.k8s.io/v1";
+    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "owners" }, "spec": spec })
+}
+
+/// Matches new ManifestWorks.
+fn rule() -> Value {
+    json!({ "apiGroups": ["work.open-cluster-management.io"], "apiVersions": ["*"], "operations": ["CREATE"],
+            "resources": ["manifestworks"] })
+}
+
+/// Of two policies that refuse it, the API server names either, so only one denies here.
+#[tokio::test]
+async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    }
+    let admin = mk_world(&hub, telemetry()).await;
+    let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+    wait_policy(&account, true).await;
+    let audit = json!({ "spec": { "validationActions": ["Audit"] } });
+    bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await.unwrap();
+    wait_policy(&account, false).await;
+    let demands = json!({
+        "matchConstraints": { "resourceRules": [rule()] },
+        "validations": [{ "expression": "has(object.metadata.annotations)", "message": "no owner" }],
+    });
+    let binding = json!({ "policyName": "owners", "validationActions": ["Deny"] });
+    let theirs = [owners("ValidatingAdmissionPolicy", demands), owners("ValidatingAdmissionPolicyBinding", binding)];
+    apply(&admin, &theirs).await;
+    let refusal = "ValidatingAdmissionPolicy 'owners' with binding 'owners' denied request: no owner";
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    let mut tries = 0..;
+    wait_until(PATIENCE, "the other policy to be in effect", async || {
+        let mut work = mk_good();
+        work["metadata"]["name"] = format!("other-{}", tries.next().unwrap()).into();
+        let work = serde_json::from_value(work).unwrap();
+        let refused = manifest_works(&account, "addon-signer").create(&dry_run, &work).await.err();
+        refused.filter(|error| error.to_string().contains(refusal))
+    })
+    .await;
+
+    let running = RunningHub::start(&hub).await;
+    wait_condition(&admin, "the condition", |told| {
+        told.is_some_and(|told| told.reason == "PolicyUnknown" && told.message.contains(refusal))
+    })
+    .await;
+    for cluster in ["spoke1", "spoke2"] {
+        assert!(manifest_works(&admin, cluster).list(&ListParams::default()).await.unwrap().items.is_empty());
+    }
+    bindings(&admin).delete("owners", &DeleteParams::default()).await.unwrap();
+    let deny = json!({ "spec": { "validationActions": ["Deny"] } });
+    bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&deny)).await.unwrap();
+    let works = manifest_works(&admin, "spoke1");
+    // It asks ever later, at most each minute.
+    wait_until(2 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
     running.stop().await;
 }
