@@ -37,7 +37,7 @@ pub(super) async fn patch(admin: &Client, object: &Value, params: &PatchParams) 
     api.patch(name(object), params, &Patch::Apply(object)).await
 }
 
-pub(super) async fn api(admin: &Client, object: &Value) -> kube::Result<Api<DynamicObject>> {
+pub(crate) async fn api(admin: &Client, object: &Value) -> kube::Result<Api<DynamicObject>> {
     let api_version = object["apiVersion"].as_str().unwrap();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());

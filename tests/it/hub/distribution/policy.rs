@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
-use crate::deploy::on_api_server::apply;
+use crate::deploy::on_api_server::{self, apply};
 use crate::deploy::{manifests, of_kind};
 use crate::hub::{mk_csr, submit};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
@@ -150,14 +150,21 @@ async fn check_what_others_added(admin: &Client, account: &Client, cluster: &str
     let changed = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
     assert_eq!(changed.metadata.finalizers.unwrap().len(), 1);
     let more = [
-        json!({ "finalizers": ["cluster.open-cluster-management.io/manifest-work-cleanup", "example.com/stay"] }),
-        json!({ "annotations": { "a": "c" } }),
-        json!({ "labels": { "c": "e" } }),
+        (
+            json!({ "finalizers": ["cluster.open-cluster-management.io/manifest-work-cleanup", "example.com/stay"] }),
+            "finalizer example.com/stay",
+        ),
+        (json!({ "annotations": { "e": "f", "a": "c" } }), "annotation a"),
+        (json!({ "labels": { "e": "f", "c": "e" } }), "label c"),
     ];
-    for metadata in more {
+    for (metadata, what) in more {
         let patch = json!({ "metadata": metadata });
         let refused = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap_err();
-        assert!(refused.to_string().contains(POLICY), "{metadata}: {refused}");
+        let expected = format!(
+            "denied request: addon-signer may not write the {what} of a ManifestWork; if another program adds it to \
+             what the hub writes, exempt ManifestWorks with the label addon-signer.io/hub-trust from that program"
+        );
+        assert!(refused.to_string().contains(&expected), "{metadata}: {refused}");
     }
     let none = json!({ "metadata": { "finalizers": [] } });
     theirs.patch(NAME, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
@@ -291,5 +298,48 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
     let works = manifest_works(&admin, "spoke1");
     // It asks ever later, at most each minute.
     wait_until(2 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_another_program_adds_to_the_hubs_works_is_named_until_it_leaves_them_alone() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    }
+    let admin = mk_world(&hub, telemetry()).await;
+    let annotates = |constraints: Value| {
+        let expression = "Object{metadata: Object.metadata{annotations: {'example.com/owner': 'nobody'}}}";
+        let mutation = json!({ "patchType": "ApplyConfiguration", "applyConfiguration": { "expression": expression } });
+        let spec = json!({ "failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": [mutation],
+                           "matchConstraints": constraints });
+        owners("MutatingAdmissionPolicy", spec)
+    };
+    let everything = annotates(json!({ "resourceRules": [rule()] }));
+    if on_api_server::api(&admin, &everything).await.is_err() {
+        eprintln!("skipped: before 1.36 the API server serves no MutatingAdmissionPolicy");
+        return;
+    }
+    let binding = owners("MutatingAdmissionPolicyBinding", json!({ "policyName": "owners" }));
+    apply(&admin, &[everything, binding]).await;
+    let theirs = manifest_works(&admin, "spoke1");
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    wait_until(PATIENCE, "the other program to annotate", async || {
+        let made = theirs.create(&dry_run, &serde_json::from_value(mk_good()).unwrap()).await.unwrap();
+        made.metadata.annotations
+    })
+    .await;
+
+    let running = RunningHub::start(&hub).await;
+    let refusal = "denied request: addon-signer may not write the annotation example.com/owner of a ManifestWork; if";
+    wait_condition(&admin, "the cause", |told| {
+        told.is_some_and(|told| told.reason == "Distributing" && told.message.contains(refusal))
+    })
+    .await;
+    let label = json!({ "key": "addon-signer.io/hub-trust", "operator": "DoesNotExist" });
+    let exempt = json!({ "resourceRules": [rule()], "objectSelector": { "matchExpressions": [label] } });
+    apply(&admin, &[annotates(exempt)]).await;
+    wait_manifest(&admin, "spoke1", "the work", |_| true).await;
     running.stop().await;
 }
