@@ -230,6 +230,9 @@ async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_i
 
     let binding = of_kind(&manifests("manifest-works"), "ValidatingAdmissionPolicyBinding")[0].clone();
     bindings(&admin).create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let works = manifest_works(&admin, "spoke1");
+    // It asks ever later, at most each minute.
+    wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
     for cluster in ["spoke1", "spoke2"] {
         let both = |manifest: &Value| manifest["data"]["ca.crt"].as_str().unwrap().contains(before.trim());
         wait_manifest(&admin, cluster, "the work", both).await;
@@ -297,7 +300,7 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
     bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&deny)).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
     // It asks ever later, at most each minute.
-    wait_until(2 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
+    wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
     running.stop().await;
 }
 
