@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
-use serde_json::json;
+use serde_json::{Value, json};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -78,6 +78,13 @@ async fn an_agent_whose_certificate_came_with_the_anchor_is_not_waited_for() {
     accept_cluster(&admin, "spoke2").await;
     install_addon(&admin, "spoke2", "telemetry").await;
     issue_to(&hub, &admin, "spoke2").await;
+    wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry").await;
+    // A question without an answer makes nobody wait anew.
+    wait_checkpoint(&admin).await;
+    contradict(&admin, json!("{}")).await;
+    wait_report(&line, "agents to hold the new anchor: the last certificate given out without it").await;
+    contradict(&admin, Value::Null).await;
+    wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry").await;
     show(&running, &leaf, &digest(&running)).await;
     wait_report(&line, "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)").await;
     running.clock.advance(COPIES);
@@ -105,6 +112,12 @@ async fn wait_checkpoint(admin: &Client) {
     let published =
         async || checkpoints(admin).get_opt("addon-signer-ledger").await.unwrap()?.data?.remove("head.json");
     wait_until(PATIENCE, "a checkpoint", published).await;
+}
+
+/// Says that the ledger lacks what a checkpoint vouches for, or takes that back.
+async fn contradict(admin: &Client, checkpoint: Value) {
+    let contradicted = Patch::Merge(json!({ "data": { "contradicted-head.json": checkpoint } }));
+    checkpoints(admin).patch("addon-signer-ledger", &PatchParams::default(), &contradicted).await.unwrap();
 }
 
 #[tokio::test]
@@ -148,9 +161,7 @@ async fn a_ledger_that_contradicts_a_checkpoint_is_no_evidence() {
     line.wait(&["Active"]).await;
     let leaf = issue(&hub, &admin).await;
     wait_checkpoint(&admin).await;
-    let contradicted = Patch::Merge(json!({ "data": { "contradicted-head.json": "{}" } }));
-    let params = PatchParams::default();
-    checkpoints(&admin).patch("addon-signer-ledger", &params, &contradicted).await.unwrap();
+    contradict(&admin, json!("{}")).await;
     stays_next(&line).await;
     show(&running, &leaf, &digest(&running)).await;
     tokio::time::sleep(MOMENT).await;
