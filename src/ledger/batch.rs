@@ -77,7 +77,8 @@ struct Draft<'a> {
     ended: Vec<(&'static str, Serial, u64)>,
     latest: Vec<(&'static str, String, String, u64)>,
     published: Vec<(Timestamp, Serial)>,
-    seen: Vec<CertificateUse>,
+    /// Each as it was drained, because a statement may name a certificate once.
+    seen: Vec<Vec<CertificateUse>>,
 }
 
 impl<'a> Draft<'a> {
@@ -115,7 +116,7 @@ impl<'a> Draft<'a> {
             LedgerCommand::Published { serials, at } => {
                 self.published.extend(serials.iter().map(|serial| (*at, *serial)));
             }
-            LedgerCommand::Seen(seen) => self.seen.extend(seen.iter().cloned()),
+            LedgerCommand::Seen(seen) => self.seen.push(seen.clone()),
             LedgerCommand::Latest { topic } => {
                 let of_topic = latest.iter().filter(|((of, _), _)| of == topic);
                 return LedgerOutcome::Latest(
@@ -198,7 +199,10 @@ impl<'a> Draft<'a> {
             connection.execute(sql.to_owned(), vec![topic.into(), name.into(), value.into(), seq.into()]).await?;
         }
         mark_published(connection, self.published).await?;
-        mark_seen(connection, self.seen).await
+        for seen in self.seen {
+            mark_seen(connection, seen).await?;
+        }
+        Ok(())
     }
 }
 

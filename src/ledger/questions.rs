@@ -34,10 +34,8 @@ pub const COPIES: Duration = Duration::from_secs(900);
 pub struct BundleQuestion<'q> {
     /// The digest of the bundle.
     pub digest: &'q str,
-    /// Certificates that begin at this time or later came with it.
-    pub since: Timestamp,
-    /// Certificates that end after this time came with it.
-    pub end: Timestamp,
+    /// Certificates whose intents have a larger number came with it.
+    pub tip: u64,
     /// The time of the question.
     pub now: Timestamp,
 }
@@ -133,16 +131,16 @@ impl Ledger {
                    SELECT cluster || '' AS cluster, addon, agent, MAX(last_seen) AS seen, \
                    MAX(CASE WHEN holds = '' THEN 0 WHEN holds <> $1 THEN 1 WHEN held_since > $3 THEN 2 ELSE 3 END) \
                    AS word, MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 THEN 1 ELSE 0 END) AS copy, \
-                   MIN(CASE WHEN not_before < $4 AND not_after <= $5 THEN 0 ELSE 1 END) AS came FROM certificates \
+                   MIN(CASE WHEN seq <= $4 THEN 0 ELSE 1 END) AS came FROM certificates \
                    WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
                    GROUP BY cluster || '', addon, agent) AS a \
                    WHERE CASE WHEN a.word = 1 OR a.copy = 1 OR a.came = 0 THEN 1 ELSE (SELECT COUNT(*) FROM (\
                    SELECT 1 FROM certificates m WHERE m.cluster = a.cluster AND m.addon = a.addon \
-                   AND (m.agent || '') = a.agent AND m.not_before < $4 AND m.not_after <= $5 LIMIT 1) AS one) END = 1 \
+                   AND (m.agent || '') = a.agent AND m.seq <= $4 LIMIT 1) AS one) END = 1 \
                    GROUP BY a.cluster, a.addon";
-        let BundleQuestion { digest, since, end, now } = asked;
-        let times = [now, now.minus(COPIES), since, end].map(|time| time.unix().into());
-        let rows = self.rows(sql.to_owned(), [digest.into()].into_iter().chain(times).collect()).await?;
+        let BundleQuestion { digest, tip, now } = asked;
+        let values = vec![digest.into(), now.unix().into(), now.minus(COPIES).unix().into(), tip.into()];
+        let rows = self.rows(sql.to_owned(), values).await?;
         let holders = |row: &Cells| {
             let key = AddOnKey { cluster: row.str(0).parse().ok()?, addon: row.str(1).parse().ok()? };
             let last_seen = row.int(3).map(Timestamp::from_unix);

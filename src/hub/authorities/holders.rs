@@ -15,7 +15,7 @@ use crate::hub::authorities::board::Board;
 use crate::hub::authorities::state::LineState;
 use crate::hub::distribution::plan::{Distribution, few};
 use crate::hub::recording::checkpoints::bears_out;
-use crate::ledger::{BundleHolders, BundleQuestion, Ledger, LedgerError};
+use crate::ledger::{BundleHolders, BundleQuestion, COPIES, Health, Ledger, LedgerError};
 use addon_signer_core::ca::line::need::QUIET;
 use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::registry::{NotRegistered, Registry, SharedRegistry};
@@ -55,25 +55,33 @@ impl Agents {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders {
     digest: String,
-    /// Since when each certificate comes with the bundle, as far as this process knows.
+    /// Since when this process asks for it. Each certificate comes with it by then.
     since: Timestamp,
+    /// The number of the ledger's last entry at that time.
+    tip: u64,
     agents: BTreeMap<AddOnKey, Agents>,
 }
 
 impl Holders {
-    /// What the ledger knows at `now`, after what it knew `before`.
+    /// What the ledger knows at `now`, after what it knew `before`. A word is believed only when this process has asked
+    /// for [`COPIES`]: before it started no copy could contradict, because the gateway was away as well.
     fn new(
         asked: BundleQuestion<'_>,
         known: Vec<BundleHolders>,
         has_standing: impl Fn(&AddOnKey) -> bool,
         before: Option<&Self>,
     ) -> Self {
-        let BundleQuestion { digest, since, now, .. } = asked;
-        let agents = known.into_iter().map(|known| {
+        let BundleQuestion { digest, tip, now } = asked;
+        let since = before.map_or(now, |before| before.since);
+        let is_believed = since.until(now) >= COPIES;
+        let agents = known.into_iter().map(|mut known| {
+            if !is_believed {
+                known.recent += std::mem::take(&mut known.shown);
+            }
             let before = before.and_then(|before| before.agents.get(&known.key));
             (known.key.clone(), Agents::new(known.clone(), has_standing(&known.key), before, now))
         });
-        Self { agents: agents.collect(), since, digest: digest.to_owned() }
+        Self { agents: agents.collect(), since, tip, digest: digest.to_owned() }
     }
 
     /// Whether these are the holders of the trust bundle with this digest.
@@ -145,13 +153,16 @@ pub(in crate::hub) struct HolderInputs {
 
 /// Asks the ledger while a Next of the gateway's line waits, until the ledger's writer ends.
 pub(in crate::hub) async fn keep(mut inputs: HolderInputs, holders: watch::Sender<Option<Holders>>) {
-    // Kept over questions without an answer: no time begins anew with each of them.
+    // Kept while the API server does not answer. While the ledger does not, words are lost.
     let mut last = None;
     loop {
         let known = match inputs.ask(last.as_ref()).await {
             Ok(known) => known,
             Err(LedgerError::Stopped) => return pending().await, // the hub ends, and the writer has said why
-            Err(_) => None,                                      // the ledger's writer has logged why
+            Err(_) => {
+                last = None;
+                None // the ledger's writer has logged why
+            }
         };
         let is_idle = known.is_none();
         last = known.clone().or(last);
@@ -171,19 +182,19 @@ impl HolderInputs {
     /// `None` while nothing waits for the holders, and if the ledger may not know them all.
     async fn ask(&mut self, before: Option<&Holders>) -> Result<Option<Holders>, LedgerError> {
         let waiting = self.serving.borrow_and_update().ready().and_then(|ready| {
-            // Set when each certificate comes with the anchor: those without it end by then.
-            Some((ready.bundle.digest(), ready.line().next()?.activate_after?))
+            ready.line().next()?.activate_after?; // from then on each certificate comes with its anchor
+            Some(ready.bundle.digest())
         });
         let now = self.clock.now();
-        let covered = || self.ledger.id().and_then(|id| self.board.recorded_since(&id, now));
-        let covered = waiting.and_then(|(digest, end)| Some((digest, end, covered()?)));
-        let Some((digest, end, recorded_since)) = covered else { return Ok(None) };
+        let Health::Up { ledger, tip } = self.ledger.health().borrow().clone() else { return Ok(None) };
+        let covered = waiting.and_then(|digest| Some((digest, self.board.recorded_since(&ledger, now)?)));
+        let Some((digest, recorded_since)) = covered else { return Ok(None) };
         if !bears_out(&self.config_maps, &self.ledger, recorded_since).await {
             return Ok(None);
         }
         let before = before.filter(|before| before.digest == digest);
-        let since = before.map_or(now, |before| before.since);
-        let asked = BundleQuestion { digest: &digest, since, end, now };
+        let tip = before.map_or(tip.seq, |before| before.tip);
+        let asked = BundleQuestion { digest: &digest, tip, now };
         let known = self.ledger.bundle_holders(asked).await?;
         let holders = |registry: &Registry| Holders::new(asked, known, |key| has_standing(registry, key), before);
         Ok(Some(self.registry.read(holders)))
@@ -212,7 +223,7 @@ mod tests {
     }
 
     fn ask(now: Timestamp) -> BundleQuestion<'static> {
-        BundleQuestion { digest: "digest", since: now, end: now, now }
+        BundleQuestion { digest: "digest", tip: 1, now }
     }
 
     #[test]
@@ -229,7 +240,11 @@ mod tests {
         let later = begun.plus(QUIET);
         let first = Holders::new(ask(begun), known.clone(), has_standing, None);
         let waits = first.have_all(&Distribution::Off, &BTreeSet::new(), begun).unwrap_err();
-        assert!(waits.contains("4 of 5"), "it waits for the lost one, too: {waits}");
+        assert!(waits.contains("5 of 5"), "it waits for the lost one, too, and believes nobody yet: {waits}");
+        let soon = begun.plus(COPIES);
+        let early = Holders::new(ask(soon.minus(Duration::from_secs(1))), known.clone(), has_standing, Some(&first));
+        assert!(!early.have_shown(&key("c2")), "a copy may not have had the time to contradict");
+        assert!(Holders::new(ask(soon), known.clone(), has_standing, Some(&early)).have_shown(&key("c2")));
         let holders = Holders::new(ask(later), known, has_standing, Some(&first));
         let asked = |distribution: &Distribution, without: &[&str]| {
             let without = without.iter().map(|cluster| cluster.parse().unwrap()).collect();

@@ -121,7 +121,7 @@ fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {
             );
             NotTaken { is_there: true, ..NotTaken::new(Some(sentence)) }
         }
-        Error::Api(status) if status.is_conflict() || status.is_not_found() => NotTaken::new(None),
+        Error::Api(status) if status.is_conflict() || says_absent(status, name) => NotTaken::new(None),
         Error::Api(status) => NotTaken { is_refused: status.is_forbidden(), ..said() },
         _ => said(),
     })

@@ -148,7 +148,8 @@ impl Distributor {
         let mut refused: Option<Instant> = None;
         loop {
             self.pulse.beat();
-            match self.right.ask().await {
+            let answer = self.right.ask().await;
+            match answer.or_else(|| self.right.too_late()) {
                 Some(Right::Missing) => {
                     let since = *refused.get_or_insert_with(Instant::now);
                     if since.elapsed() >= DOUBT || self.never_had_the_right().await {

@@ -170,7 +170,10 @@ async fn what_fails_is_said_and_waits() {
     assert_eq!(distributor.look().len(), 1, "the other one does not wait");
     let Distribution::Reached { report, .. } = reported.borrow().clone() else { panic!() };
     let (_, _, sentence) = report[&key(0).addon].clone().condition();
-    assert!(sentence.ends_with("Not yet: c0/telemetry, c1/telemetry. The last failure: no room."), "{sentence}");
+    assert!(
+        sentence.ends_with("Not yet: c0/telemetry, c1/telemetry. The last failure: c0/telemetry: no room."),
+        "{sentence}"
+    );
     tokio::time::advance(SHORTEST).await;
     assert_eq!(distributor.look().len(), 2);
 }

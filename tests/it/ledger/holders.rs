@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::ledger::{BundleHolders, BundleQuestion, COPIES, CertificateUse, Location};
+use addon_signer::ledger::{BundleHolders, BundleQuestion, COPIES, CertificateUse, Health, Location};
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::sighting::Word;
 use addon_signer_core::timestamp::Timestamp;
@@ -28,7 +28,7 @@ async fn note(hub: &Open, uses: Vec<CertificateUse>) {
 
 /// Who may lack this bundle, if it has come with no certificate yet.
 async fn holders(hub: &Open, digest: &str) -> Vec<BundleHolders> {
-    let asked = BundleQuestion { digest, since: NOW, end: NOW.plus(24 * HOUR), now: NOW };
+    let asked = BundleQuestion { digest, tip: u64::MAX / 2, now: NOW };
     let mut found = hub.ledger.bundle_holders(asked).await.unwrap();
     found.sort_by(|a, b| a.key.cmp(&b.key));
     found
@@ -113,30 +113,21 @@ async fn an_agent_whose_certificates_all_came_with_a_trust_bundle_need_not_show_
 
 async fn came_with_certificates(location: &Location) {
     let hub = open(options(location, "hub-a"), 1).await;
-    let end = NOW.plus(2 * HOUR);
-    // When each begins and ends: before; after; later than all that came without; an agent with one of each; one whose
-    // first has expired; those that have shown another bundle.
-    let lives = [
-        ("before", NOW.minus(HOUR), end),
-        ("after", NOW, end),
-        ("later", NOW.minus(HOUR), end.plus(HOUR)),
-        ("both", NOW.minus(HOUR), end),
-        ("both", NOW, end.plus(HOUR)),
-        ("renewed", NOW.minus(HOUR), NOW),
-        ("renewed", NOW, end),
-        ("behind", NOW, end),
-        ("copy", NOW, end),
-        ("copy", NOW, end),
-    ];
-    for (n, (cluster, not_before, not_after)) in (1..).zip(lives) {
+    // Before the bundle was published: one that lives, one that has expired. Then: another one of both, and new agents,
+    // of which some have shown another bundle.
+    let before = [("old", HOUR), ("both", HOUR), ("renewed", Duration::ZERO)];
+    let after = ["both", "renewed", "new", "behind", "copy", "copy"].map(|cluster| (cluster, HOUR));
+    for (n, (cluster, life)) in (1..).zip(before.into_iter().chain(after)) {
         let identity = Some(mk_identity(cluster, "telemetry", "telemetry"));
-        hub.ledger.intend(Intent { identity, not_before, not_after, ..mk_intent(n) }).await.unwrap();
+        hub.ledger.intend(Intent { identity, not_after: NOW.plus(life), ..mk_intent(n) }).await.unwrap();
     }
-    note(&hub, vec![word(8, NOW.minus(COPIES), "old"), word(9, NOW, "old"), word(10, NOW, "new")]).await;
-    let asked = BundleQuestion { digest: "new", since: NOW, end, now: NOW };
+    note(&hub, vec![word(7, NOW.minus(COPIES), "old"), word(8, NOW, "old"), word(9, NOW, "new")]).await;
+    let Health::Up { tip, .. } = hub.ledger.health().borrow().clone() else { panic!("the ledger is down") };
+    let last_before = tip.seq - 7; // the entry of the words, and six certificates
+    let asked = BundleQuestion { digest: "new", tip: last_before, now: NOW };
     let found = hub.ledger.bundle_holders(asked).await.unwrap();
     let mut clusters: Vec<_> = found.iter().map(|found| found.key.cluster.as_str()).collect();
     clusters.sort_unstable();
-    assert_eq!(clusters, ["before", "behind", "both", "copy", "renewed"]);
+    assert_eq!(clusters, ["behind", "both", "copy", "old", "renewed"]);
     hub.close().await;
 }

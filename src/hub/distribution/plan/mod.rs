@@ -80,8 +80,9 @@ pub enum Unguarded {
     /// The trial of what the policy forbids ended otherwise.
     #[error(
         "it cannot see whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry \
-         run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {0}. If something else \
-         refuses it, exempt the hub's account, or that name, from it"
+         run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {0}. First see that \
+         deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or something that changes \
+         new objects refuses the trial, exempt the hub's account, or that name, from it"
     )]
     Unknown(Arc<str>),
 }
@@ -219,7 +220,10 @@ pub(super) fn plan(
             let reached = report.entry(key.addon.clone()).or_default();
             reached.count(key, placement, work, anchors);
             // A write without an answer may have been done.
-            reached.error = reached.error.take().or_else(|| step.as_ref().and_then(|_| failed(key)));
+            if let Some(error) = step.as_ref().and_then(|_| failed(key)) {
+                reached.first.remove(key); // somebody else's work may be there
+                reached.error.get_or_insert_with(|| format!("{key}: {error}"));
+            }
         }
         match step {
             Some(step @ Step::Create { .. }) => create.push((key.clone(), step)),

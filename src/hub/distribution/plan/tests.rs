@@ -112,6 +112,10 @@ fn a_first_work_is_one_that_is_not_there_yet_or_whose_content_was_never_another(
     let works = [mk_work("c1", "u", USUAL, "PEM"), changed, mk_work("c3", "u", USUAL, "an older bundle")];
     let plan = look(&listed(&addons, &works), &mk_signers(&["Auto"]));
     assert_eq!(plan.report[&key("c1").addon].first, ["c1", "c4"].map(key).into());
+    let (anchors, known) = (digest_of("PEM"), listed(&addons, &works));
+    let failed = |failed: &AddOnKey| (*failed == key("c4")).then(|| "one is there".to_owned());
+    let plan = known.with(|known| super::plan(known, &mk_signers(&["Auto"]), &anchors, |_| true, failed)).unwrap();
+    assert_eq!(plan.report[&key("c1").addon].first, [key("c1")].into(), "nobody knows what is there");
 }
 
 #[test]
@@ -201,7 +205,7 @@ fn the_condition_counts_names_a_few_and_says_the_last_failure() {
             false,
             "WriteFailed",
             "By ManifestWork 1 of 5 addons on clusters have the present bundle. Not yet: c2/telemetry, c3/telemetry, \
-             c4/telemetry and 1 more. The last failure: no room."
+             c4/telemetry and 1 more. The last failure: c4/telemetry: no room."
                 .to_owned()
         )
     );

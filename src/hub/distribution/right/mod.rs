@@ -35,6 +35,9 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// How long after a question without an answer the hub asks again.
 const UNKNOWN: Duration = Duration::from_secs(15);
 
+/// The most bytes that the condition has of what a refuser says.
+const SAID_MAX: usize = 512;
+
 /// What the hub does with ManifestWorks.
 const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
 
@@ -86,6 +89,11 @@ impl Asking {
         }
     }
 
+    /// What is known after too long a time without an answer: perhaps it has the right, and nobody can see the policy.
+    pub(super) fn too_late(&self) -> Option<Right> {
+        self.last.clone().filter(|last| matches!(last, Right::Unguarded(_)))
+    }
+
     /// Why the hub may not make or change ManifestWorks, if it has the right: it only deletes them then.
     pub(super) fn unguarded(&self) -> Option<Unguarded> {
         match &self.last {
@@ -113,6 +121,11 @@ impl Asking {
     pub(super) async fn ask(&mut self) -> Option<Right> {
         self.at = Instant::now() + UNKNOWN;
         match ask(&self.client, &self.namespace).await {
+            // An API server that starts, or whose own authentication fails, refuses for a moment.
+            Ok(Right::Unguarded(Unguarded::Unknown(said))) if self.is_confirmed() => {
+                self.go_on_without(&said);
+                None
+            }
             Ok(right) => {
                 let is_unguarded = matches!(right, Right::Unguarded(_));
                 let pause = if is_unguarded { doubled(SHORTEST, self.in_turn, ASK_AGAIN) } else { RIGHT_AGE };
@@ -127,6 +140,11 @@ impl Asking {
                 None
             }
         }
+    }
+
+    /// Whether the policy was seen in force not long ago.
+    fn is_confirmed(&self) -> bool {
+        self.last == Some(Right::Guarded) && self.answered.elapsed() < BELIEVED
     }
 
     fn believe(&mut self, right: Right) {
@@ -151,13 +169,13 @@ impl Asking {
             return;
         }
         match self.last {
-            Some(Right::Guarded) => {
+            Some(Right::Guarded) | None => {
                 let minutes = BELIEVED.as_secs() / 60;
                 let end = format!("no answer for {minutes} minutes; the last error: {error}");
                 self.believe(Right::Unguarded(Unguarded::Unknown(end.into())));
             }
-            Some(Right::Missing) => self.last = None,
-            Some(Right::Unguarded(_)) | None => {}
+            Some(Right::Missing) => (self.last, self.answered) = (None, Instant::now()),
+            Some(Right::Unguarded(_)) => {}
         }
     }
 
@@ -185,7 +203,9 @@ async fn ask(client: &Client, namespace: &str) -> Result<Right, Error> {
         // Admission comes before the storage, which has somebody's object of this name.
         Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded(Unguarded::Missing)),
         Err(Error::Api(status)) if is_lasting(&status) => {
-            Ok(Right::Unguarded(Unguarded::Unknown(status.message.as_str().into())))
+            let mut said = status.message.clone();
+            said.truncate(said.floor_char_boundary(SAID_MAX));
+            Ok(Right::Unguarded(Unguarded::Unknown(said.into())))
         }
         Err(error) => Err(error),
     }
@@ -212,7 +232,7 @@ fn is_by_policy(status: &Status) -> bool {
     named.is_some_and(|(name, said)| name.contains(POLICY) && said.starts_with(" with binding '"))
 }
 
-/// Whether the API server would say the same again. It says 429 and 5xx when it, or a webhook, cannot answer now.
+/// Whether it is an answer to the trial. The API server says 429 and 5xx when it, or a webhook, cannot answer now.
 fn is_lasting(status: &Status) -> bool {
     status.code < 500 && status.code != 429
 }

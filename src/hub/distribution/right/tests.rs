@@ -264,14 +264,21 @@ async fn who_else_refuses_the_trial_is_said_once_and_nothing_is_written() {
     let expected = "The hub makes and changes no ManifestWork, because it cannot see whether the \
                     ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry run of a \
                     ManifestWork addon-signer-probe that this policy must refuse, ended so: admission webhook \
-                    \"owners.example.com\" denied the request: no owner. If something else refuses it, exempt the \
-                    hub's account, or that name, from it.";
+                    \"owners.example.com\" denied the request: no owner. First see that \
+                    deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or something \
+                    that changes new objects refuses the trial, exempt the hub's account, or that name, from it.";
     assert_eq!((hub.told(), server.lock().unwrap().written), (("PolicyUnknown", expected.to_owned()), 0));
     let said = std::fs::read_to_string(file.path()).unwrap();
     assert_eq!(said.matches("no owner").count(), 1, "{said}");
     server.lock().unwrap().trial = BY_THE_POLICY;
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
+    // Somebody refuses for a moment: not what the policy would let pass.
+    server.lock().unwrap().trial = BY_A_WEBHOOK;
+    hub.pass(BELIEVED - 2 * ASK_AGAIN).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+    hub.pass(3 * ASK_AGAIN).await;
+    assert_eq!(hub.told().0, "PolicyUnknown");
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +295,7 @@ async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
     assert!((8..=11).contains(&unanswered(&said)), "each minute of the last ten: {said}");
     hub.pass(2 * UNKNOWN).await;
     let (reason, sentence) = hub.told();
-    assert!(sentence.contains("ended so: no answer for 20 minutes; the last error: no room. If"), "{sentence}");
+    assert!(sentence.contains("ended so: no answer for 20 minutes; the last error: no room. First"), "{sentence}");
     let before = server.lock().unwrap().written;
     hub.pass(RIGHT_AGE).await;
     assert_eq!((reason, server.lock().unwrap().written), ("PolicyUnknown", before), "nothing is written");
@@ -320,6 +327,10 @@ async fn a_hub_that_does_not_know_whether_the_policy_is_in_force_writes_nothing(
     let (hub, server) = mk_running(TrialServer { is_served: true, trial: LATER, ..TrialServer::default() });
     hub.pass(SOON).await;
     assert_eq!((hub.is_guarded(), server.lock().unwrap().written), (None, 0));
+    hub.pass(BELIEVED + ASK_AGAIN).await;
+    let (reason, sentence) = hub.told();
+    assert!(reason == "PolicyUnknown" && sentence.contains("the last error: no room."), "{sentence}");
+    assert_eq!(server.lock().unwrap().written, 0);
     server.lock().unwrap().trial = BY_THE_POLICY;
     hub.pass(2 * UNKNOWN).await;
     assert_eq!(hub.is_guarded(), Some(true));
