@@ -250,7 +250,7 @@ async fn an_answer_that_comes_after_the_watch_hides_nothing() {
 async fn what_the_api_server_says_is_absent_is_made_again_and_an_api_that_is_away_says_nothing() {
     for (details, is_absent) in [(json!({ "name": "addon-signer-telemetry-trust" }), true), (json!({}), false)] {
         let absent = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": details });
-        let (mut distributor, known, _reported, _leads) = mk_answering(StatusCode::NOT_FOUND, || (), absent);
+        let (mut distributor, known, reported, _leads) = mk_answering(StatusCode::NOT_FOUND, || (), absent);
         put_work(&known, 0, "elsewhere", ANCHORS);
         let steps = distributor.look();
         assert!(matches!(steps[..], [(_, Step::Change { .. })]), "{steps:?}");
@@ -258,6 +258,9 @@ async fn what_the_api_server_says_is_absent_is_made_again_and_an_api_that_is_awa
         tokio::time::advance(SHORTEST).await;
         let steps = distributor.look();
         assert_eq!(matches!(steps[..], [(_, Step::Create { .. })]), is_absent, "{steps:?}");
+        let Distribution::Reached { report, .. } = &*reported.borrow() else { panic!("{reported:?}") };
+        let expected = if is_absent { "Distributing" } else { "WriteFailed" };
+        assert_eq!(Reached::sum(report.values()).condition().1, expected);
     }
 }
 

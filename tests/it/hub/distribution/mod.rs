@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use super::mk_served;
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry};
+use crate::hub::{mk_csr, submit};
+use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr};
 use crate::support::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -146,6 +147,47 @@ async fn every_cluster_gets_the_bundle_and_keeps_it_until_the_addon_goes() {
     running.stop().await;
 }
 
+/// Asks for a rotation when both clusters have their works, and waits until these have both anchors.
+async fn rotate_everywhere(admin: &Client) {
+    let before = published(admin).await;
+    for cluster in ["spoke1", "spoke2"] {
+        wait_manifest(admin, cluster, "the work", |manifest| manifest["data"]["ca.crt"] == before.as_str()).await;
+    }
+    rotate(admin).await;
+    for cluster in ["spoke1", "spoke2"] {
+        let both = |manifest: &Value| {
+            let anchors = manifest["data"]["ca.crt"].as_str().unwrap();
+            anchors.contains(before.trim()) && anchors.matches("BEGIN CERTIFICATE").count() == 2
+        };
+        wait_manifest(admin, cluster, "both anchors", both).await;
+    }
+}
+
+/// With a ledger that is no evidence a fleet that always grows must not hold a rotation up either.
+#[tokio::test]
+async fn after_the_last_certificate_without_the_anchor_a_first_work_is_not_waited_for() {
+    let hub = TestHub::start().await;
+    let admin = mk_world(&hub, telemetry()).await;
+    let running = RunningHub::start(&hub).await;
+    rotate_everywhere(&admin).await;
+    running.stop().await;
+    let running = RunningHub::start(&hub).await; // with another ledger
+    accept_cluster(&admin, "spoke3").await;
+    install_addon(&admin, "spoke3", "telemetry").await;
+    wait_condition(&admin, "the new addon", |told| told.is_some_and(|told| told.message.contains("0 of 3"))).await;
+    for cluster in ["spoke1", "spoke2"] {
+        assert!(rotation(&admin).await.contains("\"Next\""));
+        say_applied(&admin, cluster).await;
+    }
+    wait_condition(&admin, "both", |told| told.is_some_and(|told| told.message.contains("2 of 3"))).await;
+    running.clock.advance(KUBELET);
+    wait_until(2 * PATIENCE, "the new authority to sign", async || {
+        (!rotation(&admin).await.contains("\"Next\"")).then_some(())
+    })
+    .await;
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_nothing_again() {
     let hub = TestHub::start().await;
@@ -153,18 +195,9 @@ async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_no
     let (_dir, ledger) = fresh_ledger();
     let options = || RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
     let running = RunningHub::start_with(&hub, options()).await;
-    let before = published(&admin).await;
-    for cluster in ["spoke1", "spoke2"] {
-        wait_manifest(&admin, cluster, "the work", |manifest| manifest["data"]["ca.crt"] == before.as_str()).await;
-    }
-    rotate(&admin).await;
-    for cluster in ["spoke1", "spoke2"] {
-        let both = |manifest: &Value| {
-            let anchors = manifest["data"]["ca.crt"].as_str().unwrap();
-            anchors.contains(before.trim()) && anchors.matches("BEGIN CERTIFICATE").count() == 2
-        };
-        wait_manifest(&admin, cluster, "both anchors", both).await;
-    }
+    let request = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &request, "issued", certificate).await; // else time would have nothing to wait for
+    rotate_everywhere(&admin).await;
     let report = async || rotation(&admin).await;
     wait_until(PATIENCE, "the report to name the clusters", async || {
         report().await.contains("0 of 2 addons have it, and not yet: spoke1/telemetry, spoke2/telemetry").then_some(())
