@@ -68,8 +68,7 @@ impl Gate {
                     // A first ManifestWork replaces no older anchors, so it matters only to agents that may have some.
                     let is_new = |holders: &Holders| is_first && holders.nobody_lacks(key);
                     let need_not_wait = |holders: &Holders| holders.have_shown(key) || is_new(holders);
-                    let is_over = is_first && at < now;
-                    is_over || without.contains(&key.cluster) || holders.is_some_and(need_not_wait)
+                    without.contains(&key.cluster) || holders.is_some_and(need_not_wait)
                 });
                 if at < now {
                     return brought;

@@ -186,7 +186,12 @@ impl HolderInputs {
             Some(ready.bundle.digest())
         });
         let now = self.clock.now();
-        let Health::Up { ledger, tip } = self.ledger.health().borrow().clone() else { return Ok(None) };
+        let health = self.ledger.health().borrow().clone();
+        let (ledger, tip) = match health {
+            Health::Up { ledger, tip } => (ledger, tip),
+            Health::Down(error) => return Err(error),
+            Health::Starting => return Ok(None),
+        };
         let covered = waiting.and_then(|digest| Some((digest, self.board.recorded_since(&ledger, now)?)));
         let Some((digest, recorded_since)) = covered else { return Ok(None) };
         if !bears_out(&self.config_maps, &self.ledger, recorded_since).await {

@@ -125,7 +125,10 @@ impl Distribution {
         }
         let reached = Reached::sum(report.values());
         let (total, present, missing) = (reached.total, reached.present(), &reached.missing);
-        let is_first = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.first.contains(key));
+        // Without the policy the hub makes none, so what is not there says nothing.
+        let is_first = |key: &AddOnKey| {
+            unguarded.is_none() && report.get(&key.addon).is_some_and(|reached| reached.first.contains(key))
+        };
         let is_awaited = |key: &&AddOnKey| !need_not_wait(key, is_first(key));
         let awaited: Vec<&AddOnKey> = missing.iter().filter(is_awaited).collect();
         if awaited.is_empty() {

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
 use crate::deploy::on_api_server::{self, apply};
 use crate::deploy::{manifests, of_kind};
-use crate::hub::{mk_csr, submit};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, telemetry, wait_csr};
+use crate::support::hub::{PATIENCE, RunningHub, telemetry};
 use crate::support::log::capture;
 use crate::support::objects::manifest_works;
 use crate::support::{TestHub, accept_cluster, wait_until};
@@ -219,8 +218,6 @@ async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_i
     })
     .await;
     bindings(&admin).delete(POLICY, &DeleteParams::default()).await.unwrap();
-    let request = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    wait_csr(&admin, &request, "issued", certificate).await; // nobody is waited for where nobody has one
     rotate(&admin).await;
     let waits = "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force";
     wait_until(PATIENCE, waits, async || rotation(&admin).await.contains(waits).then_some(())).await;
