@@ -11,6 +11,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -87,6 +89,38 @@ async fn a_restart_does_not_shorten_the_wait_for_copies_of_an_agent() {
     let running = RunningHub::start_with(&hub, options()).await;
     line.poke().await;
     tokio::time::sleep(MOMENT).await;
+    wait_report(&line, pods).await;
+    line.wait(&["Next", "Active"]).await;
+    running.clock.advance(COPIES);
+    line.poke().await;
+    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+}
+
+/// The words of that time are lost, and one of them may have been another one.
+#[tokio::test]
+async fn a_ledger_that_was_away_begins_the_wait_for_copies_anew() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ledger.db");
+    let ledger = Some(format!("sqlite://{}", file.display()).parse().unwrap());
+    let running = RunningHub::start_with(&hub, RunningHubOptions { ledger, ..RunningHubOptions::default() }).await;
+    let line = OnServer::serving(&admin);
+    line.wait(&["Active"]).await;
+    let leaf = issue(&hub, &admin).await;
+    wait_checkpoint(&admin).await;
+    line.rotate_by_map("r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    activate_after(&line).await;
+    show(&running, &leaf, &digest(&running)).await;
+    let pods = "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)";
+    wait_report(&line, pods).await;
+    let mut lock = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut lock).await.unwrap();
+    show(&running, &leaf, &digest(&running)).await;
+    wait_report(&line, "agents to hold the new anchor: the last certificate given out without it").await;
+    running.clock.advance(COPIES);
+    lock.close().await.unwrap();
     wait_report(&line, pods).await;
     line.wait(&["Next", "Active"]).await;
     running.clock.advance(COPIES);
