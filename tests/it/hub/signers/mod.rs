@@ -182,9 +182,11 @@ async fn the_status_says_what_is() {
     let (hub, admin, _running) = mk_ready().await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    let object = wait_until(PATIENCE, "the status to know of the certificate", async || {
+    let object = wait_until(PATIENCE, "the status to know of the certificate and of the registrations", async || {
         let object = signers(&admin).get("telemetry").await.unwrap();
-        object.status.as_ref()?.authorities.first()?.last_leaf_expires.is_some().then_some(object)
+        let status = object.status.as_ref()?;
+        let is_registered = status.conditions.iter().any(|condition| condition.type_ == "Registered");
+        (is_registered && status.authorities.first()?.last_leaf_expires.is_some()).then_some(object)
     })
     .await;
     let status = object.status.clone().unwrap();
