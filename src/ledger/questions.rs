@@ -122,21 +122,20 @@ impl Ledger {
     /// [`LedgerError`].
     pub async fn bundle_holders(&self, asked: BundleQuestion<'_>) -> Result<Vec<BundleHolders>, LedgerError> {
         // `word`: 0 none, 1 another bundle, 2 this one, but not for long, 3 this one. `copy`: a copy may still hold
-        // another one. `came`: the bundle came with each certificate that has not expired; only then the last question
-        // is asked. The expressions are for the same reason. The gateway's own certificates have no agent.
+        // another one. The expressions are for the same reason. The gateway's own certificates have no agent.
         let sql = "SELECT a.cluster, a.addon, COUNT(*), MAX(a.seen), \
                    CAST(SUM(CASE WHEN a.word = 3 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
                    CAST(SUM(CASE WHEN a.word = 2 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
                    CAST(SUM(CASE WHEN a.word = 1 OR a.copy = 1 THEN 1 ELSE 0 END) AS BIGINT) FROM (\
                    SELECT cluster || '' AS cluster, addon, agent, MAX(last_seen) AS seen, \
                    MAX(CASE WHEN holds = '' THEN 0 WHEN holds <> $1 THEN 1 WHEN held_since > $3 THEN 2 ELSE 3 END) \
-                   AS word, MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 THEN 1 ELSE 0 END) AS copy, \
-                   MIN(CASE WHEN seq <= $4 THEN 0 ELSE 1 END) AS came FROM certificates \
+                   AS word, MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 THEN 1 ELSE 0 END) AS copy \
+                   FROM certificates \
                    WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
                    GROUP BY cluster || '', addon, agent) AS a \
-                   WHERE CASE WHEN a.word = 1 OR a.copy = 1 OR a.came = 0 THEN 1 ELSE (SELECT COUNT(*) FROM (\
+                   WHERE a.word = 1 OR a.copy = 1 OR (SELECT COUNT(*) FROM (\
                    SELECT 1 FROM certificates m WHERE m.cluster = a.cluster AND m.addon = a.addon \
-                   AND (m.agent || '') = a.agent AND m.seq <= $4 LIMIT 1) AS one) END = 1 \
+                   AND (m.agent || '') = a.agent AND m.seq <= $4 LIMIT 1) AS one) = 1 \
                    GROUP BY a.cluster, a.addon";
         let BundleQuestion { digest, tip, now } = asked;
         let values = vec![digest.into(), now.unix().into(), now.minus(COPIES).unix().into(), tip.into()];

@@ -123,7 +123,8 @@ impl<'de> Deserialize<'de> for OcmObject {
             metadata => serde_json::from_value(metadata).map_err(D::Error::custom)?,
         };
         let data = Map::from_iter(["spec", "status"].map(|name| (name.to_owned(), part(name))));
-        let types = serde_json::from_value(kept.value).ok(); // Kubernetes says them in every object of OCM's
+        // Kubernetes says them in every object of OCM's. One without them is read again before anybody writes to it.
+        let types = serde_json::from_value(kept.value).ok(); // so a missing type is no error
         let object = DynamicObject { types, metadata, data: Value::Object(data) };
         Ok(Self { object, is_cut: kept.is_cut })
     }

@@ -6,8 +6,8 @@ CREATE TABLE entries (
 );
 
 -- One row per intent: an index of the entries, for questions. seq is the intent's, signed_seq the signed entry's, ended_seq that of
--- abandoned or unpublished. published_at, last_seen and holds are in no entry. held_at is when the holder last showed the bundle that
--- it holds, held_since since when it has shown no other one. released is 0, or the entry that abandoned the row, after which the
+-- abandoned or unpublished. published_at, last_seen and holds are in no entry. held_at is when the holder last showed the bundle in
+-- holds, and held_since is the first time since it showed another one. released is 0, or the entry that abandoned the row, after which the
 -- request may have another. requested is when the request was made: Kubernetes never changes it.
 --
 -- An update that changes a column of an index writes the index as well, so no index speaks of what signing changes.

@@ -199,15 +199,21 @@ async fn wait_policy(account: &Client, denies: bool) {
     .await;
 }
 
+/// Lets the policy refuse nothing; returns the hub's account.
+async fn switch_off(hub: &TestHub, admin: &Client) -> Client {
+    let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
+    wait_policy(&account, true).await;
+    let audit = json!({ "spec": { "validationActions": ["Audit"] } });
+    bindings(admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await.unwrap();
+    wait_policy(&account, false).await;
+    account
+}
+
 #[tokio::test]
 async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_is_back() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
-    let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
-    wait_policy(&account, true).await;
-    let audit = json!({ "spec": { "validationActions": ["Audit"] } });
-    bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await.unwrap();
-    wait_policy(&account, false).await;
+    switch_off(&hub, &admin).await;
 
     let (log, _capturing) = capture("addon_signer=info");
     let said = || log.text().matches("addon-signer-manifest-works is not in force").count();
@@ -260,11 +266,7 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
         return;
     }
     let admin = mk_world(&hub, telemetry()).await;
-    let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
-    wait_policy(&account, true).await;
-    let audit = json!({ "spec": { "validationActions": ["Audit"] } });
-    bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await.unwrap();
-    wait_policy(&account, false).await;
+    let account = switch_off(&hub, &admin).await;
     let demands = json!({
         "matchConstraints": { "resourceRules": [rule()] },
         "validations": [{ "expression": "has(object.metadata.annotations)", "message": "no owner" }],

@@ -64,32 +64,42 @@ async fn a_serving_authority_signs_as_soon_as_every_agent_has_shown_its_anchor()
     assert!(running.clock.now() < end);
 }
 
-/// While the hub is away, its gateway is too, and no copy of an agent can say that it has another bundle.
-#[tokio::test]
-async fn a_restart_does_not_shorten_the_wait_for_copies_of_an_agent() {
-    let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry()).await;
-    let (_dir, ledger) = fresh_ledger();
-    let clock = Clock::default();
-    let options =
-        || RunningHubOptions { ledger: Some(ledger.clone()), clock: clock.clone(), ..RunningHubOptions::default() };
-    let running = RunningHub::start_with(&hub, options()).await;
+const PODS: &str = "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)";
+
+/// Starts a hub and a rotation, and lets the only agent show the new bundle. Returns the agent's certificate, and the
+/// ids of the new authority and of the one before it.
+async fn rotate_and_show(
+    hub: &TestHub,
+    options: RunningHubOptions,
+) -> (RunningHub, OnServer, CertificateDer<'static>, Vec<String>) {
+    let admin = mk_served(hub, telemetry()).await;
+    let running = RunningHub::start_with(hub, options).await;
     let line = OnServer::serving(&admin);
     line.wait(&["Active"]).await;
-    let leaf = issue(&hub, &admin).await;
+    let leaf = issue(hub, &admin).await;
     wait_checkpoint(&admin).await;
     line.rotate_by_map("r1").await;
     let ids = line.wait(&["Next", "Active"]).await;
     activate_after(&line).await;
     show(&running, &leaf, &digest(&running)).await;
-    let pods = "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)";
-    wait_report(&line, pods).await;
+    wait_report(&line, PODS).await;
+    (running, line, leaf, ids)
+}
+
+/// While the hub is away, its gateway is too, and no copy of an agent can say that it has another bundle.
+#[tokio::test]
+async fn a_restart_does_not_shorten_the_wait_for_copies_of_an_agent() {
+    let hub = TestHub::start().await;
+    let (_dir, ledger) = fresh_ledger();
+    let clock = Clock::default();
+    let options =
+        || RunningHubOptions { ledger: Some(ledger.clone()), clock: clock.clone(), ..RunningHubOptions::default() };
+    let (running, line, _, ids) = rotate_and_show(&hub, options()).await;
     running.stop().await;
     clock.advance(COPIES);
     let running = RunningHub::start_with(&hub, options()).await;
-    line.poke().await;
-    tokio::time::sleep(MOMENT).await;
-    wait_report(&line, pods).await;
+    line.look().await; // the report is of this hub from now on
+    wait_report(&line, PODS).await;
     line.wait(&["Next", "Active"]).await;
     running.clock.advance(COPIES);
     line.poke().await;
@@ -100,28 +110,18 @@ async fn a_restart_does_not_shorten_the_wait_for_copies_of_an_agent() {
 #[tokio::test]
 async fn a_ledger_that_was_away_begins_the_wait_for_copies_anew() {
     let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry()).await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ledger.db");
     let ledger = Some(format!("sqlite://{}", file.display()).parse().unwrap());
-    let running = RunningHub::start_with(&hub, RunningHubOptions { ledger, ..RunningHubOptions::default() }).await;
-    let line = OnServer::serving(&admin);
-    line.wait(&["Active"]).await;
-    let leaf = issue(&hub, &admin).await;
-    wait_checkpoint(&admin).await;
-    line.rotate_by_map("r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
-    activate_after(&line).await;
-    show(&running, &leaf, &digest(&running)).await;
-    let pods = "1 of 1 have not shown it: spoke1/telemetry (its pods may not see it yet)";
-    wait_report(&line, pods).await;
+    let options = RunningHubOptions { ledger, ..RunningHubOptions::default() };
+    let (running, line, leaf, ids) = rotate_and_show(&hub, options).await;
     let mut lock = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut lock).await.unwrap();
     show(&running, &leaf, &digest(&running)).await;
     wait_report(&line, "agents to hold the new anchor: the last certificate given out without it").await;
     running.clock.advance(COPIES);
     lock.close().await.unwrap();
-    wait_report(&line, pods).await;
+    wait_report(&line, PODS).await;
     line.wait(&["Next", "Active"]).await;
     running.clock.advance(COPIES);
     line.poke().await;
