@@ -4,11 +4,12 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff;
 use kube::Resource;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::DynamicResourceScope;
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{ANNOTATION_HOSTING_CLUSTER, ANNOTATION_INSTALL_NAMESPACE};
@@ -80,12 +81,12 @@ static WANTED: Keep = Keep::Fields(&[
     ),
 ]);
 
-/// Who wrote the fields that the hub asks about.
+/// Who wrote the fields that the hub asks about. Not when: the API server keeps every time that an agent writes there,
+/// also one that is later than any that this program can read.
 static MANAGER: Keep = Keep::Fields(&[
     ("manager", Keep::Scalar(LONGEST)),
     ("operation", Keep::Scalar(LONGEST)),
     ("subresource", Keep::Scalar(LONGEST)),
-    ("time", Keep::Scalar(LONGEST)),
     (
         "fieldsV1",
         Keep::Fields(&[
@@ -120,13 +121,27 @@ impl<'de> Deserialize<'de> for OcmObject {
         let mut part = |name: &str| kept.value.get_mut(name).map(Value::take).unwrap_or_default();
         let metadata = match part("metadata") {
             Value::Null => ObjectMeta::default(),
-            metadata => serde_json::from_value(metadata).map_err(D::Error::custom)?,
+            metadata => ObjectMeta::deserialize(&metadata).unwrap_or_else(|_| doubtful(&metadata)),
         };
         let data = Map::from_iter(["spec", "status"].map(|name| (name.to_owned(), part(name))));
         // Kubernetes says them in every object of OCM's. One without them is read again before anybody writes to it.
         let types = serde_json::from_value(kept.value).ok(); // so a missing type is no error
         let object = DynamicObject { types, metadata, data: Value::Object(data) };
         Ok(Self { object, is_cut: kept.is_cut })
+    }
+}
+
+/// What counts of metadata that cannot be read: one such object must not hide all others of its list or watch. It is
+/// taken for one that is being deleted, which gives nobody standing.
+fn doubtful(metadata: &Value) -> ObjectMeta {
+    let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_owned);
+    ObjectMeta {
+        name: text("name"),
+        namespace: text("namespace"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        deletion_timestamp: Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+        ..ObjectMeta::default()
     }
 }
 
@@ -165,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::api::manager::annotator;
-    use crate::api::ocm::{ADDON_GROUP, AddOnApi, is_being_deleted, is_suspended, revocation};
+    use crate::api::ocm::{ADDON_GROUP, AddOnApi, hub_accepts_client, is_being_deleted, is_suspended, revocation};
     use crate::api::registrations::is_anothers;
 
     fn read(object: &Value) -> OcmObject {
@@ -202,6 +217,25 @@ mod tests {
         let empty = read(&json!({ "metadata": { "name": "telemetry" } }));
         assert_eq!(empty.object.data, json!({ "spec": null, "status": null }));
         assert_eq!(AddOnApi::of(&empty.object), None);
+    }
+
+    #[test]
+    fn no_metadata_hides_an_object() {
+        let mut cluster = json!({
+            "metadata": { "name": "c1", "uid": "u", "resourceVersion": "7", "generation": 2 },
+            "spec": { "hubAcceptsClient": true },
+        });
+        for time in ["9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "soon"] {
+            cluster["metadata"]["managedFields"] = json!([{ "manager": "agent", "operation": "Update", "time": time }]);
+            let found = read(&cluster).object;
+            assert!(hub_accepts_client(&found) && !is_being_deleted(&found), "{time}");
+            assert_eq!(found.metadata.generation, Some(2));
+        }
+        cluster["metadata"]["deletionTimestamp"] = "9999-12-31T23:59:59Z".into();
+        let found = read(&cluster).object;
+        let ObjectMeta { name, uid, resource_version, .. } = &found.metadata;
+        let kept = [name, uid, resource_version].map(|text| text.as_deref());
+        assert_eq!((kept, is_being_deleted(&found)), ([Some("c1"), Some("u"), Some("7")], true));
     }
 
     #[test]
