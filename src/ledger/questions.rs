@@ -24,6 +24,23 @@ const PAGE: usize = 128;
 /// Certificates in one question about those that have not expired. The writer serves others between two questions.
 const LEAVES: usize = 500;
 
+/// `word`: 0 none, 1 another bundle, 2 this one, but not for long, 3 this one. `copy`: a copy may still hold another
+/// one. The expression keeps SQLite from grouping by the index of holders, which has the whole table. The gateway's own
+/// certificates have no agent.
+const HOLDERS: &str = "SELECT a.cluster, a.addon, COUNT(*), MAX(a.newest), MAX(a.seen), \
+     CAST(SUM(CASE WHEN a.word = 3 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
+     CAST(SUM(CASE WHEN a.word = 2 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
+     CAST(SUM(CASE WHEN a.word = 1 OR a.copy = 1 THEN 1 ELSE 0 END) AS BIGINT) FROM (\
+     SELECT cluster || '' AS cluster, addon, agent, MAX(last_seen) AS seen, MAX(not_before) AS newest, \
+     MAX(CASE WHEN holds = '' THEN 0 WHEN holds <> $1 THEN 1 WHEN held_since > $3 THEN 2 ELSE 3 END) AS word, \
+     MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 THEN 1 ELSE 0 END) AS copy \
+     FROM certificates WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
+     GROUP BY cluster || '', addon, agent) AS a \
+     WHERE a.word = 1 OR a.copy = 1 OR (SELECT COUNT(*) FROM (\
+     SELECT 1 FROM certificates m WHERE m.cluster = a.cluster AND m.addon = a.addon AND m.agent = a.agent \
+     AND m.seq <= $4 LIMIT 1) AS one) = 1 \
+     GROUP BY a.cluster, a.addon";
+
 /// For how long an agent must have shown one trust bundle and no other before it is believed. Several copies of it may
 /// have its name or its certificate; each asks every 5 minutes, and once more if that failed. By then a kubelet has
 /// shown pods what the agent keeps in a Secret, too.
@@ -53,6 +70,8 @@ pub struct BundleHolders {
     pub recent: u64,
     /// How many have shown another one last.
     pub behind: u64,
+    /// When the newest of their certificates begins.
+    pub newest: Timestamp,
     /// When the last of them was seen at the gateway.
     pub last_seen: Option<Timestamp>,
 }
@@ -121,30 +140,15 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub async fn bundle_holders(&self, asked: BundleQuestion<'_>) -> Result<Vec<BundleHolders>, LedgerError> {
-        // `word`: 0 none, 1 another bundle, 2 this one, but not for long, 3 this one. `copy`: a copy may still hold
-        // another one. The expressions are for the same reason. The gateway's own certificates have no agent.
-        let sql = "SELECT a.cluster, a.addon, COUNT(*), MAX(a.seen), \
-                   CAST(SUM(CASE WHEN a.word = 3 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
-                   CAST(SUM(CASE WHEN a.word = 2 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
-                   CAST(SUM(CASE WHEN a.word = 1 OR a.copy = 1 THEN 1 ELSE 0 END) AS BIGINT) FROM (\
-                   SELECT cluster || '' AS cluster, addon, agent, MAX(last_seen) AS seen, \
-                   MAX(CASE WHEN holds = '' THEN 0 WHEN holds <> $1 THEN 1 WHEN held_since > $3 THEN 2 ELSE 3 END) \
-                   AS word, MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 THEN 1 ELSE 0 END) AS copy \
-                   FROM certificates \
-                   WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
-                   GROUP BY cluster || '', addon, agent) AS a \
-                   WHERE a.word = 1 OR a.copy = 1 OR (SELECT COUNT(*) FROM (\
-                   SELECT 1 FROM certificates m WHERE m.cluster = a.cluster AND m.addon = a.addon \
-                   AND (m.agent || '') = a.agent AND m.seq <= $4 LIMIT 1) AS one) = 1 \
-                   GROUP BY a.cluster, a.addon";
         let BundleQuestion { digest, tip, now } = asked;
         let values = vec![digest.into(), now.unix().into(), now.minus(COPIES).unix().into(), tip.into()];
-        let rows = self.rows(sql.to_owned(), values).await?;
+        let rows = self.rows(HOLDERS.to_owned(), values).await?;
         let holders = |row: &Cells| {
             let key = AddOnKey { cluster: row.str(0).parse().ok()?, addon: row.str(1).parse().ok()? };
-            let last_seen = row.int(3).map(Timestamp::from_unix);
-            let [agents, shown, recent, behind] = [2, 4, 5, 6].map(|at| row.count(at));
-            Some(BundleHolders { key, agents, shown, recent, behind, last_seen })
+            let newest = Timestamp::from_unix(row.int(3)?);
+            let last_seen = row.int(4).map(Timestamp::from_unix);
+            let [agents, shown, recent, behind] = [2, 5, 6, 7].map(|at| row.count(at));
+            Some(BundleHolders { key, agents, shown, recent, behind, newest, last_seen })
         };
         Ok(rows.iter().filter_map(holders).collect())
     }
@@ -161,21 +165,7 @@ impl Ledger {
         now: Timestamp,
         mut each: impl FnMut(OldLeaf),
     ) -> Result<(), LedgerError> {
-        let n = newer.len();
-        // The expressions leave only the index of the ends, and within it that of the holders (decision 0010).
-        let sql = format!(
-            "SELECT v.seq, v.not_after, v.cluster, v.addon, v.agent, v.not_before, v.last_seen, v.state, \
-             CASE WHEN v.issuer <> ${} OR v.state = 'abandoned' THEN NULL ELSE (SELECT COUNT(*) FROM (\
-             SELECT 1 FROM certificates m WHERE m.cluster = v.cluster AND m.addon = v.addon AND m.seq > v.seq \
-             AND (m.agent || '') = v.agent AND (m.issuer || '') IN {} AND m.last_seen IS NOT NULL LIMIT 1) AS one) END \
-             FROM (SELECT * FROM certificates WHERE not_after >= ${} AND (not_after, seq) > (${}, ${}) \
-             ORDER BY not_after, seq LIMIT {LEAVES}) AS v ORDER BY v.not_after, v.seq",
-            n + 1,
-            tuples(n, 1),
-            n + 2,
-            n + 2,
-            n + 3,
-        );
+        let sql = leaves_of(newer.len());
         let names: Vec<_> = newer.iter().copied().chain([old]).map(|id| Value::from(id.as_str())).collect();
         let mut after = (now.unix(), 0);
         loop {
@@ -206,6 +196,24 @@ impl Ledger {
     }
 }
 
+/// A page of [`Ledger::old_leaves`] with `n` newer authorities. The expression leaves only the index of the ends, and
+/// within it that of the holders (decision 0010).
+fn leaves_of(n: usize) -> String {
+    format!(
+        "SELECT v.seq, v.not_after, v.cluster, v.addon, v.agent, v.not_before, v.last_seen, v.state, \
+         CASE WHEN v.issuer <> ${} OR v.state = 'abandoned' THEN NULL ELSE (SELECT COUNT(*) FROM (\
+         SELECT 1 FROM certificates m WHERE m.cluster = v.cluster AND m.addon = v.addon AND m.agent = v.agent \
+         AND m.seq > v.seq AND (m.issuer || '') IN {} AND m.last_seen IS NOT NULL LIMIT 1) AS one) END \
+         FROM (SELECT * FROM certificates WHERE not_after >= ${} AND (not_after, seq) > (${}, ${}) \
+         ORDER BY not_after, seq LIMIT {LEAVES}) AS v ORDER BY v.not_after, v.seq",
+        n + 1,
+        tuples(n, 1),
+        n + 2,
+        n + 2,
+        n + 3,
+    )
+}
+
 /// Reads a row of [`Ledger::old_leaves`]; `None` if the certificate is another authority's, or was never signed. An
 /// unknown state counts as open.
 fn old_leaf(row: &Cells) -> Option<OldLeaf> {
@@ -220,4 +228,25 @@ fn old_leaf(row: &Cells) -> Option<OldLeaf> {
         is_open: state.is_none_or(|state| !state.is_final()),
         has_moved,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Connection as _, SqliteConnection};
+
+    use super::*;
+
+    /// A cluster chooses the names of its agents, and may have thousands of one addon.
+    #[tokio::test]
+    async fn whether_an_agent_had_another_certificate_is_asked_of_its_own_ones_alone() {
+        let mut store = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        sqlx::raw_sql(include_str!("migrations/sqlite/0001_ledger.sql")).execute(&mut store).await.unwrap();
+        for (sql, seq) in [(HOLDERS.to_owned(), "rowid<?"), (leaves_of(2), "rowid>?")] {
+            let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+            let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(explain).fetch_all(&mut store).await.unwrap();
+            let steps: Vec<String> = plan.into_iter().map(|(.., step)| step.replace("seq", "rowid")).collect();
+            let wanted = format!("certificates_holder (cluster=? AND addon=? AND agent=? AND {seq})");
+            assert!(steps.iter().any(|step| step.starts_with("SEARCH m") && step.contains(&wanted)), "{steps:#?}");
+        }
+    }
 }

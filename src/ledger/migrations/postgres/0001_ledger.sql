@@ -38,7 +38,8 @@ CREATE TABLE certificates (
 CREATE UNIQUE INDEX certificates_serial ON certificates (serial);
 -- One certificate per request. UIDs are random: with the time before them the index grows at its end.
 CREATE UNIQUE INDEX certificates_uid ON certificates (requested, uid, released);
-CREATE INDEX certificates_holder ON certificates (cluster, addon, seq);
+-- The agent too: a cluster chooses the names of its agents, and may have thousands of them.
+CREATE INDEX certificates_holder ON certificates (cluster, addon, agent, seq);
 -- What came to nothing: few, and asked for.
 CREATE INDEX certificates_ended ON certificates (seq) WHERE ended_seq IS NOT NULL;
 -- For lists: the first page at once, whatever is asked for. Names are few and rows are added in their order, so that each commit
