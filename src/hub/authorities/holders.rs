@@ -36,7 +36,8 @@ struct Agents {
 impl Agents {
     /// What is known now, after what was known `before`.
     fn new(known: BundleHolders, has_standing: bool, before: Option<&Self>, now: Timestamp) -> Self {
-        let gone_since = before.and_then(|before| before.gone_since).or(Some(now)).filter(|_| !has_standing);
+        let gone_since = before.and_then(|before| before.gone_since).filter(|since| *since <= now);
+        let gone_since = gone_since.or(Some(now)).filter(|_| !has_standing);
         Self { known, gone_since }
     }
 
@@ -64,22 +65,24 @@ pub struct Holders {
 
 impl Holders {
     /// What the ledger knows at `now`, after what it knew `before`. A word is believed only when this process has asked
-    /// for [`COPIES`]: before it started no copy could contradict, because the gateway was away as well.
+    /// for [`COPIES`]: before it started no copy could contradict, because the gateway was away as well. If the clock
+    /// was set back, that time begins anew.
     fn new(
         asked: BundleQuestion<'_>,
         known: Vec<BundleHolders>,
-        has_standing: impl Fn(&AddOnKey) -> bool,
+        has_standing: impl Fn(&BundleHolders) -> bool,
         before: Option<&Self>,
     ) -> Self {
         let BundleQuestion { digest, tip, now } = asked;
-        let since = before.map_or(now, |before| before.since);
+        let since = before.map(|before| before.since).filter(|since| *since <= now).unwrap_or(now);
         let is_believed = since.until(now) >= COPIES;
         let agents = known.into_iter().map(|mut known| {
             if !is_believed {
                 known.recent += std::mem::take(&mut known.shown);
             }
             let before = before.and_then(|before| before.agents.get(&known.key));
-            (known.key.clone(), Agents::new(known.clone(), has_standing(&known.key), before, now))
+            let has_standing = has_standing(&known);
+            (known.key.clone(), Agents::new(known, has_standing, before, now))
         });
         Self { agents: agents.collect(), since, tip, digest: digest.to_owned() }
     }
@@ -201,21 +204,24 @@ impl HolderInputs {
         let tip = before.map_or(tip.seq, |before| before.tip);
         let asked = BundleQuestion { digest: &digest, tip, now };
         let known = self.ledger.bundle_holders(asked).await?;
-        let holders = |registry: &Registry| Holders::new(asked, known, |key| has_standing(registry, key), before);
+        let holders = |registry: &Registry| Holders::new(asked, known, |of| has_standing(registry, of), before);
         Ok(Some(self.registry.read(holders)))
     }
 }
 
-/// Whether the addon has standing, or may have it: of what the hub cannot read it knows nothing.
-fn has_standing(registry: &Registry, key: &AddOnKey) -> bool {
+/// Whether the addon has standing and a certificate that is not revoked, or may have: of what the hub cannot read it
+/// knows nothing.
+fn has_standing(registry: &Registry, of: &BundleHolders) -> bool {
+    let AddOnKey { cluster, addon } = &of.key;
     let unknown = |cause: NotRegistered| cause.is_unknown() || cause == NotRegistered::Unreadable;
-    registry.check(&key.cluster, &key.addon).map_or_else(unknown, |()| true)
+    let is_revoked = || registry.revoked_before(cluster, addon).is_some_and(|before| of.newest < before);
+    registry.check(cluster, addon).map_or_else(unknown, |()| !is_revoked())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts};
+    use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts, Revocation};
 
     fn key(cluster: &str) -> AddOnKey {
         AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
@@ -224,7 +230,7 @@ mod tests {
     /// Agents on a cluster: how many, how many have shown the bundle, how many not for long, how many are behind.
     fn mk(cluster: &str, [agents, shown, recent, behind]: [u64; 4], last_seen: Option<i64>) -> BundleHolders {
         let last_seen = last_seen.map(Timestamp::from_unix);
-        BundleHolders { key: key(cluster), agents, shown, recent, behind, last_seen }
+        BundleHolders { key: key(cluster), agents, shown, recent, behind, newest: Timestamp::from_unix(500), last_seen }
     }
 
     fn ask(now: Timestamp) -> BundleQuestion<'static> {
@@ -240,7 +246,7 @@ mod tests {
             mk("c4", [2, 1, 1, 0], None),
             mk("gone", [1, 0, 0, 0], None),
         ];
-        let has_standing = |key: &AddOnKey| key.cluster.as_str() != "gone";
+        let has_standing = |of: &BundleHolders| of.key.cluster.as_str() != "gone";
         let begun = Timestamp::from_unix(100_000);
         let later = begun.plus(QUIET);
         let first = Holders::new(ask(begun), known.clone(), has_standing, None);
@@ -284,13 +290,37 @@ mod tests {
         assert!(!look(false, Some(&lost), 3_600).1);
         let AddOnKey { cluster, addon } = key("c1");
         let mut registry = Registry::default();
-        assert!(has_standing(&registry, &key("c1")), "nothing is known yet");
+        let has_standing = |registry: &Registry, cluster| has_standing(registry, &mk(cluster, [1, 0, 0, 0], None));
+        assert!(has_standing(&registry, "c1"), "nothing is known yet");
         let facts = ClusterFacts { accepted: true, deleting: false };
         registry.replace_clusters([(cluster.clone(), facts)].into());
         let unreadable = AddOn::from(AddOnFacts::Unreadable);
         registry.put_addons([(cluster.clone(), [(addon.clone(), unreadable)].into())].into());
-        assert!(has_standing(&registry, &key("c1")) && !has_standing(&registry, &key("c2")));
-        registry.set_addon(cluster, addon, Some(AddOnFacts::Suspended));
-        assert!(!has_standing(&registry, &key("c1")));
+        assert!(has_standing(&registry, "c1") && !has_standing(&registry, "c2"));
+        registry.set_addon(cluster.clone(), addon.clone(), Some(AddOnFacts::Suspended));
+        assert!(!has_standing(&registry, "c1"));
+        for (before, is_good) in [(500, true), (501, false)] {
+            let revocation = Revocation { before: Timestamp::from_unix(before), by: String::new() };
+            let revoked = AddOn { facts: AddOnFacts::Installed, revocation: Some(Box::new(revocation)) };
+            registry.put_addon(cluster.clone(), addon.clone(), Some(revoked));
+            assert_eq!(has_standing(&registry, "c1"), is_good, "the newest certificate begins at 500");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_begins_the_waits_anew_and_holds_nothing_for_as_long_as_it_was_ahead() {
+        let known = || vec![mk("c1", [1, 1, 0, 0], None), mk("gone", [1, 0, 0, 0], None)];
+        let look = |now: i64, before: Option<&Holders>| {
+            let has_standing = |of: &BundleHolders| of.key.cluster.as_str() != "gone";
+            Holders::new(ask(Timestamp::from_unix(now)), known(), has_standing, before)
+        };
+        let ahead = look(1_000_000, None);
+        let right = look(100_000, Some(&ahead));
+        let later = look(103_600, Some(&right));
+        assert!(!right.have_shown(&key("c1")) && later.have_shown(&key("c1")));
+        let asked = |holders: &Holders, now| {
+            holders.have_all(&Distribution::Off, &BTreeSet::new(), Timestamp::from_unix(now)).is_ok()
+        };
+        assert!(!asked(&right, 100_000) && asked(&later, 103_600));
     }
 }

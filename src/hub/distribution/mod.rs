@@ -249,8 +249,8 @@ impl Distributor {
         let is_applied = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.applied().contains(key));
         self.applied.retain(|key, _| is_applied(key));
         for key in report.values().flat_map(Reached::applied) {
-            if !self.applied.contains_key(key) {
-                self.applied.insert(key.clone(), now);
+            if self.applied.get(key).is_none_or(|since| *since > now) {
+                self.applied.insert(key.clone(), now); // new, or the clock was set back
             }
         }
         let is_fresh = |(key, since): (&AddOnKey, &Timestamp)| (since.until(now) < KUBELET).then(|| key.clone());

@@ -323,4 +323,8 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_every_pod() {
     assert!(asked(false).is_err());
     put(&applied);
     assert!(asked(false).is_err(), "it begins anew");
+    clock.set_back(Duration::from_secs(86_400));
+    assert!(asked(false).is_err());
+    clock.advance(KUBELET);
+    assert_eq!(asked(false), Ok(()), "a clock that was ahead costs three minutes");
 }
