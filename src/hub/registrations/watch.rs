@@ -12,7 +12,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use crate::api::addon_template::{
@@ -31,16 +31,29 @@ const DISCOVER: Duration = Duration::from_secs(60);
 /// How soon the hub asks again if the API server did not answer; and the shortest pause after a refusal.
 const RETRY: Duration = Duration::from_secs(3);
 
+/// How long the API server must say that it does not serve ClusterManagementAddOns before what was known of them is
+/// forgotten: one that starts does not serve all at once. An addon that seems to have no owner makes the hub write.
+const DOUBT: Duration = Duration::from_secs(300);
+
 type Objects = BoxStream<'static, Result<Event<DynamicObject>, watcher::Error>>;
 
 /// Keeps `known` up to date until nobody reads it any more.
 pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<Templates>) {
     let mut refusals = Pauses::new(RETRY, DISCOVER);
+    let mut absent: Option<Instant> = None;
     loop {
-        match served(&client).await {
+        let served = served(&client).await;
+        if !matches!(served, Ok([None, _]) | Err(_)) {
+            absent = None;
+        }
+        match served {
             Ok([None, _]) => {
-                // Without ClusterManagementAddOns the addon-manager registers nothing from templates.
-                set(&known, Templates::Read(Arc::default()));
+                let since = *absent.get_or_insert_with(Instant::now);
+                let has_owners = matches!(&*known.borrow(), Templates::Read(read) if !read.owners.is_empty());
+                if !has_owners || since.elapsed() >= DOUBT {
+                    // Without ClusterManagementAddOns the addon-manager registers nothing from templates.
+                    set(&known, Templates::Read(Arc::default()));
+                }
                 sleep(DISCOVER).await;
             }
             Ok([Some(addons), Some(templates)]) => {
@@ -170,6 +183,7 @@ fn set(known: &watch::Sender<Templates>, now: Templates) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::sync::Mutex;
 
     use hyper::{Request, Response, StatusCode};
@@ -219,6 +233,57 @@ mod tests {
             }
         };
         Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+    }
+
+    /// An API server that has one ClusterManagementAddOn and serves such objects, except in these seconds.
+    async fn answer_with_gaps(request: Request<Body>, began: Instant, gaps: &[Range<u64>]) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let second = began.elapsed().as_secs();
+        let is_served = !gaps.iter().any(|gap| gap.contains(&second));
+        let kind =
+            |name: &str| json!({ "name": name, "singularName": "", "namespaced": false, "kind": "K", "verbs": [] });
+        let resources = is_served.then(|| kind(MANAGEMENT_ADDONS));
+        let mut code = StatusCode::OK;
+        let body = match request.uri().path().rsplit('/').next().unwrap() {
+            "apis" => {
+                let version = json!({ "groupVersion": format!("{ADDON_GROUP}/v1alpha1"), "version": "v1alpha1" });
+                json!({ "groups": [{ "name": ADDON_GROUP, "versions": [version] }] })
+            }
+            "v1alpha1" => json!({ "groupVersion": "", "resources": resources.as_slice() }),
+            _ if !is_served => {
+                code = StatusCode::NOT_FOUND;
+                json!({ "kind": "Status", "code": 404, "reason": "NotFound" })
+            }
+            _ if query.contains("watch=true") => {
+                let next = gaps.iter().map(|gap| gap.start).find(|start| *start > second);
+                tokio::time::sleep_until(began + Duration::from_secs(next.unwrap_or(u64::from(u32::MAX)))).await;
+                Value::Null
+            }
+            _ => json!({ "metadata": { "resourceVersion": "1" }, "items": [{ "metadata": { "name": "telemetry" } }] }),
+        };
+        Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+    }
+
+    /// Whether ClusterManagementAddOns are known at this second, if they are served except in these.
+    async fn knows_owners(at: u64, gaps: &'static [Range<u64>]) -> bool {
+        let began = Instant::now();
+        let service = tower::service_fn(move |request| async move {
+            Ok::<_, std::convert::Infallible>(answer_with_gaps(request, began, gaps).await)
+        });
+        let (known, read) = watch::channel(Templates::default());
+        let keeping = keep_templates(Client::new(service, "default"), known);
+        assert!(tokio::time::timeout_at(began + Duration::from_secs(at), keeping).await.is_err());
+        matches!(&*read.borrow(), Templates::Read(read) if !read.owners.is_empty())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn owners_are_forgotten_only_when_the_api_server_has_not_served_them_for_five_minutes() {
+        for (at, is_known) in [(10, true), (150, true), (395, true), (500, false)] {
+            assert_eq!(knows_owners(at, &[100..9_999]).await, is_known, "{at} s");
+        }
+        for at in [395, 750, 2_000] {
+            assert!(knows_owners(at, &[100..390, 700..900]).await, "it was only starting: {at} s");
+        }
     }
 
     /// When lists begin, in seconds, while the API server serves these resources.
