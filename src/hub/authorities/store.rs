@@ -216,8 +216,8 @@ impl AuthorityStore {
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
-    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ. Returns the
-    /// `resourceVersion` of the ConfigMap that has them.
+    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ; what else is there
+    /// stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether others stood in their place.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if somebody else wrote it in between, or [`StoreError::Api`]; the next round tries
@@ -228,7 +228,7 @@ impl AuthorityStore {
         names: &LineNames,
         bundle: &Bundle,
         status: Option<String>,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<(Option<String>, bool), StoreError> {
         let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
         data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
         let Some(mut map) = self.config_maps.get_opt(&names.config_map).await? else {
@@ -240,15 +240,17 @@ impl AuthorityStore {
             let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
             let created = leads.write(self.config_maps.create(&PostParams::default(), &map)).await;
             let created = created.map_err(|error| conflict_or(error, &names.config_map))?;
-            return Ok(created.metadata.resource_version);
+            return Ok((created.metadata.resource_version, false));
         };
-        if map.data.as_ref() != Some(&data) {
-            map.data = Some(data);
+        let there = map.data.get_or_insert_default();
+        let differs = data.iter().any(|(key, text)| there.get(key) != Some(text));
+        if differs {
+            there.extend(data);
             let params = PostParams::default();
             let replaced = leads.write(self.config_maps.replace(&names.config_map, &params, &map)).await;
             map = replaced.map_err(|error| conflict_or(error, &names.config_map))?;
         }
-        Ok(map.metadata.resource_version)
+        Ok((map.metadata.resource_version, differs))
     }
 
     /// The rotation that an annotation of the line's ConfigMap asks for.

@@ -62,4 +62,5 @@ async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_
     ledger.close().await.unwrap();
     let activated = entries.iter().find(|entry| entry.contains("ann (without spoke2)"));
     assert!(activated.is_some_and(|entry| entry.contains("activated")), "{entries:#?}");
+    assert_eq!(activated.unwrap().matches("without spoke2").count(), 1);
 }

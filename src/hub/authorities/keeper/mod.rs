@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 mod backup;
 mod finish;
 mod steps;
+mod undone;
 
 use crate::api::rules::AuthorityPlan;
 use crate::audit::Audit;
@@ -33,6 +35,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
 pub use finish::OldNeeds;
+pub(in crate::hub) use undone::Undone;
 
 /// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
@@ -119,6 +122,8 @@ pub struct Keeper {
     pub objects: WatchedObjects,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
     pub published: Option<String>,
+    /// Who changes that ConfigMap back is answered ever later.
+    pub(in crate::hub) undone: Undone,
     /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
     pub reported: Option<String>,
     /// Whether the ledger has the anchors that this ConfigMap has.
@@ -156,9 +161,10 @@ impl Keeper {
             let seen = self.objects.of(&self.names);
             self.look_at_old().await;
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
+            let quiet = self.undone.until();
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.objects.changed(&self.names, seen.as_ref()) => {}
+                () = sleep(pause) => {}
+                () = async { sleep_until(quiet).await; self.objects.changed(&self.names, seen.as_ref()).await } => {}
                 changed = self.plan.changed() => if changed.is_err() { return },
                 changed = self.gate.changed() => if !changed { return },
                 reserve = self.reservations.recv() => match reserve {
@@ -311,21 +317,20 @@ impl Keeper {
                 warn!(doubt, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(doubt)).await;
             }
-            self.note_waiver(&stored.line, &step, waiver.as_ref());
+            let waived = self.waived(&stored.line, &step, waiver.as_ref());
             stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
+            if let Some(waiver) = waived {
+                warn!(%waiver, "An authority of the gateway did not wait for these clusters");
+                self.unrecorded.get_or_insert_default().push_str(&waiver.to_string());
+            }
         }
         self.settle(stored, Step::Rest).await
     }
 
-    /// Says that an authority signs without evidence from some clusters, and by whose word.
-    fn note_waiver(&mut self, line: &Line, step: &Step, waiver: Option<&Waiver>) {
-        let (Step::Activate, Gate::Holders { .. }, Some(next)) = (step, &self.gate, line.next()) else { return };
-        let Some(waiver) = waiver.filter(|waiver| !Waiver::of(Some(*waiver), &next.authority).is_empty()) else {
-            return;
-        };
-        let authority = next.authority.id().as_str();
-        warn!(authority, %waiver, "An authority of the gateway did not wait for these clusters");
-        self.unrecorded.get_or_insert_default().push_str(&waiver.to_string());
+    /// By whose word the step is taken without evidence from some clusters.
+    fn waived<'w>(&self, line: &Line, step: &Step, waiver: Option<&'w Waiver>) -> Option<&'w Waiver> {
+        let (Step::Activate, Gate::Holders { .. }, Some(next)) = (step, &self.gate, line.next()) else { return None };
+        waiver.filter(|waiver| !Waiver::of(Some(*waiver), &next.authority).is_empty())
     }
 
     async fn reserve(&mut self, reserve: Reserve) {

@@ -100,7 +100,13 @@ impl Keeper {
         let report = self.report(&stored.line, waiting.clone())?;
         let leads = self.leading.leads()?;
         self.record_steps(&stored.line).await?;
-        self.published = self.store.publish(&leads, &self.names, &bundle, report.clone()).await?;
+        let is_same = report == self.reported && self.state.borrow().last().is_some_and(|last| last.bundle == bundle);
+        let was_published = self.published.is_some();
+        let (version, was_changed) = self.store.publish(&leads, &self.names, &bundle, report.clone()).await?;
+        if was_changed && was_published && is_same {
+            self.undone.note(&self.names.config_map);
+        }
+        self.published = version;
         self.reported = report;
         self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));

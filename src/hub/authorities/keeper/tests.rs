@@ -89,6 +89,7 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
         metrics: Metrics::new(|_| {}),
         objects,
         published: None,
+        undone: Default::default(),
         reported: None,
         distributed: false,
         record: LineRecord::new(ledger, "telemetry"),

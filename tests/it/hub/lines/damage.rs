@@ -6,12 +6,15 @@ use std::time::Duration;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
+use futures::StreamExt;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::watch_object;
 use ring::rand::SystemRandom;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::kit::{OnServer, issue, signed_by};
 use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
@@ -180,4 +183,31 @@ async fn secrets_say_what_they_are() {
     let serving = secrets.get("addon-signer-serving-authorities").await.unwrap();
     assert_eq!(serving.type_.as_deref(), Some("addon-signer.io/authorities"));
     assert_eq!(labels(&serving), json!({"app.kubernetes.io/managed-by": managed, "addon-signer.io/line": "serving"}));
+}
+
+/// Undoes each write of the hub at once; returns when it has done that so often.
+async fn undo(maps: &Api<ConfigMap>, map: &str, times: usize) -> Vec<Instant> {
+    let edit = Patch::Merge(json!({ "data": { "ca.crt": "another program's", "theirs": "x" } }));
+    let mut seen = watch_object(maps.clone(), map).boxed();
+    let mut undone = Vec::new();
+    while undone.len() < times {
+        let found = seen.next().await.unwrap().unwrap().unwrap().data.unwrap();
+        if found["ca.crt"] != "another program's" {
+            assert!(undone.is_empty() || found["theirs"] == "x", "what others add stays");
+            undone.push(Instant::now());
+            maps.patch(map, &PatchParams::default(), &edit).await.unwrap();
+        }
+    }
+    undone
+}
+
+#[tokio::test]
+async fn a_program_that_keeps_changing_the_anchors_is_answered_ever_later() {
+    let (_hub, admin, running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    line.wait(&["Active"]).await;
+    let undone = undo(&line.maps, line.map, 5).await;
+    // The hub puts its own back at once, after 1 and after 2 seconds.
+    assert!(undone[4].duration_since(undone[2]) >= Duration::from_secs(3), "{undone:?}");
+    running.stop().await;
 }
