@@ -93,30 +93,30 @@ impl Origins {
         if signer_name.starts_with("kubernetes.io/") || !plan::is_sane_name(&name) {
             return;
         }
-        self.remove(csr);
+        let was_known = self.remove(csr);
         let chain = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
         let origin = Origin::read(chain.map_or(&[], |chain| &chain.0));
         let request = SignedRequest { origin, list: self.list };
         let now = self.clock.now();
         let most = if line.is_some() { MOST } else { MOST_OF_OTHERS };
-        if line.is_some_and(|line| !may_be_foreign(&request, line, now)) {
-            return;
-        }
-        self.has_more |= self.count >= most;
-        if self.count < most {
+        let is_kept = line.is_none_or(|line| may_be_foreign(&request, line, now));
+        self.has_more |= is_kept && self.count >= most;
+        let is_kept = is_kept && self.count < most;
+        if is_kept {
             self.count += 1;
             self.of.entry(signer_name.clone()).or_default().insert(name, request);
-            if let Some(line) = line {
-                self.tell(signer_name, line);
-            }
+        }
+        if let Some(line) = line.filter(|_| is_kept || was_known) {
+            self.tell(signer_name, line);
         }
     }
 
-    fn remove(&mut self, csr: &CertificateSigningRequest) {
+    /// Returns whether it was known.
+    fn remove(&mut self, csr: &CertificateSigningRequest) -> bool {
         let known = self.of.get_mut(&csr.spec.signer_name);
-        if known.and_then(|known| known.remove(&csr.name_any())).is_some() {
-            self.count -= 1;
-        }
+        let was_known = known.and_then(|known| known.remove(&csr.name_any())).is_some();
+        self.count -= usize::from(was_known);
+        was_known
     }
 
     /// Whether a new list would show requests that had no place and have one now. Says so once.
@@ -171,11 +171,11 @@ impl Origins {
     }
 }
 
-/// Whether the certificate is of none of the line's authorities, as far as they are known. An expired one may be of an
-/// authority that the line has no more.
+/// Whether the certificate is of none of the line's authorities, those that are gone included. An expired one harms
+/// nobody.
 fn may_be_foreign(request: &SignedRequest, line: &LineState, now: Timestamp) -> bool {
     let (Some(ready), Some(origin)) = (line.last(), &request.origin) else { return true };
-    let is_ours = ready.line().members().iter().any(|member| origin.is_of(&member.authority));
+    let is_ours = ready.line().members().iter().any(|member| origin.is_of_line(&member.authority));
     !is_ours && origin.not_after() > now
 }
 

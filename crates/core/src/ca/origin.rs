@@ -2,22 +2,19 @@
 
 use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer;
 
 use super::authority::Authority;
 use crate::encoding::pem;
 use crate::timestamp::Timestamp;
 
-/// How much is kept of the issuer's name, in characters, and of its key's id, in bytes; their owner chose them.
+/// How much is kept of the issuer's name, in characters: its owner chose it.
 const LONGEST_ISSUER: usize = 100;
-const LONGEST_KEY_ID: usize = 64;
 
 /// The issuer that a certificate names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     issuer: String,
-    key_id: Vec<u8>,
     not_after: Timestamp,
 }
 
@@ -27,13 +24,8 @@ impl Origin {
     pub fn read(chain: &[u8]) -> Option<Self> {
         let first: CertificateDer<'_> = pem::certificates(chain)?.into_iter().next()?;
         let (_, parsed) = X509Certificate::from_der(&first).ok()?;
-        let key_id = parsed.iter_extensions().find_map(|extension| match extension.parsed_extension() {
-            ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref(),
-            _ => None,
-        });
         Some(Self {
-            issuer: parsed.issuer().to_string().chars().take(LONGEST_ISSUER).collect(),
-            key_id: key_id.map(|id| id.0.to_vec()).filter(|id| id.len() <= LONGEST_KEY_ID).unwrap_or_default(),
+            issuer: kept(&parsed.issuer().to_string()),
             not_after: Timestamp::from_unix(parsed.validity().not_after.timestamp()),
         })
     }
@@ -50,10 +42,14 @@ impl Origin {
         self.not_after
     }
 
-    /// Whether the certificate names the key of this authority (AuthorityKeyIdentifier, RFC 5280 section 4.2.1.1), as
-    /// all do that the authority signs.
+    /// Whether the certificate names an authority of the same line as this one, which may be gone: the subjects of one
+    /// line differ in their last word ([`Authority::self_signed`]).
     #[must_use]
-    pub fn is_of(&self, authority: &Authority) -> bool {
-        self.key_id == authority.key_id()
+    pub fn is_of_line(&self, authority: &Authority) -> bool {
+        authority.name().rsplit_once(' ').is_some_and(|(line, _)| self.issuer.starts_with(&kept(&format!("{line} "))))
     }
+}
+
+fn kept(issuer: &str) -> String {
+    issuer.chars().take(LONGEST_ISSUER).collect()
 }

@@ -172,12 +172,19 @@ fn the_bundle_says_which_authority_vouches() {
 }
 
 #[test]
-fn a_certificate_names_its_authority_and_no_other() {
-    let (issuer, other) = (mk_issuer(KeyKind::EcdsaP256, YEAR), mk_issuer(KeyKind::EcdsaP256, YEAR));
+fn a_certificate_names_its_line_and_no_other() {
+    let (issuer, next) = (mk_issuer(KeyKind::EcdsaP256, YEAR), mk_issuer(KeyKind::EcdsaP256, YEAR));
     let issued = issue(&issuer, NOW).unwrap();
     let chain = crate::encoding::pem::encode("CERTIFICATE", &issued.certificate);
     let origin = Origin::read(chain.as_bytes()).unwrap();
-    assert!(origin.is_of(issuer.authority()) && !origin.is_of(other.authority()));
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    let line = issuer.authority().name().strip_prefix("CN=").unwrap().rsplit_once(' ').unwrap().0.to_owned();
+    let other = |line: &str| Authority::self_signed(line, &key, NOW, YEAR, &rng).unwrap();
+    assert!([issuer.authority(), next.authority(), &other(&line)].iter().all(|ours| origin.is_of_line(ours)));
+    for another in [format!("{line}2"), line[1..].to_owned(), format!("{line} x")] {
+        assert!(!origin.is_of_line(&other(&another)), "{another}");
+    }
     assert_eq!((origin.issuer(), origin.not_after()), (issuer.authority().name(), issued.not_after));
     assert_eq!(Origin::read(b"x"), None);
 }
