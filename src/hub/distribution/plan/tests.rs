@@ -1,5 +1,7 @@
 use std::sync::Arc;
+use std::time::Duration;
 
+use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 
 use super::super::known::Known;
@@ -7,6 +9,10 @@ use super::*;
 use crate::api::manifest_work::{body, digest_of};
 use crate::api::ocm::AddOnApi;
 use crate::api::rules::SignerConfig;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::timestamp::Timestamp;
 
 const API: AddOnApi = AddOnApi::V1Alpha1;
 
@@ -185,6 +191,39 @@ fn hosted_addons_get_none_and_are_counted() {
         "By ManifestWork 1 of 2 addons on clusters have the present bundle. Not yet: c1/telemetry. 1 get none, because \
          their agents run on a hosting cluster or in a namespace without a legal name."
     );
+}
+
+#[test]
+fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
+    let [anchor, other] = [0, 1].map(|_| {
+        let rng = SystemRandom::new();
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        Authority::self_signed("serving", &key, Timestamp::from_unix(0), Duration::from_secs(9), &rng).unwrap()
+    });
+    let mk =
+        |brought: &Authority, is_applied: bool, is_whole: bool, unguarded: Option<Unguarded>, fresh: &[AddOnKey]| {
+            let works = is_applied.then(|| mk_work("c1", "u1", USUAL, "PEM"));
+            let known = listed(&[("c1", "u1", Value::Null)], works.as_slice());
+            let report = look(&known, &mk_signers(&["Auto"])).report;
+            let serving_anchors = Some(Bundle::new(vec![brought.clone()]).unwrap());
+            let trust = Arc::new(Trust { serving_anchors, ..Trust::default() });
+            Distribution::Reached { trust, report, is_whole, unguarded, fresh: fresh.iter().cloned().collect() }
+        };
+    let missing = || Some(Unguarded::Missing);
+    for (distribution, waits_for) in [
+        (Distribution::Off, ""),
+        (Distribution::Starting, "the ManifestWorks to be read"),
+        (mk(&anchor, true, true, None, &[]), ""),
+        (mk(&anchor, true, true, missing(), &[]), ""),
+        (mk(&anchor, true, false, None, &[]), "AddOnSigners that are invalid to be mended or deleted"),
+        (mk(&anchor, true, true, None, &[key("c1")]), "pods to see the new anchor: c1/telemetry"),
+        (mk(&other, true, true, None, &[]), "the ManifestWorks to bring the new anchor"),
+        (mk(&anchor, false, true, None, &[]), "clusters to apply the new anchor: 0 of 1 addons have it"),
+        (mk(&anchor, false, true, missing(), &[]), "the ValidatingAdmissionPolicy addon-signer-manifest-works to be"),
+    ] {
+        let told = distribution.has_brought(&anchor, |_, _| false).err().unwrap_or_default();
+        assert!(told.starts_with(waits_for) && told.is_empty() == waits_for.is_empty(), "{told:?}, not {waits_for:?}");
+    }
 }
 
 #[test]

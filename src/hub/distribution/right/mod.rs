@@ -111,9 +111,10 @@ impl Asking {
         self.at <= Instant::now()
     }
 
-    /// Makes the hub ask at once, because the API server has refused a write.
+    /// Makes the hub ask soon, because the API server has refused a write: perhaps somebody took the right away, or
+    /// only a quota is used up, which no answer changes.
     pub(super) fn doubt(&mut self) {
-        self.at = Instant::now();
+        self.at = self.at.min(self.answered + UNKNOWN);
     }
 
     /// Asks the API server, and says what is new. `None` if it does not answer: the last answer is then believed for a
