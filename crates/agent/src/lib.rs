@@ -209,7 +209,9 @@ impl Agent {
             }
         };
         self.keep_anchors().await?;
-        self.keep_health().await;
+        if let Plan::Keep(usable) | Plan::Renew(usable) = self.judge(self.store.load().await?.as_ref()) {
+            self.keep_health(&usable).await;
+        }
         Ok(outcome)
     }
 
@@ -253,15 +255,15 @@ impl Agent {
                 if self.is_revoked(&usable) {
                     return Duration::ZERO; // the next round enrols
                 }
-                self.keep_health().await;
+                self.keep_health(&usable).await;
                 let due = self.clock.now().until(usable.renew_at);
                 due.min(until(self.refresh_at)).min(self.timing.poll)
             }
             Plan::Renew(usable) => {
                 self.refresh(stored.as_ref(), &usable).await;
                 let old = Some(&usable).filter(|usable| !self.is_revoked(usable));
-                if old.is_some() {
-                    self.keep_health().await;
+                if let Some(usable) = old {
+                    self.keep_health(usable).await;
                 }
                 self.attempt(old).await
             }
@@ -373,11 +375,14 @@ impl Agent {
         }
     }
 
-    /// Renews the health Lease if that is due. The certificate is good.
-    async fn keep_health(&mut self) {
-        let Some(health) = self.health.as_ref().filter(|_| until(self.health_at).is_zero()) else { return };
+    /// Renews the health Lease if that is due and the certificate is still good: the gateway may have taken long to
+    /// answer since it was judged.
+    async fn keep_health(&mut self, usable: &Usable) {
+        let now = self.clock.now();
+        let is_due = until(self.health_at).is_zero() && now < usable.not_after;
+        let Some(health) = self.health.as_ref().filter(|_| is_due) else { return };
         self.health_at = Instant::now() + jittered(self.timing.health);
-        if let Err(error) = health.renew(self.clock.now()).await {
+        if let Err(error) = health.renew(now).await {
             warn!(id = %self.identity, %error, "Cannot renew the health Lease");
         }
     }

@@ -60,6 +60,20 @@ fn run(agent: Agent) -> RunningAgent {
     RunningAgent(tokio::spawn(agent.run()).abort_handle())
 }
 
+/// OCM renews the hub credential in a Secret that is mounted.
+#[tokio::test]
+async fn a_kubeconfig_that_somebody_replaces_is_read_again() {
+    let world = AgentWorld::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let renewed = "system:open-cluster-management:cluster1:a2";
+    world.write_kubeconfig(renewed, &["system:open-cluster-management:cluster1"]);
+    world.make_due();
+    agent.once().await.unwrap();
+    let users: Vec<_> = world.requests().await.into_iter().map(|csr| csr.spec.username.unwrap()).collect();
+    assert_eq!(users.iter().filter(|user| *user == renewed).count(), 1, "{users:?}");
+}
+
 #[tokio::test]
 async fn enrols_into_a_secret_with_exactly_three_files() {
     let world = AgentWorld::start().await;
