@@ -86,7 +86,7 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
     for sentence in [
         "no hub leads in the namespace addon-signer: look at the hub's pods and their logs",
         "no hub has reported about it: is one running?",
-        "no authority signs",
+        "no authority signs: the log of the hub says why, if one runs",
         "the upstream receive.observability.svc has no Service receive in the namespace observability; it may be a \
          name outside of this cluster",
     ] {

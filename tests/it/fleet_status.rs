@@ -159,8 +159,12 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert_eq!(
         table.stderr,
         "5 addons on clusters: 1 Refused, 1 NoCertificate, 1 NeverSeen, 1 NoStanding, 1 Ready\n\
-         There are more: --limit N or --all shows them.\n"
+         There are more: --page 2 of 5, or --all.\n"
     );
+    let second = world.rows(&["--limit", "2", "--page", "2"]).await;
+    assert_eq!(second.iter().map(state).collect::<Vec<_>>(), ["spoke5 NeverSeen", gone]);
+    let past = world.status(&["--limit", "2", "--page", "4"]).await;
+    assert!(past.stderr.ends_with("The last page is --page 3.\n"), "{}", past.stderr);
     let check = world.check().await;
     let line = "BAD  addons on clusters: 2 of 4 have no valid certificate or had their last request refused: ";
     assert!(check.code == 1 && check.stdout.contains(line), "{}", check.stdout);

@@ -87,7 +87,7 @@ impl Inspection {
                     ),
                 ),
             }),
-            Ok(false) => Ok(self.without_right(about).await),
+            Ok(false) => self.without_right(about).await,
             Err(error) => Err(error),
         };
         vec![found.unwrap_or_else(|error| unknown(about.to_owned(), &error))]
@@ -124,20 +124,20 @@ impl Inspection {
     }
 
     /// A hub whose AddOnSigners say how far ManifestWorks have brought the trust bundle has the right all the same.
-    async fn without_right(&self, about: &str) -> Finding {
+    async fn without_right(&self, about: &str) -> kube::Result<Finding> {
         let signers: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.client.clone());
-        let signers = signers.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let signers = signers.list(&ListParams::default()).await?;
         let mut conditions =
-            signers.into_iter().filter_map(|signer| signer.0.ok()?.status).flat_map(|it| it.conditions);
+            signers.items.into_iter().filter_map(|signer| signer.0.ok()?.status).flat_map(|it| it.conditions);
         if conditions.any(|condition| condition.type_ == CONDITION_TRUST_DISTRIBUTED) {
             let sentence = format!(
                 "the hub writes them, and there is no ClusterRoleBinding {WORKS_RIGHT} for the namespace {}: look \
                  whether a policy as in deploy/manifest-works narrows the right that it has",
                 self.namespace
             );
-            return Finding::new(Verdict::Unknown, about, sentence);
+            return Ok(Finding::new(Verdict::Unknown, about, sentence));
         }
-        Finding::good(about, "it is not installed (deploy/manifest-works)")
+        Ok(Finding::good(about, "it is not installed (deploy/manifest-works)"))
     }
 }
 

@@ -42,7 +42,7 @@ impl ReportedLine<'_> {
     /// The authority that signs, its end, and what a rotation waits for.
     pub(super) fn findings(&self, about: &str, now: Timestamp) -> Vec<Finding> {
         let Some(active) = self.authorities.iter().find(|authority| authority.state == AuthorityState::Active) else {
-            return vec![Finding::bad(about, "no authority signs")];
+            return vec![Finding::bad(about, "no authority signs: the log of the hub says why, if one runs")];
         };
         let end = Timestamp::from_unix(active.not_after.0.as_second());
         let sentence = format!("the authority {} signs, and ends at {end}", active.id);
@@ -69,10 +69,18 @@ impl Inspection {
             Err(error) => return vec![unknown(about.to_owned(), &error)],
         };
         let text = map.and_then(|map| map.data?.remove(STATUS_KEY)).unwrap_or_default();
-        let report: ServingReport = serde_json::from_str(&text).unwrap_or_default();
-        let waits = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.as_ref());
-        let problem = report.problem.filter(|problem| waits.is_none_or(|waits| !problem.contains(waits.as_str())));
-        let problem = problem.map(|problem| Finding::bad(about, problem));
+        let report: ServingReport = match serde_json::from_str(&text) {
+            Ok(report) => report,
+            Err(_) if text.is_empty() => ServingReport::default(),
+            Err(error) => {
+                let sentence = format!(
+                    "the report in {STATUS_KEY} of the ConfigMap {SERVING_CONFIG_MAP} cannot be read: {error}; a \
+                     hub that leads writes it again"
+                );
+                return vec![Finding::bad(about, sentence)];
+            }
+        };
+        let problem = report.problem.map(|problem| Finding::bad(about, problem));
         let line = ReportedLine {
             authorities: &report.authorities,
             rotation: report.rotation.as_ref(),

@@ -62,8 +62,20 @@ impl Inspection {
             let about = format!("gateway {}", address.uri.authority().map_or("", |authority| authority.as_str()));
             found.push(match tokio::time::timeout(ANSWER, shake_hands(address, &bundle)).await {
                 Ok(Ok(())) => Finding::good(about, "it shows a certificate for this name that agents accept"),
-                Ok(Err(error)) => Finding::bad(about, format!("agents do not reach it by this name: {error}")),
-                Err(_) => Finding::bad(about, format!("it gave no answer within {} s", ANSWER.as_secs())),
+                Ok(Err(error)) => Finding::bad(
+                    about,
+                    format!(
+                        "agents do not reach it by this name: {error}. --gateway-name of the hub must have it, and TLS \
+                         must reach the hub untouched"
+                    ),
+                ),
+                Err(_) => Finding::bad(
+                    about,
+                    format!(
+                        "it gave no answer within {} s: look at the Service addon-signer-gateway and at firewalls",
+                        ANSWER.as_secs()
+                    ),
+                ),
             });
         }
         found

@@ -75,7 +75,8 @@ impl Inspection {
             let signer = match signer.0 {
                 Ok(signer) => signer,
                 Err(error) => {
-                    found.push(Finding::bad(&about, format!("it cannot be read: {}", error.error)));
+                    let sentence = format!("it cannot be read: {}; docs/reference.md has its fields", error.error);
+                    found.push(Finding::bad(&about, sentence));
                     continue;
                 }
             };
@@ -116,8 +117,18 @@ impl Inspection {
         let available = conditions.into_iter().find(|condition| condition.type_ == "Available");
         vec![match available {
             Some(condition) if condition.status == "True" => Finding::good(about, "the API server reaches it"),
-            Some(condition) => Finding::bad(about, condition.message.unwrap_or_default()),
-            None => Finding::bad(about, format!("`kubectl get apiservice {API_SERVICE}` has no state yet")),
+            Some(condition) => Finding::bad(
+                about,
+                format!(
+                    "the API server does not reach it: {} Look at the Service addon-signer-inventory, its \
+                     NetworkPolicy and --inventory-listen of the hub",
+                    condition.message.unwrap_or_default()
+                ),
+            ),
+            None => Finding::bad(
+                about,
+                format!("the API server has not looked at it: `kubectl get apiservice {API_SERVICE}` has no state yet"),
+            ),
         }]
     }
 }

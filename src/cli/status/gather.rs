@@ -11,37 +11,18 @@ use super::certificates::{Accepted, PresentBundle, holdings};
 use super::pages::each;
 use super::requests::newest;
 use super::row::{Facts, Row};
+use super::selection::Selection;
 use super::signers::{FleetSigners, SignersOf};
 use super::trust::BroughtTrust;
 use crate::api::manifest_work::{Place, Placement};
 use crate::api::ocm::{self, AddOnApi};
 use crate::api::registrations::names_signer;
 use crate::cli::certs::LedgerSource;
-use crate::hub::registrations::registry::{addons_api, clusters_api, discover};
-use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
-use addon_signer_core::query::Filter;
+use crate::hub::registrations::registry::{clusters_api, discover};
+use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
-
-/// Which addons on which clusters.
-#[derive(Debug, Clone, Default)]
-pub(in crate::cli) struct Selection {
-    pub(in crate::cli) addon: Option<AddOnName>,
-    pub(in crate::cli) cluster: Option<ClusterName>,
-}
-
-impl Selection {
-    fn has(&self, key: &AddOnKey) -> bool {
-        self.addon.as_ref().is_none_or(|addon| *addon == key.addon)
-            && self.cluster.as_ref().is_none_or(|cluster| *cluster == key.cluster)
-    }
-
-    fn filter(&self) -> Filter {
-        let cluster = self.cluster.as_ref().map(ToString::to_string);
-        Filter { cluster, addon: self.addon.as_ref().map(ToString::to_string), ..Filter::default() }
-    }
-}
 
 /// The answer.
 pub(in crate::cli) struct Gathered {
@@ -63,7 +44,7 @@ pub(in crate::cli) async fn gather(
 ) -> anyhow::Result<Gathered> {
     let now = Clock::default().now();
     let signers = FleetSigners::list(client).await?;
-    let brought = BroughtTrust::read(client, namespace).await?;
+    let brought = BroughtTrust::read(client, namespace, wanted).await?;
     let addons = installed(client, &signers, wanted).await?;
     let accepted = |key: &AddOnKey| {
         let revoked_before = addons.get(key)?.revoked_before;
@@ -115,9 +96,9 @@ async fn installed(
     wanted: &Selection,
 ) -> anyhow::Result<BTreeMap<AddOnKey, InstalledAddOn>> {
     let api = discover(client).await?;
-    let accepted = accepted(client).await?;
+    let accepted = accepted(client, wanted).await?;
     let mut addons = BTreeMap::new();
-    let listed = each(addons_api(client, api), ListParams::default(), |addon| {
+    let listed = each(wanted.objects(client, &api.resource()), ListParams::default(), |addon| {
         let addon = &addon.object;
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
         let Some(served) = signers.of_addon.get(&key.addon) else { return };
@@ -136,9 +117,10 @@ async fn installed(
 }
 
 /// The clusters that the hub has accepted and that are not being deleted.
-async fn accepted(client: &Client) -> anyhow::Result<BTreeSet<String>> {
+async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeSet<String>> {
     let mut accepted = BTreeSet::new();
-    let listed = each(clusters_api(client), ListParams::default(), |cluster| {
+    let named = wanted.cluster.iter().map(|cluster| format!("metadata.name={cluster}")).collect::<String>();
+    let listed = each(clusters_api(client), ListParams::default().fields(&named), |cluster| {
         let cluster = &cluster.object;
         if ocm::hub_accepts_client(cluster) && !ocm::is_being_deleted(cluster) {
             accepted.insert(cluster.name_any());

@@ -5,10 +5,12 @@ mod gather;
 mod pages;
 mod requests;
 mod row;
+mod selection;
 mod signers;
 mod trust;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use clap::Args;
 
@@ -16,8 +18,9 @@ use super::certs::{LedgerSource, SourceArgs};
 use crate::output::{Format, print, print_json, render, table};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
-pub(in crate::cli) use gather::{Gathered, Selection, gather};
+pub(in crate::cli) use gather::{Gathered, gather};
 pub(in crate::cli) use row::{Row, State};
+pub(in crate::cli) use selection::Selection;
 
 /// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
@@ -30,18 +33,40 @@ pub struct FleetArgs {
     /// Only this cluster.
     #[arg(long, value_name = "NAME")]
     cluster: Option<ClusterName>,
-    /// How many to print; the worst come first.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    limit: u64,
-    /// Print all of them.
-    #[arg(long, conflicts_with = "limit")]
-    all: bool,
+    #[command(flatten)]
+    paging: Paging,
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
     /// The namespace of the hub.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
+}
+
+/// Which rows to print.
+#[derive(Debug, Clone, Args)]
+struct Paging {
+    /// How many to print; the worst come first.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// Which page of so many; the worst are on page 1.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    page: u64,
+    /// Print all of them.
+    #[arg(long, conflicts_with_all = ["limit", "page"])]
+    all: bool,
+}
+
+impl Paging {
+    /// Which of so many rows, and how many pages there are.
+    fn of(&self, rows: usize) -> (Range<usize>, usize) {
+        if self.all {
+            return (0..rows, 1);
+        }
+        let [limit, page] = [self.limit, self.page].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let [begin, end] = [page - 1, page].map(|pages| pages.saturating_mul(limit).min(rows));
+        (begin..end, rows.div_ceil(limit))
+    }
 }
 
 /// Prints the worst first, and on standard error how many there are of each kind.
@@ -53,8 +78,8 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     let wanted = Selection { addon: args.addon, cluster: args.cluster };
     let ledger = LedgerSource::open(args.source).await;
     let Gathered { rows, no_ledger } = gather(&client, ledger, &args.namespace, &wanted).await?;
-    let limit = if args.all { rows.len() } else { usize::try_from(args.limit).unwrap_or(usize::MAX) };
-    let shown = rows.get(..limit.min(rows.len())).unwrap_or_default();
+    let (page, last) = args.paging.of(rows.len());
+    let shown = rows.get(page.clone()).unwrap_or_default();
     match args.output {
         Format::Table => print(&as_table(shown)),
         Format::Json => print_json(&shown)?,
@@ -63,8 +88,10 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     if let Some(why) = no_ledger {
         eprintln!("Certificates are not shown: {why}");
     }
-    if shown.len() < rows.len() {
-        eprintln!("There are more: --limit N or --all shows them.");
+    if page.end < rows.len() {
+        eprintln!("There are more: --page {} of {last}, or --all.", args.paging.page.saturating_add(1));
+    } else if shown.is_empty() && !rows.is_empty() {
+        eprintln!("The last page is --page {last}.");
     }
     Ok(())
 }

@@ -17,6 +17,10 @@ use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{tenant, tenant_of_cluster};
 
+/// The account of OCM's gRPC server, which makes requests for agents (ocm `pkg/server/services/csr/csr.go`). Of another
+/// account anybody could say that it asks for a cluster.
+const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
+
 /// By when each was made.
 #[derive(Default)]
 struct NewestRequests {
@@ -75,9 +79,7 @@ fn asked_for(csr: &CertificateSigningRequest) -> Option<AddOnKey> {
         AddOnKey { cluster: label(LABEL_CLUSTER_NAME)?.parse().ok()?, addon: label(LABEL_ADDON_NAME)?.parse().ok()? };
     let username = csr.spec.username.as_deref()?;
     let csr_user = csr.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_CSR_USER)).map(String::as_str);
-    // OCM's gRPC server makes requests for agents.
-    let proxy = Some(username).filter(|name| name.starts_with("system:serviceaccount:"));
-    (tenant(username, csr_user, proxy) == tenant_of_cluster(&key.cluster)).then_some(key)
+    (tenant(username, csr_user, Some(GRPC_SERVER)) == tenant_of_cluster(&key.cluster)).then_some(key)
 }
 
 /// How far the request is; `None` if it has a certificate.

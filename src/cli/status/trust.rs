@@ -9,8 +9,8 @@ use kube::{Api, Client};
 
 use super::pages::each;
 use super::row::HeldTrust;
+use super::selection::Selection;
 use crate::api::manifest_work::{self, Work, digest_of};
-use crate::api::ocm::OcmObject;
 use crate::hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::identity::AddOnKey;
@@ -26,8 +26,8 @@ pub(super) struct BroughtTrust {
 }
 
 impl BroughtTrust {
-    /// Reads them.
-    pub(super) async fn read(client: &Client, namespace: &str) -> anyhow::Result<Self> {
+    /// Reads them, for these clusters. `namespace` is the hub's.
+    pub(super) async fn read(client: &Client, namespace: &str, wanted: &Selection) -> anyhow::Result<Self> {
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let map = maps.get_opt(SERVING_CONFIG_MAP).await;
         let map = map.with_context(|| format!("the ConfigMap {SERVING_CONFIG_MAP} cannot be read"))?;
@@ -37,7 +37,7 @@ impl BroughtTrust {
         let present = digest_of(&anchors);
         let is_present =
             |work: &Work| work.is_applied && work.content.as_ref().is_some_and(|content| content.anchors == present);
-        let api: Api<OcmObject> = Api::all_with(client.clone(), &manifest_work::resource());
+        let api = wanted.objects(client, &manifest_work::resource());
         let mut works = BTreeMap::new();
         let of_trust = ListParams::default().labels(LABEL_HUB_TRUST);
         let listed = each(api, of_trust, |work| {
