@@ -1,6 +1,7 @@
 //! The hub writes `status.registrations` where that is its task, in the version that the API server serves, and removes
 //! its entries.
 
+mod approved_by_ocm;
 mod beside_ocm;
 mod disputed;
 mod missed;
