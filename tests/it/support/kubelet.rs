@@ -81,7 +81,8 @@ impl Kubelet {
         let keeper = tokio::spawn(async move {
             while deployments.get_opt(name).await.unwrap().is_some() {
                 for volume in &volumes {
-                    if let Some(files) = self.files(volume).await {
+                    // Of an object that is away for a moment a kubelet shows the files that it knows.
+                    if let Some(files) = self.files(volume).await.filter(|files| !files.is_empty()) {
                         mount(&mounted.join(&volume.name), &files);
                     }
                 }
@@ -108,13 +109,17 @@ impl Kubelet {
                 text
             };
             let image = container.image.as_deref().unwrap().split(':').next().unwrap();
+            let program = &self.images[image];
+            if let Some(command) = &container.command {
+                assert_eq!(Path::new(&command[0]).file_name(), program[0].file_name(), "a program of {image}");
+            }
             let variables = container.env.iter().flatten();
             let variables =
                 variables.map(|entry| format!("{}={}", entry.name, here(entry.value.as_deref().unwrap_or_default())));
             let mut arguments: Vec<String> = variables.collect();
             arguments.push(format!("KUBECONFIG={}", self.account.display()));
             arguments.push("ADDON_SIGNER_REFRESH=5s".to_owned()); // a test has no five minutes
-            arguments.extend(self.images[image].iter().map(|part| part.display().to_string()));
+            arguments.extend(program.iter().map(|part| part.display().to_string()));
             arguments.extend(container.args.iter().flatten().map(|argument| here(argument)));
             Process::start(Path::new("/usr/bin/env"), &arguments, &own)
         };

@@ -2,6 +2,7 @@
 //! managed clusters, and both versions of its addon API. Only a kubelet is played.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,11 @@ use addon_signer::ledger::COPIES;
 use addon_signer_platform::clock::Clock;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Whole, get, rotate};
@@ -26,12 +29,18 @@ use crate::support::ocm::{OcmAgent, Spoke};
 use crate::support::process::{Process, free_port};
 use crate::support::programs::{AddOnWebhook, start_addon_webhook, start_controller};
 use crate::support::real::{RealHub, assets};
+use crate::support::tunnels::TunnelProxy;
 use crate::support::{TestHub, client, crds, wait_until};
-use addon_signer_core::names::{ANNOTATION_ROTATE, LABEL_HUB_TRUST};
+use addon_signer_core::ca::line::need::QUIET;
+use addon_signer_core::names::ANNOTATION_ROTATE;
 
 /// The managed clusters. No name begins another one: OCM's addon-manager confuses such clusters.
 const CLUSTERS: [&str; 3] = ["north", "south", "west"];
+/// Its AddOnDeploymentConfig has a proxy, which the addon-manager writes into the containers' environment.
+const BEHIND_PROXY: &str = "south";
 const ADDONS: [&str; 2] = ["telemetry", "telemetry-plain"];
+/// The Secrets with their certificates.
+const CERTIFICATES: [&str; 2] = ["telemetry-client-cert", "telemetry-plain-example.com-telemetry-client-cert"];
 /// The Deployments of the two AddOnTemplates.
 const DEPLOYMENTS: [&str; 2] = ["telemetry-agent", "telemetry-plain-agent"];
 const SETTINGS: &str = "open-cluster-management";
@@ -97,8 +106,9 @@ impl Fleet {
         managed_clusters(&self.admin).patch(cluster, &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
     }
 
-    /// Installs the example with this gateway and this backend, for the three clusters by Placements.
-    async fn install(&self, gateway: &str) {
+    /// Installs the example with this gateway and this backend, for the three clusters by Placements. Agents of one
+    /// cluster reach the hub through this proxy.
+    async fn install(&self, gateway: &str, proxy: &TunnelProxy) {
         let mut objects = manifests("../examples/telemetry/hub");
         objects.retain(|object| object["kind"] != "AddOnSigner");
         let settings = objects.iter().find(|object| object["kind"] == "AddOnDeploymentConfig").unwrap().clone();
@@ -112,6 +122,9 @@ impl Fleet {
             own["metadata"]["name"] = json!(cluster);
             own["spec"]["agentInstallNamespace"] = json!(install_namespace(cluster));
             own["spec"]["customizedVariables"][0]["value"] = json!(gateway);
+            if cluster == BEHIND_PROXY {
+                own["spec"]["proxyConfig"] = json!({ "httpsProxy": format!("http://{}", proxy.address) });
+            }
             objects.extend([own, placement(cluster)]);
         }
         objects.push(json!({
@@ -261,33 +274,61 @@ async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
     println!("{:?} until the gateway's new authority signed", begun.elapsed());
 }
 
+/// Every agent gets a certificate of the new client authority, and the old authority goes. OCM's agent notices a new
+/// authority only when it renews; here its Secret is deleted, and the pods keep what they have until it is there again.
+async fn replace_certificates(fleet: &Fleet) {
+    for (cluster, name) in CLUSTERS.iter().flat_map(|cluster| CERTIFICATES.map(|name| (cluster, name))) {
+        let secrets: Api<Secret> = Api::namespaced(fleet.own_admin.clone(), &install_namespace(cluster));
+        let before = secrets.get(name).await.unwrap().metadata.uid;
+        secrets.delete(name, &Default::default()).await.unwrap();
+        wait_until(PATIENCE, &format!("{name} on {cluster}"), async || {
+            secrets.get_opt(name).await.unwrap().filter(|secret| secret.metadata.uid != before)
+        })
+        .await;
+    }
+}
+
+/// The old client authority goes when every agent has called with its new certificate. The ten minutes after which an
+/// old certificate is no longer in use are skipped, and so is the hour in which nobody needs the authority.
+async fn retire_client_authority(fleet: &Fleet, clock: &Clock) {
+    let signers: Api<AddOnSigner> = Api::all(fleet.admin.clone());
+    let status = async || signers.get("telemetry").await.unwrap().status.unwrap();
+    clock.advance(Duration::from_secs(660));
+    wait_until(2 * PATIENCE, "nobody to need the old client authority", async || {
+        status().await.rotation?.waiting_for?.contains("an hour in which nobody").then_some(())
+    })
+    .await;
+    clock.advance(QUIET);
+    wait_until(PATIENCE, "the old client authority to go", async || {
+        (status().await.authorities.len() == 1).then_some(())
+    })
+    .await;
+}
+
 /// Both addons leave the cluster, and nothing of theirs stays there or on the hub.
 async fn detach(fleet: &Fleet, cluster: &str) {
     fleet.label(cluster, Value::Null).await;
     let namespace = install_namespace(cluster);
-    let deployments: Api<Deployment> = Api::namespaced(fleet.own_admin.clone(), &namespace);
-    let secrets: Api<Secret> = Api::namespaced(fleet.own_admin.clone(), &namespace);
-    let maps: Api<ConfigMap> = Api::namespaced(fleet.own_admin.clone(), &namespace);
-    let everything = Default::default();
+    let of_kubernetes = ["kube-root-ca.crt", "default"]; // in every namespace
     wait_until(PATIENCE, "the addons to leave nothing", async || {
-        let mut left = Vec::new();
-        left.extend(deployments.list(&everything).await.unwrap().items.into_iter().map(|o| o.metadata.name));
-        left.extend(secrets.list(&everything).await.unwrap().items.into_iter().map(|o| o.metadata.name));
-        let is_ours = |name: &Option<String>| name.as_deref() != Some("kube-root-ca.crt");
-        left.extend(maps.list(&everything).await.unwrap().items.into_iter().map(|o| o.metadata.name).filter(is_ours));
-        let works = manifest_works(&fleet.admin, cluster);
-        left.extend(
-            works
-                .list(&everything.clone().labels(LABEL_HUB_TRUST))
-                .await
-                .unwrap()
-                .items
-                .into_iter()
-                .map(|o| o.metadata.name),
-        );
-        left.is_empty().then_some(())
+        let own = &fleet.own_admin;
+        let left = [
+            names(&Api::<Deployment>::namespaced(own.clone(), &namespace)).await,
+            names(&Api::<Secret>::namespaced(own.clone(), &namespace)).await,
+            names(&Api::<ConfigMap>::namespaced(own.clone(), &namespace)).await,
+            names(&Api::<ServiceAccount>::namespaced(own.clone(), &namespace)).await,
+            names(&Api::<Role>::namespaced(own.clone(), &namespace)).await,
+            names(&Api::<RoleBinding>::namespaced(own.clone(), &namespace)).await,
+            names(&manifest_works(&fleet.admin, cluster)).await,
+            names(&managed_cluster_addons(&fleet.admin, cluster).await).await,
+        ];
+        left.concat().iter().all(|name| of_kubernetes.contains(&name.as_str())).then_some(())
     })
     .await;
+}
+
+async fn names<K: Clone + DeserializeOwned + Debug + ResourceExt>(api: &Api<K>) -> Vec<String> {
+    api.list(&Default::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -308,12 +349,14 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     let dir = tempfile::tempdir().unwrap();
     let listen = [format!("LISTEN=127.0.0.1:{port}"), program("telemetry-backend").display().to_string()];
     let _backend = Process::start(Path::new("/usr/bin/env"), &listen, dir.path());
-    fleet.install(&format!("https://{}", whole.gateway)).await;
+    let (proxy, gateway) = (TunnelProxy::start().await, whole.gateway.to_string());
+    fleet.install(&format!("https://{gateway}"), &proxy).await;
 
     let begun = Instant::now();
     let pods = fleet.run_pods().await;
     wait_pushes(port, &CLUSTERS, &pods).await;
     println!("{:?} after the Placements every addon has pushed three times", begun.elapsed());
+    assert!(proxy.was_asked_for(&gateway), "the agent of {BEHIND_PROXY} goes through the proxy");
     fleet.print_writes();
     for (cluster, addon) in CLUSTERS.iter().flat_map(|cluster| ADDONS.map(|addon| (cluster, addon))) {
         wait_until(PATIENCE, &format!("{addon} on {cluster} to be available"), async || {
@@ -329,6 +372,10 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     rotate(&fleet.admin).await;
     wait_pushes(port, &CLUSTERS, &pods).await;
     rotate_serving(&fleet, &clock).await;
+    wait_pushes(port, &CLUSTERS, &pods).await;
+    replace_certificates(&fleet).await;
+    wait_pushes(port, &CLUSTERS, &pods).await;
+    retire_client_authority(&fleet, &clock).await;
     wait_pushes(port, &CLUSTERS, &pods).await;
     assert_no_push_failed(pods.values().flatten());
     detach(&fleet, "north").await;
