@@ -1,6 +1,7 @@
 //! deploy/ grants our programs no right that they do not use, by the audit logs of all tests on real API servers.
 
 use std::collections::BTreeSet;
+use std::env;
 
 use serde_json::{Value, json};
 
@@ -80,7 +81,12 @@ fn every_right_of_deploy_is_used() {
         return;
     };
     let used = read(from.as_ref());
-    let is_reached = |right: &Right| !NOT_REACHED.contains(&(&*right.role, &*right.verb, &*right.resource));
+    // Before Kubernetes 1.33 there are no ClusterTrustBundles that the hub uses.
+    let has_bundles = env::var("ADDON_SIGNER_TESTS_KUBERNETES").map_or(true, |version| version.as_str() >= "v1.33");
+    let is_reached = |right: &Right| {
+        let is_named = NOT_REACHED.contains(&(&*right.role, &*right.verb, &*right.resource));
+        !is_named && (has_bundles || !right.role.ends_with("addon-signer-cluster-trust-bundle"))
+    };
     let granted = granted(&all_manifests()).into_iter();
     let unused: Vec<_> = granted.filter(|right| is_reached(right) && !is_used(right, &used)).collect();
     assert!(unused.is_empty(), "no test uses these rights of deploy/: {unused:#?}");

@@ -18,6 +18,16 @@ use crate::support::log::capture;
 use crate::support::objects::serve;
 use crate::support::{TestHub, wait_until};
 
+/// Whether the API server has them in a version that the hub uses: not before Kubernetes 1.33.
+async fn are_served(hub: &TestHub, admin: &Client) -> bool {
+    let served = admin.list_api_group_resources("certificates.k8s.io/v1beta1").await;
+    let served = served.is_ok_and(|list| list.resources.iter().any(|served| served.name == "clustertrustbundles"));
+    if hub.is_real() && !served {
+        eprintln!("skipped: this API server has no ClusterTrustBundles");
+    }
+    !hub.is_real() || served
+}
+
 fn bundles(hub: &TestHub, admin: &Client) -> Api<ClusterTrustBundle> {
     Api::all_with(admin.clone(), &resource(if hub.is_real() { "v1beta1" } else { "v1" }))
 }
@@ -78,6 +88,9 @@ async fn undo(bundles: Api<ClusterTrustBundle>) {
 async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
+    if !are_served(&hub, &admin).await {
+        return;
+    }
     if hub.is_real() {
         apply(&admin, &manifests("cluster-trust-bundle")).await;
     } else {
@@ -106,7 +119,7 @@ async fn allow(hub: &TestHub, admin: &Client) {
     assert_eq!(said(), 1);
     drop(capturing);
     if hub.is_real() {
-        assert!(bundles(hub, admin).get_opt(TRUST_BUNDLE).await.unwrap().is_none());
+        assert!(bundles(hub, admin).get_opt(TRUST_BUNDLE).await.unwrap().is_none()); // also where there are none
         apply(admin, &manifests("cluster-trust-bundle")).await;
     } else {
         serve(admin, "clustertrustbundles.certificates.k8s.io").await;
@@ -121,6 +134,9 @@ async fn pods_of_the_hub_cluster_get_the_present_anchors_while_a_signer_wants_th
                         "trust": { "clusterTrustBundle": "Never" } });
     create_signer(&admin, "other", other).await;
     allow(&hub, &admin).await;
+    if !are_served(&hub, &admin).await {
+        return;
+    }
     let running = RunningHub::start(&hub).await;
     let bundles = bundles(&hub, &admin);
     let before = wait_anchors(&bundles, "the ClusterTrustBundle", 1).await;

@@ -40,7 +40,7 @@ fn mk_good() -> Value {
 type Spoilt = (&'static str, fn(&mut Value));
 
 /// What the hub's account must not write, however little it differs.
-const BAD: [Spoilt; 22] = [
+const BAD: [Spoilt; 23] = [
     ("another name", |work| work["metadata"]["name"] = "addon-telemetry-deploy-0".into()),
     ("another addon's name", |work| work["metadata"]["name"] = "addon-signer-search-trust".into()),
     ("no label", |work| work["metadata"]["labels"] = json!({ "a": "b" })),
@@ -60,6 +60,10 @@ const BAD: [Spoilt; 22] = [
     }),
     ("a second entry", |work| work["spec"]["workload"]["manifests"][0]["data"]["run.sh"] = "x".into()),
     ("no certificate", |work| work["spec"]["workload"]["manifests"][0]["data"]["ca.crt"] = "x".into()),
+    ("more than a bundle", |work| {
+        let long = format!("-----BEGIN CERTIFICATE-----\n{}", "x".repeat(65_536 - 27));
+        work["spec"]["workload"]["manifests"][0]["data"]["ca.crt"] = long.into();
+    }),
     ("binary data", |work| work["spec"]["workload"]["manifests"][0]["binaryData"] = json!({ "ca.crt": "eA==" })),
     ("an executor", |work| {
         work["spec"]["executor"] = json!({ "subject": { "type": "ServiceAccount",

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::kit::{OnServer, create_undecodable, issue, rotate};
 use super::serving::{activate_after, not_after, report};
-use crate::hub::{MOMENT, mk_ready, mk_ready_with, mk_served};
+use crate::hub::{mk_ready, mk_ready_with, mk_served};
 use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use crate::support::{TestHub, log, wait_until};
 
@@ -51,7 +51,7 @@ async fn a_client_authority_whose_successor_the_gateway_never_trusts_is_replaced
     rotate(&admin, "r1").await;
     let ids = line.wait(&["Next", "Active"]).await;
     advance_to_the_end(&running, &line, DAY + HOUR).await;
-    tokio::time::sleep(MOMENT).await;
+    line.look().await;
     assert_eq!(line.wait(&["Next", "Active"]).await, ids, "there is still time");
     advance_to_the_end(&running, &line, DAY - HOUR).await;
     wait_until(PATIENCE, "the next authority to sign", async || {
@@ -89,7 +89,7 @@ async fn a_serving_authority_whose_evidence_never_comes_is_replaced_in_time_and_
     .await;
     assert!(waiting.contains("the AddOnSigner broken, which is invalid"), "{waiting}");
     advance_to_the_end(&running, &line, DAY + HOUR).await;
-    tokio::time::sleep(MOMENT).await;
+    line.look().await;
     assert_eq!(line.wait(&["Next", "Active"]).await, ids, "there is still time");
     advance_to_the_end(&running, &line, DAY - HOUR).await;
     wait_until(PATIENCE, "the next authority to sign", async || {

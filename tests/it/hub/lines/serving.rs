@@ -73,8 +73,7 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     .await;
     assert_eq!(report(&line).await["handledRequest"], "r1");
     running.clock.advance(Duration::from_secs(86_400 - 600));
-    line.poke().await;
-    tokio::time::sleep(MOMENT).await;
+    line.look().await;
     line.wait(&["Next", "Active"]).await;
     assert_eq!(running.trust.borrow().serving_active, Some(first[0].as_str().into()));
     running.clock.advance(Duration::from_secs(5 * 3_600));
@@ -96,17 +95,17 @@ async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
     let line = OnServer::serving(&admin);
     let mut backup = line.secrets.get(line.secret).await.unwrap();
     line.secrets.delete(line.secret, &Default::default()).await.unwrap();
-    tokio::time::sleep(MOMENT).await;
+    let said = async || {
+        let problem = report(&line).await["problem"].as_str().map(str::to_owned);
+        problem.filter(|problem| problem.contains("the Secret addon-signer-serving-authorities is gone"))
+    };
+    wait_until(PATIENCE, "the report to say so", said).await;
     issue(&hub, &admin).await;
     drop(running);
     let _running = RunningHub::start(&hub).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "GatewayAuthorityBroken");
-    let problem = wait_until(PATIENCE, "the report to say so", async || {
-        report(&line).await["problem"].as_str().map(str::to_owned)
-    })
-    .await;
-    assert!(problem.contains("the Secret addon-signer-serving-authorities is gone"), "{problem}");
+    wait_until(PATIENCE, "the report to say so", said).await;
     assert!(message.contains("the Secret addon-signer-serving-authorities is gone"), "{message}");
     assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "not made anew");
     backup.metadata.resource_version = None;

@@ -18,7 +18,7 @@ use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue, issue_to};
 use super::serving::{activate_after, report};
-use crate::hub::{MOMENT, mk_ready, mk_served};
+use crate::hub::{mk_ready, mk_served};
 use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -163,8 +163,7 @@ async fn stays_next(line: &OnServer) {
     line.wait(&["Next", "Active"]).await;
     let end = activate_after(line).await;
     wait_report(line, &format!("anchor: the last certificate given out without it expires at {end}")).await;
-    tokio::time::sleep(MOMENT).await;
-    line.poke().await;
+    line.look().await;
     line.wait(&["Next", "Active"]).await;
 }
 
@@ -213,8 +212,7 @@ async fn a_ledger_that_only_a_later_checkpoint_vouches_for_is_no_evidence() {
     stays_next(&line).await;
     show(&running, &leaf, &digest(&running)).await;
     running.clock.advance(COPIES);
-    line.poke().await;
-    tokio::time::sleep(MOMENT).await;
+    line.look().await;
     line.wait(&["Next", "Active"]).await;
 }
 
@@ -228,7 +226,7 @@ async fn a_ledger_that_contradicts_a_checkpoint_is_no_evidence() {
     contradict(&admin, json!("{}")).await;
     stays_next(&line).await;
     show(&running, &leaf, &digest(&running)).await;
-    tokio::time::sleep(MOMENT).await;
-    line.poke().await;
+    running.clock.advance(COPIES);
+    line.look().await;
     line.wait(&["Next", "Active"]).await;
 }
