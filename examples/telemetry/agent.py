@@ -28,6 +28,6 @@ while True:
     try:
         push()
         print("pushed", flush=True)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         print(f"failed: {error}", flush=True)
     time.sleep(2)

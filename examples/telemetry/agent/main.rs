@@ -14,10 +14,12 @@ use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::time::{sleep, timeout};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
 const PAUSE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
@@ -26,12 +28,13 @@ async fn main() -> Result<(), Failure> {
     loop {
         // addon-signer-agent writes the three files at once, after the certificate has proven itself at the gateway.
         if certificates.join("tls.crt").exists() {
-            match push(&url, &certificates).await {
-                Ok(()) => println!("pushed"),
-                Err(error) => println!("failed: {error}"),
+            match timeout(PATIENCE, push(&url, &certificates)).await {
+                Ok(Ok(())) => println!("pushed"),
+                Ok(Err(error)) => println!("failed: {error}"),
+                Err(_) => println!("failed: no answer within {PATIENCE:?}"),
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
 }
 
