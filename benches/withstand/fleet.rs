@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use addon_signer::api::AddOnSigner;
 use addon_signer::api::manifest_work;
 use addon_signer::api::ocm::OcmObject;
 use addon_signer::hub::registrations::registry;
@@ -13,7 +14,9 @@ use serde_json::json;
 
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
+use crate::flood::enrol_with;
 use crate::measure::{calls_in, peak_mb, resident_mb};
+use crate::quantiles::Quantiles;
 use crate::support::hub::create_signer;
 use crate::support::objects::manifest_works;
 use crate::support::{accept_cluster, install_addon, wait_until};
@@ -21,6 +24,8 @@ use crate::world::World;
 
 const CLUSTERS: usize = 3_500;
 const ADDONS: [&str; 3] = ["telemetry", "metrics", "logs"];
+/// How many clusters come while all others get another bundle.
+const LATE: usize = 60;
 const LONG: Duration = Duration::from_secs(900);
 /// How long calls at rest are counted.
 const REST: Duration = Duration::from_secs(60);
@@ -55,6 +60,7 @@ pub(crate) async fn run() {
     println!("{} ManifestWorks after {seconds:.0} s", CLUSTERS * ADDONS.len());
     println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
     new_trust(&world).await;
+    apply_everywhere(&world).await;
     println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
     let calls = calls_in(&world.admin, REST).await;
     drop(hub);
@@ -94,26 +100,66 @@ async fn all_registered(world: &World) {
     .await;
 }
 
-/// Rotates the gateway's authority, so that every cluster needs another bundle at once, and enrols a cluster meanwhile.
+/// Rotates the gateway's authority, so that every cluster needs another bundle at once, and enrols clusters meanwhile.
 async fn new_trust(world: &World) {
     let maps: Api<ConfigMap> = Api::namespaced(world.admin.clone(), "addon-signer");
     let rotate = json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "now" } } });
     maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&rotate)).await.unwrap();
     let began = Instant::now();
     tokio::time::sleep(Duration::from_secs(30)).await;
-    accept_cluster(&world.admin, "late").await;
-    install_addon(&world.admin, "late", ADDONS[0]).await;
-    let put = Instant::now();
-    let works = manifest_works(&world.admin, "late");
-    wait_until(LONG, "the late cluster's ManifestWork", async || {
-        works.get_opt("addon-signer-telemetry-trust").await.unwrap().map(drop)
-    })
-    .await;
-    println!("a cluster that comes meanwhile has its ManifestWork after {:.1} s", put.elapsed().as_secs_f64());
+    let client = world.another_client().await;
+    let (mut works, mut certificates) = (Vec::new(), Vec::new());
+    for n in 0..LATE {
+        let cluster = format!("late{n}");
+        accept_cluster(&world.admin, &cluster).await;
+        install_addon(&world.admin, &cluster, ADDONS[0]).await;
+        let put = Instant::now();
+        let api = manifest_works(&world.admin, &cluster);
+        wait_until(LONG, "a late cluster's ManifestWork", async || {
+            api.get_opt("addon-signer-telemetry-trust").await.unwrap().map(drop)
+        })
+        .await;
+        works.push(put.elapsed());
+        certificates.push(enrol_with(&client, &cluster, "example.com/telemetry").await);
+    }
+    println!("{LATE} clusters came from second 30 to second {:.0}", began.elapsed().as_secs_f64());
+    for (what, times) in [("ManifestWork", works), ("certificate", certificates)] {
+        let Quantiles { half, longest, .. } = Quantiles::of(times);
+        println!("{what} of a cluster that comes meanwhile: p50 {half:.0} ms, longest {longest:.0} ms");
+    }
     wait_bundles(world, 2).await;
     let seconds = began.elapsed().as_secs_f64();
     let rate = (CLUSTERS * ADDONS.len()) as f64 / seconds;
     println!("every ManifestWork has the new bundle after {seconds:.0} s, {rate:.0} writes a second");
+}
+
+/// Plays the clusters' work agents: each says that it has applied its ManifestWorks.
+async fn apply_everywhere(world: &World) {
+    let began = Instant::now();
+    let clusters = stream::iter(0..CLUSTERS).for_each_concurrent(16, |n| async move {
+        let api = manifest_works(&world.admin, &format!("cluster{n}"));
+        for addon in ADDONS {
+            let name = format!("addon-signer-{addon}-trust");
+            let generation = api.get(&name).await.unwrap().metadata.generation;
+            let applied = json!({
+                "type": "Applied", "status": "True", "reason": "AppliedManifestWorkComplete", "message": "",
+                "observedGeneration": generation, "lastTransitionTime": "2026-11-24T00:00:00Z",
+            });
+            let status = Patch::Merge(json!({ "status": { "conditions": [applied] } }));
+            api.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
+        }
+    });
+    clusters.await;
+    println!("every cluster has said that it applied them after {:.0} s", began.elapsed().as_secs_f64());
+    let signers: Api<AddOnSigner> = Api::all(world.admin.clone());
+    let wanted = format!("{CLUSTERS} of {CLUSTERS} addons");
+    wait_until(LONG, "the condition", async || {
+        let conditions = signers.get("logs").await.unwrap().status?.conditions;
+        let told = conditions.into_iter().find(|told| told.type_ == "TrustDistributed")?;
+        told.message.contains(&wanted).then_some(())
+    })
+    .await;
+    println!("and the AddOnSigner says so after {:.0} s", began.elapsed().as_secs_f64());
 }
 
 /// Waits until every ManifestWork has so many anchors.

@@ -99,7 +99,8 @@ async fn enrol(when: &str, client: &Client, clusters: &[String], hub: &Process) 
     );
 }
 
-async fn enrol_with(client: &Client, cluster: &str, signer_name: &str) -> Duration {
+/// How long it takes from the request of the cluster's addon telemetry to its certificate.
+pub(crate) async fn enrol_with(client: &Client, cluster: &str, signer_name: &str) -> Duration {
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let mut csr = mk_csr(cluster, "telemetry");
     csr.spec.signer_name = signer_name.to_owned();

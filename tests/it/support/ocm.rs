@@ -65,8 +65,8 @@ impl OcmAgent {
         let Spoke { hub, own, cluster, agent_id, .. } = spoke;
         let own = own.kubeconfig_file(&format!("{cluster}-work"), "spoke-admin", &["system:masters"]);
         let credential = hub.dir().join(format!("agent-{cluster}/hub/kubeconfig"));
-        let dir = hub.dir().join(format!("work-{cluster}"));
-        std::fs::create_dir(&dir).unwrap();
+        // One for each start, in the hub's directory, which goes with the hub.
+        let dir = tempfile::Builder::new().prefix(&format!("work-{cluster}-")).tempdir_in(hub.dir()).unwrap().keep();
         let flags = [
             format!("--kubeconfig={}", own.display()),
             format!("--spoke-kubeconfig={}", own.display()),

@@ -5,26 +5,101 @@ use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::Api;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::json;
 
 use super::{Whole, prepare, serving_anchors};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
-use crate::support::objects::managed_cluster_addons;
+use crate::hub::distribution::KUBELET;
+use crate::support::objects::{create_namespace, managed_cluster_addons};
 use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
 use crate::support::programs::start_addon_manager;
 use crate::support::wait::wait_or_explain;
 use crate::support::{TestHub, install_addon, wait_until};
+use addon_signer_core::names::ANNOTATION_ROTATE;
 
 /// The longest name of an addon, from which hub and OCM derive longer names.
 const LONGEST: &str = "the-addon-whose-name-is-as-long-as-a-label-of-kubernetes-may-be";
 const PATIENCE: Duration = Duration::from_secs(120);
 /// OCM's work agent looks at what it has applied every four to six minutes (its `manifestcontroller`).
 const REAPPLIED: Duration = Duration::from_secs(480);
+
+/// What the hub says of the distribution.
+async fn told(admin: &Client) -> Option<Condition> {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
+    conditions.into_iter().find(|condition| condition.type_ == "TrustDistributed")
+}
+
+async fn wait_told(admin: &Client, sentence: &str) -> Condition {
+    wait_until(PATIENCE, sentence, async || told(admin).await.filter(|told| told.message.contains(sentence))).await
+}
+
+/// A cluster without the namespace of one addon, and with another addon whose agent runs elsewhere. Its work agent goes
+/// away before the gateway's authority is replaced, as if the cluster was off for long, and comes back.
+#[tokio::test]
+async fn a_cluster_that_lacks_a_namespace_or_was_away_is_named_until_it_has_the_anchors() {
+    let hub = TestHub::start().await;
+    let Some(real) = hub.real() else {
+        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        return;
+    };
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let all = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", "elsewhere", "hosted"] } }));
+    signers.patch("telemetry", &PatchParams::default(), &all).await.unwrap();
+    apply(&admin, &manifests("manifest-works")).await;
+    let clock = Clock::default();
+    let whole = Whole::start(&hub, clock.clone()).await;
+    let server = real.server("127.0.0.1");
+    let spoke = Spoke { hub: real, own: real, cluster: "spoke1", agent_id: "a1", server };
+    let agent = OcmAgent::join(&spoke).await;
+    let work_agent = agent.start_work_agent(&spoke);
+    for addon in ["telemetry", "elsewhere", "hosted"] {
+        install_addon(&admin, "spoke1", addon).await;
+    }
+    let addons = managed_cluster_addons(&admin, "spoke1").await;
+    let hosted = json!({ "addon.open-cluster-management.io/hosting-cluster-name": "another" });
+    for (addon, change) in [
+        ("elsewhere", json!({ "spec": { "installNamespace": "not-there" } })),
+        ("hosted", json!({ "metadata": { "annotations": hosted } })),
+    ] {
+        addons.patch(addon, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    }
+    let said = wait_told(&admin, "1 of 3 addons on clusters have the present bundle. Not yet: spoke1/elsewhere,").await;
+    assert!(said.reason == "Distributing" && said.message.contains("1 get none, because"), "{said:?}");
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    assert!(namespaces.get_opt("not-there").await.unwrap().is_none(), "nobody makes it");
+    create_namespace(&admin, "not-there").await;
+    let said = wait_told(&admin, "2 of 3 addons on clusters have the present bundle. Not yet: spoke1/hosted.").await;
+    assert_eq!(said.reason, "Placeless");
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "not-there");
+    assert!(maps.get_opt("elsewhere-hub-trust").await.unwrap().is_some());
+
+    drop(work_agent);
+    let rotate = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "a test" } } }));
+    let hubs: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    hubs.patch("addon-signer-trust", &PatchParams::default(), &rotate).await.unwrap();
+    let report = async || hubs.get("addon-signer-trust").await.unwrap().data.unwrap()["status.json"].clone();
+    let waits = "0 of 3 addons have it, and not yet: spoke1/elsewhere, spoke1/telemetry";
+    wait_until(PATIENCE, "the rotation to wait", async || report().await.contains(waits).then_some(())).await;
+    clock.advance(KUBELET);
+    wait_told(&admin, "0 of 3 addons on clusters have the present bundle").await;
+    assert!(report().await.contains("\"Next\""), "time alone is no evidence");
+    let _back = agent.start_work_agent(&spoke);
+    wait_told(&admin, "2 of 3 addons on clusters have the present bundle").await;
+    let data = maps.get("elsewhere-hub-trust").await.unwrap().data.unwrap();
+    assert_eq!(data["ca.crt"].matches("BEGIN CERTIFICATE").count(), 2);
+    clock.advance(KUBELET);
+    wait_until(PATIENCE, "the new authority to sign", async || (!report().await.contains("\"Next\"")).then_some(()))
+        .await;
+    whole.stop().await.unwrap();
+}
 
 #[tokio::test]
 async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addon() {
