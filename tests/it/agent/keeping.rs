@@ -67,7 +67,8 @@ async fn a_kubeconfig_that_somebody_replaces_is_read_again() {
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
     let renewed = "system:open-cluster-management:cluster1:a2";
-    world.write_kubeconfig(renewed, &["system:open-cluster-management:cluster1"]);
+    let groups = ["system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters"];
+    world.write_kubeconfig(renewed, &groups);
     world.make_due();
     agent.once().await.unwrap();
     let users: Vec<_> = world.requests().await.into_iter().map(|csr| csr.spec.username.unwrap()).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::Keeper;
 use crate::hub::authorities::gate::Gate;
@@ -57,10 +57,11 @@ impl Keeper {
         let mut quiet = std::mem::take(&mut self.old_needs.quiet);
         quiet.retain(|id, _| old.iter().any(|member| member.authority.id() == id));
         let mut known = BTreeMap::new();
+        let end = Instant::now() + PATIENCE;
         for member in old {
             let id = member.authority.id();
             let quiet = quiet.entry(id.clone()).or_default();
-            let looking = timeout(PATIENCE, self.is_unneeded(line, member, quiet, now)).await;
+            let looking = timeout_at(end, self.is_unneeded(line, member, quiet, now)).await;
             let unneeded = looking.unwrap_or_else(|_| quiet.judge(not_answered(), now));
             known.insert(id.clone(), unneeded);
         }
