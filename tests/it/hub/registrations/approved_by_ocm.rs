@@ -2,6 +2,7 @@
 //! policy decides all the same.
 
 use std::process::Command;
+use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
 use k8s_openapi::ByteString;
@@ -20,6 +21,8 @@ use crate::support::{TestHub, install_addon, wait_until};
 
 const SIGNER: &str = "example.com/telemetry";
 const MANAGER: &str = "open-cluster-management-hub";
+/// How long OCM's programs may take on a busy machine.
+const OCM: Duration = Duration::from_secs(240);
 /// What the addon-manager says when it approves.
 const BY_OCM: &str = "AutoApprovedByHubCSRApprovingController";
 
@@ -64,7 +67,7 @@ fn mk_signing_ca(name: &str) -> Option<Secret> {
 async fn wait_request<T>(admin: &Client, addon: &str, pick: impl Fn(&CertificateSigningRequest) -> Option<T>) -> T {
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let of_addon = ListParams::default().labels(&format!("open-cluster-management.io/addon-name={addon}"));
-    wait_until(2 * PATIENCE, &format!("the request of {addon}"), async || {
+    wait_until(OCM, &format!("the request of {addon}"), async || {
         let request = requests.list(&of_addon).await.unwrap().items.pop()?;
         let found = pick(&request)?;
         assert_eq!(condition(&request, "Approved").unwrap().0, BY_OCM);
