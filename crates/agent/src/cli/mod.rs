@@ -41,7 +41,7 @@ struct AgentArgs {
     /// The signer's name, as in the AddOnSigner's spec.signerName.
     #[arg(long, env = "ADDON_SIGNER_SIGNER", value_name = "SIGNER_NAME", value_parser = parse_signer_name)]
     signer: String,
-    /// The cluster's kubeconfig for the hub; read again for every request.
+    /// The kubeconfig for the hub, of the cluster or of the addon itself; read again for every request.
     #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
     hub_kubeconfig: PathBuf,
     /// The gateway's address, https://HOST[:PORT]. New certificates are proven there before they replace old ones.
