@@ -64,7 +64,7 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// How often it asks the gateway for its present anchors and, after their change, shows that it has them; at most
-    /// 10m.
+    /// 6m.
     #[arg(long, env = "ADDON_SIGNER_REFRESH", value_name = "DURATION",
           default_value = "5m", value_parser = parse_refresh)]
     refresh: Duration,
@@ -99,16 +99,16 @@ fn parse_signer_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The hub believes an agent whose copies have all been silent about another bundle for 15 minutes, so each copy must
-/// have asked by then, with jitter and once more after a failure.
-const LONGEST_REFRESH: Duration = Duration::from_secs(600);
+/// The hub believes an agent of which no copy has shown another bundle for 15 minutes, so by then each copy must have
+/// asked, and once more if that failed; jitter makes each pause longer by up to a fifth.
+const LONGEST_REFRESH: Duration = Duration::from_secs(360);
 
 fn parse_refresh(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
     match duration {
         Duration::ZERO => Err("it must be at least 1s".to_owned()),
         longer if longer > LONGEST_REFRESH => {
-            Err("it must be at most 10m: a rotation of the gateway's CA counts on it".to_owned())
+            Err("it must be at most 6m: a rotation of the gateway's CA counts on it".to_owned())
         }
         duration => Ok(duration),
     }

@@ -29,7 +29,7 @@ fn bad_values_are_explained() {
         ("--signer telemetry", "example.com/name"),
         ("--gateway http://a", "https://HOST[:PORT]"),
         ("--expiration-seconds 10", "600"),
-        ("--refresh 601s", "at most 10m"),
+        ("--refresh 361s", "at most 6m"),
         ("--refresh 0s", "at least 1s"),
     ] {
         let flag = flags.split(' ').next().unwrap();
