@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod beside_ocm;
 mod checked;
 mod cli;
 mod deploy;

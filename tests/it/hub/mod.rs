@@ -12,7 +12,7 @@ mod lines;
 mod outage;
 mod pulse;
 mod record;
-mod registrations;
+pub(crate) mod registrations;
 mod requests;
 mod restored;
 pub(crate) mod revocation;

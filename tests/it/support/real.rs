@@ -21,8 +21,10 @@ use super::{audit_log, client, rights};
 
 /// The variable that names the directory with the binaries, as for Kubernetes' envtest.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-/// How many hubs may run at the same time: a hub needs about 400 MB, and a core while it starts.
-static SLOTS: Semaphore = Semaphore::const_new(3);
+/// How many hubs may run at the same time: a hub needs about 400 MB.
+static SLOTS: Semaphore = Semaphore::const_new(8);
+/// How many may start at the same time: each needs a core for that.
+static STARTS: Semaphore = Semaphore::const_new(2);
 const READY: Duration = Duration::from_secs(60);
 
 /// The directory that `tests/real/build.sh` printed, if the tests are to run on real parts.
@@ -50,8 +52,8 @@ pub(crate) struct RealHub {
 }
 
 impl RealHub {
-    /// Starts etcd, with `etcd_flags` besides its own, and the API server, and waits until that is ready. At most two
-    /// hubs run at the same time in one process; further callers wait.
+    /// Starts etcd, with `etcd_flags` besides its own, and the API server, and waits until that is ready, or first
+    /// for a slot.
     pub(crate) async fn start(etcd_flags: &[&str]) -> Self {
         Self::start_in(SLOTS.acquire().await.unwrap(), etcd_flags).await
     }
@@ -87,6 +89,7 @@ impl RealHub {
             two_leaders: AtomicBool::new(false),
             _slot: slot,
         };
+        let _start = STARTS.acquire().await.unwrap();
         hub.start_api_server().await;
         hub
     }

@@ -1,16 +1,13 @@
-//! Tests of everything together: hub and gateway in one process, agents, calls, rotation, detachment. Our own agent
-//! runs on both kinds of hubs, OCM's unmodified agent on a real one.
+//! Tests of everything together: hub and gateway in one process, our own agents, calls, rotation, detachment, on both
+//! kinds of hubs. `beside_ocm` has OCM's unmodified agents.
 
 mod audit;
 pub(crate) mod client;
-mod hub_trust;
-mod ocm;
 pub(crate) mod ours;
 mod own_identity;
 mod revocation;
 mod silence;
 mod startup;
-mod story;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -139,7 +136,7 @@ pub(crate) async fn serving_anchors(admin: &Client) -> String {
 }
 
 /// Sends a GET without TLS, as for metrics; returns the status and the whole answer.
-async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();

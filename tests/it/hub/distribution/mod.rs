@@ -1,5 +1,5 @@
 //! The trust bundle reaches every cluster by a ManifestWork. The test plays the clusters' work agents here;
-//! `whole::hub_trust` has OCM's own.
+//! `beside_ocm::hub_trust` has OCM's own.
 
 mod policy;
 

@@ -2,11 +2,10 @@
 //! its entries.
 
 mod approved_by_ocm;
-mod beside_ocm;
 mod disputed;
 mod missed;
 mod oversized;
-mod templates;
+pub(crate) mod templates;
 mod unregistered;
 
 use addon_signer::api::AddOnSigner;
@@ -28,7 +27,7 @@ async fn change(admin: &kube::Client, name: &str, spec: Value) {
 }
 
 /// Waits until the condition `Registered` of the AddOnSigner telemetry has this reason; returns its status and message.
-async fn wait_registered(admin: &kube::Client, reason: &str) -> (String, String) {
+pub(crate) async fn wait_registered(admin: &kube::Client, reason: &str) -> (String, String) {
     wait_registered_of(admin, "telemetry", reason).await
 }
 

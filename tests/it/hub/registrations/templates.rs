@@ -18,20 +18,20 @@ fn api(admin: &Client, kind: &str) -> Api<DynamicObject> {
     Api::all_with(admin.clone(), &ApiResource::from_gvk_with_plural(&kind, &plural))
 }
 
-pub(super) async fn create(admin: &Client, kind: &str, name: &str, spec: Value) {
+pub(crate) async fn create(admin: &Client, kind: &str, name: &str, spec: Value) {
     let object = json!({
         "apiVersion": format!("{GROUP}/v1alpha1"), "kind": kind, "metadata": { "name": name }, "spec": spec,
     });
     api(admin, kind).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-pub(super) async fn patch(admin: &Client, kind: &str, name: &str, spec: Value) {
+pub(crate) async fn patch(admin: &Client, kind: &str, name: &str, spec: Value) {
     let patch = Patch::Merge(json!({ "spec": spec }));
     api(admin, kind).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// An AddOnTemplate of the addon telemetry that deploys nothing and registers these signers.
-pub(super) async fn mk_template(admin: &Client, name: &str, signers: &[&str]) {
+pub(crate) async fn mk_template(admin: &Client, name: &str, signers: &[&str]) {
     let spec = json!({
         "addonName": "telemetry",
         "agentSpec": { "workload": { "manifests": [] } },
@@ -40,7 +40,7 @@ pub(super) async fn mk_template(admin: &Client, name: &str, signers: &[&str]) {
     create(admin, "AddOnTemplate", name, spec).await;
 }
 
-pub(super) fn registration(signers: &[&str]) -> Value {
+pub(crate) fn registration(signers: &[&str]) -> Value {
     let custom = |name: &&str| {
         json!({
             "type": "CustomSigner", "customSigner": { "signerName": name, "signingCA": { "name": "not-used" } },
@@ -50,13 +50,13 @@ pub(super) fn registration(signers: &[&str]) -> Value {
 }
 
 /// A ClusterManagementAddOn whose default configuration is that AddOnTemplate.
-pub(super) async fn mk_management_addon(admin: &Client, name: &str, template: &str) {
+pub(crate) async fn mk_management_addon(admin: &Client, name: &str, template: &str) {
     let config = json!({ "group": GROUP, "resource": "addontemplates", "defaultConfig": { "name": template } });
     create(admin, "ClusterManagementAddOn", name, json!({ "supportedConfigs": [config] })).await;
 }
 
 /// A ClusterManagementAddOn without templates, as addons with a program of their own have it.
-pub(super) async fn mk_plain_management_addon(admin: &Client, name: &str, version: AddOnApi) -> DynamicObject {
+pub(crate) async fn mk_plain_management_addon(admin: &Client, name: &str, version: AddOnApi) -> DynamicObject {
     let version = match version {
         AddOnApi::V1alpha1 => "v1alpha1",
         AddOnApi::V1beta1 => "v1beta1",

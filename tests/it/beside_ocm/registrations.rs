@@ -11,10 +11,10 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, P
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::templates::{mk_management_addon, mk_template};
-use super::wait_registered;
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
+use crate::hub::registrations::templates::{self, mk_management_addon, mk_template};
+use crate::hub::registrations::wait_registered;
 use crate::hub::{mk_csr, submit};
 use crate::support::accounts::HUB_USER;
 use crate::support::audit_log::Write;
@@ -73,7 +73,7 @@ async fn mk_world(hub: &TestHub) -> Client {
 /// addon-framework acts only on addons that their ClusterManagementAddOn owns.
 async fn own_framework_addons(admin: &Client, api: AddOnApi) {
     for (name, _) in FRAMEWORK {
-        let owner = super::templates::mk_plain_management_addon(admin, name, api).await;
+        let owner = templates::mk_plain_management_addon(admin, name, api).await;
         let reference = json!([{
             "apiVersion": owner.types.unwrap().api_version, "kind": "ClusterManagementAddOn", "name": name,
             "uid": owner.metadata.uid.unwrap(),
@@ -227,8 +227,8 @@ async fn a_hub_that_comes_first_comes_to_rest_also_when_all_come_back_with_other
     assert_at_rest(&admin, &secrets).await;
 
     drop(programs);
-    let named = super::templates::registration(&["example.com/other"]);
-    super::templates::patch(&admin, "AddOnTemplate", "template-with", json!({ "registration": named })).await;
+    let named = templates::registration(&["example.com/other"]);
+    templates::patch(&admin, "AddOnTemplate", "template-with", json!({ "registration": named })).await;
     let _others = [("framework-other", Registers::Signer(SIGNER)), ("framework-with", Registers::KubeClient)]
         .map(|(name, registers)| start_framework_addon(real, AddOnApi::V1alpha1, name, registers));
     let _manager = start_addon_manager(real).await;

@@ -12,7 +12,6 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::{Whole, prepare, serving_anchors};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
@@ -22,6 +21,7 @@ use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
 use crate::support::programs::start_addon_manager;
 use crate::support::wait::wait_or_explain;
 use crate::support::{TestHub, install_addon, wait_until};
+use crate::whole::{Whole, prepare, serving_anchors};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 
 /// The longest name of an addon, from which hub and OCM derive longer names.

@@ -18,7 +18,6 @@ use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Whole, get, rotate};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::support::agent_program::agent_program;
@@ -31,6 +30,7 @@ use crate::support::programs::{AddOnWebhook, start_addon_webhook, start_controll
 use crate::support::real::{RealHub, assets};
 use crate::support::tunnels::TunnelProxy;
 use crate::support::{TestHub, client, crds, wait_until};
+use crate::whole::{Whole, get, rotate};
 use addon_signer_core::ca::line::need::QUIET;
 use addon_signer_core::names::ANNOTATION_ROTATE;
 
