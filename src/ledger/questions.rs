@@ -26,15 +26,17 @@ const LEAVES: usize = 500;
 
 /// `word`: 0 none, 1 another bundle, 2 this one, but not for long, 3 this one. `copy`: a copy may still hold another
 /// one. The expression keeps SQLite from grouping by the index of holders, which has the whole table. The gateway's own
-/// certificates have no agent.
+/// certificates have no agent. What a clock that was ahead has left does not count: certificates that are not valid
+/// yet, and words of later than now.
 const HOLDERS: &str = "SELECT a.cluster, a.addon, COUNT(*), MAX(a.newest), MAX(a.seen), \
      CAST(SUM(CASE WHEN a.word = 3 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
      CAST(SUM(CASE WHEN a.word = 2 AND a.copy = 0 THEN 1 ELSE 0 END) AS BIGINT), \
      CAST(SUM(CASE WHEN a.word = 1 OR a.copy = 1 THEN 1 ELSE 0 END) AS BIGINT) FROM (\
      SELECT cluster || '' AS cluster, addon, agent, MAX(last_seen) AS seen, MAX(not_before) AS newest, \
      MAX(CASE WHEN holds = '' THEN 0 WHEN holds <> $1 THEN 1 WHEN held_since > $3 THEN 2 ELSE 3 END) AS word, \
-     MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 THEN 1 ELSE 0 END) AS copy \
-     FROM certificates WHERE not_after > $2 AND agent <> '' AND state NOT IN ('abandoned', 'unpublished') \
+     MAX(CASE WHEN holds NOT IN ('', $1) AND held_at > $3 AND held_at < $5 THEN 1 ELSE 0 END) AS copy \
+     FROM certificates WHERE not_before <= $2 AND not_after > $2 AND agent <> '' \
+     AND state NOT IN ('abandoned', 'unpublished') \
      GROUP BY cluster || '', addon, agent) AS a \
      WHERE a.word = 1 OR a.copy = 1 OR (SELECT COUNT(*) FROM (\
      SELECT 1 FROM certificates m WHERE m.cluster = a.cluster AND m.addon = a.addon AND m.agent = a.agent \
@@ -141,7 +143,8 @@ impl Ledger {
     /// [`LedgerError`].
     pub async fn bundle_holders(&self, asked: BundleQuestion<'_>) -> Result<Vec<BundleHolders>, LedgerError> {
         let BundleQuestion { digest, tip, now } = asked;
-        let values = vec![digest.into(), now.unix().into(), now.minus(COPIES).unix().into(), tip.into()];
+        let [early, late] = [now.minus(COPIES), now.plus(COPIES)].map(|time| time.unix().into());
+        let values = vec![digest.into(), now.unix().into(), early, tip.into(), late];
         let rows = self.rows(HOLDERS.to_owned(), values).await?;
         let holders = |row: &Cells| {
             let key = AddOnKey { cluster: row.str(0).parse().ok()?, addon: row.str(1).parse().ok()? };

@@ -62,7 +62,8 @@ impl Holding {
             let is_present = holds == digest;
             shown.present |= is_present;
             shown.another |= !is_present;
-            shown.copy |= !is_present && held_at.is_some_and(|at| at > present.now.minus(COPIES));
+            let [early, late] = [present.now.minus(COPIES), present.now.plus(COPIES)];
+            shown.copy |= !is_present && held_at.is_some_and(|at| early < at && at < late);
         }
         let before = self.held.take();
         let last_seen = last_seen.max(before.as_ref().and_then(|before| before.last_seen));
@@ -128,8 +129,8 @@ mod tests {
         serde_json::from_value(certificate).unwrap()
     }
 
-    fn mk_shown(agent: &str, holds: &str, seconds_ago: u64) -> Certificate {
-        let held_at = Some(NOW.minus(Duration::from_secs(seconds_ago)));
+    fn mk_shown(agent: &str, holds: &str, seconds_ago: i64) -> Certificate {
+        let held_at = Some(Timestamp::from_unix(NOW.unix() - seconds_ago));
         let holds = Some(holds.to_owned()).filter(|holds| !holds.is_empty());
         // It is in use all the time.
         Certificate { agent: agent.to_owned(), last_seen: Some(NOW), holds, held_at, ..mk_certificate("a1", 1) }
@@ -161,8 +162,8 @@ mod tests {
 
     #[test]
     fn agents_hold_the_bundle_if_all_have_shown_it_and_no_copy_another() {
-        type Shown<'s> = &'s [(&'s str, &'s str, u64)];
-        let cases: [(Shown<'_>, Option<bool>); 9] = [
+        type Shown<'s> = &'s [(&'s str, &'s str, i64)];
+        let cases: [(Shown<'_>, Option<bool>); 10] = [
             (&[], None),
             (&[("a", "", 5)], None),
             (&[("a", "new", 5)], Some(true)),
@@ -172,6 +173,7 @@ mod tests {
             (&[("a", "", 5), ("b", "old", 5)], Some(false)),
             (&[("a", "new", 5), ("a", "old", 60)], Some(false)),
             (&[("a", "new", 5), ("a", "old", 1_000)], Some(true)),
+            (&[("a", "new", 5), ("a", "old", -1_000)], Some(true)),
         ];
         for (shown, expected) in cases {
             let certificates = shown.iter().map(|(agent, holds, ago)| mk_shown(agent, holds, *ago)).collect();

@@ -103,6 +103,15 @@ async fn for_long(location: &Location) {
     note(&hub, vec![word(1, long_ago, "new")]).await;
     assert_eq!(counts(&hub, "new").await, good);
     assert_eq!(holders(&hub, "new").await[0].last_seen, Some(NOW.plus(HOUR)));
+    // Of that time are also a certificate that is not valid yet, and the last word of one that nobody uses any more.
+    let identity = mk_intent(1).identity;
+    let later = Intent { identity: identity.clone(), not_before: NOW.plus(HOUR), ..mk_intent(2) };
+    hub.ledger.intend(later).await.unwrap();
+    hub.ledger.intend(Intent { identity, ..mk_intent(3) }).await.unwrap();
+    note(&hub, vec![word(2, NOW, "old"), word(3, NOW.plus(HOUR), "old")]).await;
+    assert_eq!(counts(&hub, "new").await, good);
+    note(&hub, vec![word(3, NOW, "old")]).await;
+    assert_eq!(counts(&hub, "new").await, [[1, 0, 0, 1]]);
     hub.close().await;
 }
 
