@@ -5,6 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use tracing::warn;
+
+use crate::hub::authorities::waiver::Waiver;
 use crate::ledger::{Health, Ledger, LedgerError};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::{Line, Older, RecordedAuthority, State};
@@ -45,11 +48,12 @@ impl LineRecord {
         self.known.as_ref() == Some(&steps(line))
     }
 
-    /// Records what has changed in the line; `actor` is who asked for it.
+    /// Records what has changed in the line; `actor` is who asked for it. That an authority signs without evidence from
+    /// some clusters is read from the object that has `waiver`, because the answer to the step itself may be lost.
     ///
     /// # Errors
     /// [`LedgerError`]; what was not recorded is recorded the next time.
-    pub(crate) async fn write(&mut self, line: &Line, actor: &str) -> Result<(), LedgerError> {
+    pub(crate) async fn write(&mut self, line: &Line, actor: &str, waiver: Option<&Waiver>) -> Result<(), LedgerError> {
         let known = match self.known.take() {
             Some(known) => known,
             None => present(self.ask().await?),
@@ -64,7 +68,16 @@ impl LineRecord {
                 step: step(member.state),
                 certificate: member.authority.certificate().to_vec(),
             };
-            self.ledger.change(record, actor).await?;
+            let is_without = |waiver: &&Waiver| {
+                member.state == State::Active && !Waiver::of(Some(*waiver), &member.authority).is_empty()
+            };
+            match waiver.filter(is_without) {
+                Some(waiver) => {
+                    self.ledger.change(record, &format!("{actor}{waiver}")).await?;
+                    warn!(%waiver, "An authority of the gateway did not wait for these clusters");
+                }
+                None => self.ledger.change(record, actor).await?,
+            }
         }
         for id in known.keys().filter(|id| !now.contains_key(*id)) {
             let line = self.line.clone();

@@ -1,5 +1,7 @@
 //! `ca advance`: a new authority of the gateway does not wait for clusters that an administrator names.
 
+use std::path::Path;
+
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -57,10 +59,27 @@ async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_
     assert!(advanced.stderr.contains("not to wait for: spoke2."), "{}", advanced.stderr);
     assert!(!report().await.contains("\"Next\""));
     running.stop().await;
-    let mut ledger = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
-    let entries: Vec<String> = sqlx::query_scalar("SELECT entry FROM entries").fetch_all(&mut ledger).await.unwrap();
+    assert_eq!(waived(&file).await, 1);
+
+    // As if that hub had ended before it could record its step.
+    let file = home.path().join("another.db");
+    let ledger = Some(format!("sqlite://{}", file.display()).parse().unwrap());
+    let running = RunningHub::start_with(&hub, RunningHubOptions { ledger, ..RunningHubOptions::default() }).await;
+    wait_until(PATIENCE, "the ledger to say who waived", async || (waived(&file).await == 1).then_some(())).await;
+    assert_eq!(ca(&["rotate"]).await.code, 0);
+    wait_until(PATIENCE, "the next rotation", async || report().await.contains("\"Next\"").then_some(())).await;
+    running.stop().await;
+    assert_eq!(waived(&file).await, 1, "the waiver is about one authority");
+}
+
+/// How many entries say that ann waived the evidence from a cluster; each is about the step to which it belongs.
+async fn waived(file: &Path) -> usize {
+    let Ok(mut ledger) = SqliteConnectOptions::new().filename(file).connect().await else { return 0 };
+    let entries: Vec<String> =
+        sqlx::query_scalar("SELECT entry FROM entries").fetch_all(&mut ledger).await.unwrap_or_default();
     ledger.close().await.unwrap();
-    let activated = entries.iter().find(|entry| entry.contains("ann (without spoke2)"));
-    assert!(activated.is_some_and(|entry| entry.contains("activated")), "{entries:#?}");
-    assert_eq!(activated.unwrap().matches("without spoke2").count(), 1);
+    let waived: Vec<_> = entries.iter().filter(|entry| entry.contains("without spoke2")).collect();
+    let is_whole = |entry: &&String| entry.contains("ann (without spoke2)\"") && entry.contains("activated");
+    assert!(waived.iter().all(is_whole), "{waived:#?}");
+    waived.len()
 }

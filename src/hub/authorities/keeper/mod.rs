@@ -317,20 +317,9 @@ impl Keeper {
                 warn!(doubt, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(doubt)).await;
             }
-            let waived = self.waived(&stored.line, &step, waiver.as_ref());
             stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
-            if let Some(waiver) = waived {
-                warn!(%waiver, "An authority of the gateway did not wait for these clusters");
-                self.unrecorded.get_or_insert_default().push_str(&waiver.to_string());
-            }
         }
         self.settle(stored, Step::Rest).await
-    }
-
-    /// By whose word the step is taken without evidence from some clusters.
-    fn waived<'w>(&self, line: &Line, step: &Step, waiver: Option<&'w Waiver>) -> Option<&'w Waiver> {
-        let (Step::Activate, Gate::Holders { .. }, Some(next)) = (step, &self.gate, line.next()) else { return None };
-        waiver.filter(|waiver| !Waiver::of(Some(*waiver), &next.authority).is_empty())
     }
 
     async fn reserve(&mut self, reserve: Reserve) {

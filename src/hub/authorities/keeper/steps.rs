@@ -6,7 +6,7 @@ use std::time::Duration;
 use ring::rand::SystemRandom;
 use tracing::{debug, error};
 
-use super::{Keeper, KeeperError, LinePlan};
+use super::{Keeper, KeeperError, LinePlan, waiver};
 use crate::hub::authorities::gate::Gate;
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
@@ -132,7 +132,11 @@ impl Keeper {
             return Ok(()); // what the ledger knows of the line is still needed
         }
         let actor = self.unrecorded.clone();
-        let recording = self.record.write(line, actor.as_deref().unwrap_or_default());
+        let waiver = match self.gate {
+            Gate::Holders { .. } => waiver(self.objects.of(&self.names).as_ref()),
+            Gate::Gateway { .. } => None,
+        };
+        let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());
         if actor.is_some() {
             recording.await?;
             self.unrecorded = None;
