@@ -157,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn ocms_grpc_server_alone_says_for_whom_it_asks() {
+        let is_believed = |account: &str| {
+            let mut csr = mk_request("c1", 1, None);
+            csr.spec.username = Some(account.to_owned());
+            let user = "system:open-cluster-management:c1:x".to_owned();
+            csr.metadata.annotations = Some([(ANNOTATION_CSR_USER.to_owned(), user)].into());
+            asked_for(&csr).is_some()
+        };
+        assert!(is_believed(GRPC_SERVER));
+        assert!(!is_believed("system:serviceaccount:open-cluster-management-hub:grpc-server-sb"));
+        assert!(!is_believed("system:open-cluster-management:c2:x"));
+    }
+
+    #[test]
     fn somebody_else_is_to_approve_only_where_approval_is_external() {
         let automatic = Answerer::default();
         let external = Answerer { leaves_approval: true, ..Answerer::default() };

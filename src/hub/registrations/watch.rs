@@ -43,7 +43,7 @@ pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<
     let mut absent: Option<Instant> = None;
     loop {
         let served = served(&client).await;
-        if !matches!(served, Ok([None, _]) | Err(_)) {
+        if !matches!(served, Ok([None, _])) {
             absent = None;
         }
         match served {

@@ -64,6 +64,8 @@ pub(super) struct Asking {
     namespace: String,
     /// The last answer, while it is believed.
     pub(super) last: Option<Right>,
+    /// When the hub last asked.
+    asked: Instant,
     /// When the API server last answered.
     answered: Instant,
     /// When the hub asks again.
@@ -82,6 +84,7 @@ impl Asking {
             client: client.clone(),
             namespace: namespace.to_owned(),
             last: None,
+            asked: now,
             answered: now,
             at: now,
             in_turn: 0,
@@ -114,13 +117,14 @@ impl Asking {
     /// Makes the hub ask soon, because the API server has refused a write: perhaps somebody took the right away, or
     /// only a quota is used up, which no answer changes.
     pub(super) fn doubt(&mut self) {
-        self.at = self.at.min(self.answered + UNKNOWN);
+        self.at = self.at.min(self.asked + UNKNOWN);
     }
 
     /// Asks the API server, and says what is new. `None` if it does not answer: the last answer is then believed for a
     /// while.
     pub(super) async fn ask(&mut self) -> Option<Right> {
-        self.at = Instant::now() + UNKNOWN;
+        self.asked = Instant::now();
+        self.at = self.asked + UNKNOWN;
         match ask(&self.client, &self.namespace).await {
             // An API server that starts, or whose own authentication fails, refuses for a moment.
             Ok(Right::Unguarded(Unguarded::Unknown(said))) if self.is_confirmed() => {

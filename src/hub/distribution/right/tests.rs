@@ -23,6 +23,8 @@ struct TrialServer {
     is_told: bool,
     /// Whether it answers nothing.
     is_down: bool,
+    /// Whether it refuses every write, as where a quota is used up.
+    is_full: bool,
     trials: usize,
     written: usize,
     deleted: usize,
@@ -53,6 +55,7 @@ const LATER: Trial = Trial::Refused(503, "no room");
 
 fn status(code: u16, message: &str) -> (StatusCode, Value) {
     let reason = match code {
+        403 => "Forbidden",
         404 => "NotFound",
         409 => "AlreadyExists",
         422 => "Invalid",
@@ -108,7 +111,7 @@ fn answer(server: &mut TrialServer, method: &Method, path: &str, query: &str) ->
         }
         _ => {
             server.written += 1;
-            status(500, "no room")
+            if server.is_full { status(403, "exceeded quota") } else { status(500, "no room") }
         }
     }
 }
@@ -137,8 +140,12 @@ fn mk_client(server: TrialServer) -> (Client, Arc<Mutex<TrialServer>>) {
 
 /// A hub with one cluster that runs, until the returned task is dropped.
 fn mk_running(server: TrialServer) -> (Running, Arc<Mutex<TrialServer>>) {
+    mk_running_with(server, 1)
+}
+
+fn mk_running_with(server: TrialServer, clusters: usize) -> (Running, Arc<Mutex<TrialServer>>) {
     let (client, server) = mk_client(server);
-    let (distributor, _known, reported, leads) = mk_distributor_of(client, 1);
+    let (distributor, _known, reported, leads) = mk_distributor_of(client, clusters);
     (Running { task: tokio::spawn(Distributor::run(distributor)), reported, _leads: leads }, server)
 }
 
@@ -302,6 +309,22 @@ async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
     server.lock().unwrap().trial = BY_THE_POLICY;
     hub.pass(2 * UNKNOWN).await;
     assert_eq!(hub.is_guarded(), Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_writes_make_the_hub_ask_for_its_right_every_fifteen_seconds_at_most() {
+    let server = TrialServer { is_served: true, is_full: true, ..TrialServer::default() };
+    let (hub, server) = mk_running_with(server, 400);
+    hub.pass(4 * UNKNOWN).await;
+    let TrialServer { trials, written, .. } = *server.lock().unwrap();
+    assert!((2..=5).contains(&trials) && written > 400, "{trials} questions, {written} refused writes");
+    server.lock().unwrap().trial = BY_A_WEBHOOK;
+    hub.pass(4 * UNKNOWN).await;
+    let more = server.lock().unwrap().trials - trials;
+    assert!((2..=5).contains(&more), "{more} questions that have no answer");
+    server.lock().unwrap().trial = Trial::Taken;
+    hub.pass(2 * UNKNOWN).await;
+    assert_eq!(hub.is_guarded(), Some(false), "the policy went meanwhile");
 }
 
 /// What an older answer said must not let a rotation pass.

@@ -161,9 +161,13 @@ async fn an_agent_whose_certificate_came_with_the_anchor_is_not_waited_for() {
 async fn stays_next(line: &OnServer) {
     line.rotate_by_map("r1").await;
     line.wait(&["Next", "Active"]).await;
+    knows_nobody(line).await;
+}
+
+async fn knows_nobody(line: &OnServer) {
+    line.look().await;
     let end = activate_after(line).await;
     wait_report(line, &format!("anchor: the last certificate given out without it expires at {end}")).await;
-    line.look().await;
     line.wait(&["Next", "Active"]).await;
 }
 
@@ -212,8 +216,7 @@ async fn a_ledger_that_only_a_later_checkpoint_vouches_for_is_no_evidence() {
     stays_next(&line).await;
     show(&running, &leaf, &digest(&running)).await;
     running.clock.advance(COPIES);
-    line.look().await;
-    line.wait(&["Next", "Active"]).await;
+    knows_nobody(&line).await;
 }
 
 #[tokio::test]
@@ -227,6 +230,5 @@ async fn a_ledger_that_contradicts_a_checkpoint_is_no_evidence() {
     stays_next(&line).await;
     show(&running, &leaf, &digest(&running)).await;
     running.clock.advance(COPIES);
-    line.look().await;
-    line.wait(&["Next", "Active"]).await;
+    knows_nobody(&line).await;
 }
