@@ -151,7 +151,8 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result
         Ok(_) => Ok(()),
         // Without the CRD the answer is plain text, whose reason kube cannot read.
         Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
-            "the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)"
+            "the API server does not know AddOnSigner: apply deploy/ first, with your own kustomization over it \
+             (docs/install.md)"
         ))),
         Err(error) => Err(Obstacle::new(error, lacks("addonsigners"))),
     }

@@ -234,5 +234,9 @@ async fn without_the_crd_the_one_thing_to_do_is_said() {
     }
     let missing = check(&hub, home.path(), &[]).await;
     assert_eq!((missing.code, missing.stdout.as_str()), (1, ""));
-    assert!(missing.stderr.contains("apply deploy/ first (`kubectl apply -k deploy/`)"), "{}", missing.stderr);
+    assert!(
+        missing.stderr.contains("apply deploy/ first, with your own kustomization over it (docs/install.md)"),
+        "{}",
+        missing.stderr
+    );
 }

@@ -36,7 +36,10 @@ impl Inspection {
         match signers.list_metadata(&ListParams::default().limit(1)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                bail!("the API server does not know AddOnSigner: apply deploy/ first (`kubectl apply -k deploy/`)")
+                bail!(
+                    "the API server does not know AddOnSigner: apply deploy/ first, with your own kustomization over \
+                     it (docs/install.md)"
+                )
             }
             Err(error) => return Err(error).context("AddOnSigners cannot be listed"),
         }
