@@ -64,12 +64,14 @@ impl Gate {
                 let digest = line.bundle().map(|bundle| bundle.digest()).unwrap_or_default();
                 let (holders, distribution) = (holders.borrow(), distributed.borrow());
                 let holders = holders.as_ref().filter(|holders| holders.are_of(&digest));
-                let brought = distribution.has_brought(&next.authority, |key: &AddOnKey, is_first: bool| {
+                let need_not_wait = |key: &AddOnKey, is_first: bool| {
                     // A first ManifestWork replaces no older anchors, so it matters only to agents that may have some.
                     let is_new = |holders: &Holders| is_first && holders.nobody_lacks(key);
                     let need_not_wait = |holders: &Holders| holders.have_shown(key) || is_new(holders);
                     without.contains(&key.cluster) || holders.is_some_and(need_not_wait)
-                });
+                };
+                let named = |key: &AddOnKey| holders.map_or_else(|| key.to_string(), |holders| holders.named(key));
+                let brought = distribution.has_brought(&next.authority, need_not_wait, named);
                 if at < now {
                     return brought;
                 }

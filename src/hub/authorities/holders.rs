@@ -103,6 +103,11 @@ impl Holders {
         !self.agents.contains_key(key)
     }
 
+    /// The addon on the cluster, and when its agents were last heard of.
+    pub fn named(&self, key: &AddOnKey) -> String {
+        self.agents.get(key).map_or_else(|| key.to_string(), |agents| with_day(key, agents))
+    }
+
     /// Whether everybody with standing has the trust bundle: it came with the first certificate, or the agents have
     /// shown it or, if they show nothing, a ManifestWork has brought it; except on the clusters `without` which an
     /// administrator goes on.
@@ -130,11 +135,15 @@ impl Holders {
     }
 }
 
-/// With the day only: a text that changes with each use would be a write for each use.
 fn named(key: &AddOnKey, agents: &Agents) -> String {
     if agents.known.shown + agents.known.recent == agents.known.agents {
         return format!("{key} (its pods may not see it yet)");
     }
+    with_day(key, agents)
+}
+
+/// With the day only: a text that changes with each use would be a write for each use.
+fn with_day(key: &AddOnKey, agents: &Agents) -> String {
     let seen = agents.known.last_seen.map(|at| at.to_string());
     match seen.as_deref().and_then(|at| at.get(..10)) {
         Some(day) => format!("{key} (last seen on {day})"),
@@ -272,6 +281,8 @@ mod tests {
         assert!(["c1", "c3", "c4", "nobody"].iter().all(|cluster| !holders.have_shown(&key(cluster))));
         assert!(holders.have_shown(&key("c2")));
         assert!(holders.nobody_lacks(&key("nobody")) && !holders.nobody_lacks(&key("c2")));
+        let named = ["c1", "c4", "nobody"].map(|cluster| holders.named(&key(cluster)));
+        assert_eq!(named, ["c1/telemetry (last seen on 1970-01-02)", "c4/telemetry (never seen)", "nobody/telemetry"]);
     }
 
     #[test]

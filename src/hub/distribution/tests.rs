@@ -312,7 +312,7 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_every_pod() {
     let anchor = Bundle::from_pem(ANCHORS.as_bytes()).unwrap().authorities()[0].clone();
     let mut asked = |need_not_wait: bool| {
         distributor.look();
-        reported.borrow().has_brought(&anchor, |_, is_first| need_not_wait || is_first)
+        reported.borrow().has_brought(&anchor, |_, is_first| need_not_wait || is_first, ToString::to_string)
     };
     put(&applied);
     assert_eq!(asked(false), Err("pods to see the new anchor: c0/telemetry".to_owned()));

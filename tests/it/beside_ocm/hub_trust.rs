@@ -85,7 +85,7 @@ async fn a_cluster_that_lacks_a_namespace_or_was_away_is_named_until_it_has_the_
     let hubs: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     hubs.patch("addon-signer-trust", &PatchParams::default(), &rotate).await.unwrap();
     let report = async || hubs.get("addon-signer-trust").await.unwrap().data.unwrap()["status.json"].clone();
-    let waits = "0 of 3 addons have it, and not yet: spoke1/elsewhere, spoke1/telemetry";
+    let waits = "0 of 3 addons have it, and not yet: spoke1/elsewhere (never seen), spoke1/telemetry (never seen)";
     wait_until(PATIENCE, "the rotation to wait", async || report().await.contains(waits).then_some(())).await;
     clock.advance(KUBELET);
     wait_told(&admin, "0 of 3 addons on clusters have the present bundle").await;

@@ -53,6 +53,11 @@ async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_
     })
     .await;
 
+    let told = ca(&["status"]).await.stdout;
+    let waits =
+        "(serving) waits for: clusters to apply the new anchor: 1 of 2 addons have it, and not yet: spoke2/telemetry";
+    assert!(told.contains(waits), "{told}");
+
     running.clock.advance(KUBELET);
     let advanced = ca(&["advance", "--except", "spoke2", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);

@@ -100,7 +100,8 @@ impl Unguarded {
 
 impl Distribution {
     /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5), except addons for which
-    /// nobody need wait. `need_not_wait` learns whether it is the first ManifestWork of the addon on its cluster.
+    /// nobody need wait. `need_not_wait` learns whether it is the first ManifestWork of the addon on its cluster;
+    /// `named` names an addon that is waited for.
     ///
     /// # Errors
     /// What there is to wait for.
@@ -108,6 +109,7 @@ impl Distribution {
         &self,
         anchor: &Authority,
         need_not_wait: impl Fn(&AddOnKey, bool) -> bool,
+        named: impl Fn(&AddOnKey) -> String,
     ) -> Result<(), String> {
         let (trust, report, fresh, unguarded) = match self {
             Self::Off => return Ok(()),
@@ -142,7 +144,7 @@ impl Distribution {
                     .to_owned(),
             );
         }
-        let awaited = few(&awaited);
+        let awaited = few(&awaited.into_iter().map(named).collect::<Vec<_>>());
         Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {awaited}"))
     }
 

@@ -221,7 +221,7 @@ fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
         (mk(&anchor, false, true, None, &[]), "clusters to apply the new anchor: 0 of 1 addons have it"),
         (mk(&anchor, false, true, missing(), &[]), "the ValidatingAdmissionPolicy addon-signer-manifest-works to be"),
     ] {
-        let told = distribution.has_brought(&anchor, |_, _| false).err().unwrap_or_default();
+        let told = distribution.has_brought(&anchor, |_, _| false, ToString::to_string).err().unwrap_or_default();
         assert!(told.starts_with(waits_for) && told.is_empty() == waits_for.is_empty(), "{told:?}, not {waits_for:?}");
     }
 }

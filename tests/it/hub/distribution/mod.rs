@@ -2,6 +2,7 @@
 //! `beside_ocm::hub_trust` has OCM's own.
 
 mod policy;
+mod spoilt;
 
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ async fn rotate(admin: &Client) {
 }
 
 /// What the hub reports about that rotation.
-async fn rotation(admin: &Client) -> String {
+pub(super) async fn rotation(admin: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     maps.get("addon-signer-trust").await.unwrap().data.unwrap()["status.json"].clone()
 }

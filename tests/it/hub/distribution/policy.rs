@@ -1,11 +1,13 @@
 //! The policy of deploy/manifest-works: what it leaves to the hub's account, and what the hub does without it.
 
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::spoilt::{BAD, mk_good};
 use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
 use crate::deploy::on_api_server::{self, apply};
 use crate::deploy::{manifests, of_kind};
@@ -17,71 +19,6 @@ use crate::support::{TestHub, accept_cluster, wait_until};
 
 /// The name of the policy and of its binding.
 const POLICY: &str = "addon-signer-manifest-works";
-
-/// A ManifestWork as the hub's account may write it.
-fn mk_good() -> Value {
-    json!({
-        "apiVersion": "work.open-cluster-management.io/v1",
-        "kind": "ManifestWork",
-        "metadata": { "name": NAME, "labels": { "addon-signer.io/hub-trust": "telemetry" }, "ownerReferences": [{
-            "apiVersion": "addon.open-cluster-management.io/v1alpha1", "kind": "ManagedClusterAddOn",
-            "name": "telemetry", "uid": "u",
-        }] },
-        "spec": { "workload": { "manifests": [{
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": { "name": "telemetry-hub-trust", "namespace": "agents" },
-            "data": { "ca.crt": "-----BEGIN CERTIFICATE-----\n" },
-        }] } },
-    })
-}
-
-/// What makes a good ManifestWork bad, and how.
-type Spoilt = (&'static str, fn(&mut Value));
-
-/// What the hub's account must not write, however little it differs.
-const BAD: [Spoilt; 23] = [
-    ("another name", |work| work["metadata"]["name"] = "addon-telemetry-deploy-0".into()),
-    ("another addon's name", |work| work["metadata"]["name"] = "addon-signer-search-trust".into()),
-    ("no label", |work| work["metadata"]["labels"] = json!({ "a": "b" })),
-    ("a label of nothing", |work| work["metadata"]["labels"]["addon-signer.io/hub-trust"] = "".into()),
-    ("no manifest", |work| work["spec"]["workload"]["manifests"] = json!([])),
-    ("a second manifest", |work| {
-        let first = work["spec"]["workload"]["manifests"][0].clone();
-        work["spec"]["workload"]["manifests"].as_array_mut().unwrap().push(first);
-    }),
-    ("a Secret", |work| work["spec"]["workload"]["manifests"][0]["kind"] = "Secret".into()),
-    ("a kind of another group", |work| work["spec"]["workload"]["manifests"][0]["apiVersion"] = "x.io/v1".into()),
-    ("another ConfigMap", |work| {
-        work["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "kube-root-ca.crt".into();
-    }),
-    ("an annotation of the ConfigMap", |work| {
-        work["spec"]["workload"]["manifests"][0]["metadata"]["annotations"] = json!({ "a": "b" });
-    }),
-    ("a second entry", |work| work["spec"]["workload"]["manifests"][0]["data"]["run.sh"] = "x".into()),
-    ("no certificate", |work| work["spec"]["workload"]["manifests"][0]["data"]["ca.crt"] = "x".into()),
-    ("more than a bundle", |work| {
-        let long = format!("-----BEGIN CERTIFICATE-----\n{}", "x".repeat(65_536 - 27));
-        work["spec"]["workload"]["manifests"][0]["data"]["ca.crt"] = long.into();
-    }),
-    ("binary data", |work| work["spec"]["workload"]["manifests"][0]["binaryData"] = json!({ "ca.crt": "eA==" })),
-    ("an executor", |work| {
-        work["spec"]["executor"] = json!({ "subject": { "type": "ServiceAccount",
-            "serviceAccount": { "namespace": "kube-system", "name": "admin" } } });
-    }),
-    ("a finalizer", |work| work["metadata"]["finalizers"] = json!(["example.com/stay"])),
-    ("an annotation", |work| work["metadata"]["annotations"] = json!({ "a": "b" })),
-    ("a second label", |work| work["metadata"]["labels"]["open-cluster-management.io/addon-name"] = "telemetry".into()),
-    ("an owner of another kind", |work| work["metadata"]["ownerReferences"][0]["kind"] = "ConfigMap".into()),
-    ("an owner of another group", |work| work["metadata"]["ownerReferences"][0]["apiVersion"] = "x.io/v1".into()),
-    ("another addon as owner", |work| work["metadata"]["ownerReferences"][0]["name"] = "search".into()),
-    ("an owner that waits", |work| work["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = true.into()),
-    ("a second owner", |work| {
-        let mut second = work["metadata"]["ownerReferences"][0].clone();
-        (second["kind"], second["uid"]) = ("ManagedCluster".into(), "v".into());
-        work["metadata"]["ownerReferences"].as_array_mut().unwrap().push(second);
-    }),
-];
 
 /// The policy of deploy/manifest-works, on a real API server.
 #[tokio::test]
@@ -110,23 +47,26 @@ async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
         create(&all[0], &other).await.err().filter(|error| error.to_string().contains("addon-signer-manifest-works"))
     })
     .await;
-    for ((what, change), ours) in BAD.into_iter().zip(all.iter().cycle()) {
+    for ((what, change, said), ours) in BAD.into_iter().zip(all.iter().cycle()) {
         let mut work = mk_good();
         change(&mut work);
-        assert!(refused(create(ours, &work).await.expect_err(what)), "{what}");
+        let error = create(ours, &work).await.expect_err(what).to_string();
+        assert!(error.contains(POLICY) && error.contains(said), "{what}: {error}");
     }
     for ours in &all {
         create(ours, &mk_good()).await.unwrap();
     }
     // A merge patch removes no label, and the first four are about the name and the label.
-    for ((what, change), ours) in BAD.into_iter().zip(all.iter().cycle()).skip(4) {
+    for ((what, change, said), ours) in BAD.into_iter().zip(all.iter().cycle()).skip(4) {
         let mut work = mk_good();
         change(&mut work);
         work["metadata"].as_object_mut().unwrap().remove("name");
         let patched = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&work)).await;
-        assert!(refused(patched.expect_err(what)), "{what}");
+        let error = patched.expect_err(what).to_string();
+        assert!(error.contains(POLICY) && error.contains(said), "{what}: {error}");
     }
     check_what_others_added(&admin, &account, "spoke8").await;
+    check_subresources(&admin, &account, "spoke7").await;
     let theirs = manifest_works(&admin, "spoke1");
     let mut another = mk_good();
     another["metadata"] = json!({ "name": "theirs" });
@@ -138,6 +78,29 @@ async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
     ours.delete(NAME, &DeleteParams::default()).await.unwrap();
     // It concerns nobody else.
     theirs.delete("theirs", &DeleteParams::default()).await.unwrap();
+}
+
+/// The role of deploy/manifest-works has no subresources; the policy refuses them even if another role has.
+async fn check_subresources(admin: &Client, account: &Client, cluster: &str) {
+    let metadata = json!({ "name": "status-of-works" });
+    let rule = json!({ "apiGroups": ["work.open-cluster-management.io"], "resources": ["manifestworks/status"],
+                       "verbs": ["patch"] });
+    let reference =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "status-of-works" });
+    let user = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": HUB_USER });
+    let role = serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap();
+    let binding = json!({ "metadata": metadata, "roleRef": reference, "subjects": [user] });
+    let params = PostParams::default();
+    Api::<ClusterRole>::all(admin.clone()).create(&params, &role).await.unwrap();
+    let bindings: Api<ClusterRoleBinding> = Api::all(admin.clone());
+    bindings.create(&params, &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let applied = Patch::Merge(json!({ "status": { "conditions": [] } }));
+    wait_until(PATIENCE, "the policy to refuse the status", async || {
+        let patched = manifest_works(account, cluster).patch_status(NAME, &PatchParams::default(), &applied).await;
+        let refused = patched.expect_err("the policy lets the status pass").to_string();
+        refused.contains("addon-signer may not write subresources of ManifestWorks").then_some(())
+    })
+    .await;
 }
 
 /// OCM's work agent adds a finalizer, and others add what they like. The hub changes its own, and adds no more.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::timestamp::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
@@ -15,9 +16,9 @@ use serde_json::json;
 
 use super::kit::{OnServer, create_undecodable};
 use super::serving::{gateway_request, not_after};
-use crate::hub::{mk_csr, submit};
+use crate::hub::{distribution, mk_csr, submit};
 use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_ready};
-use crate::support::{TestHub, accept_cluster, install_addon};
+use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The gateway renews after 2/3 of the 24 hours that its certificate is valid.
@@ -100,4 +101,53 @@ async fn for_a_year_and_a_half_an_authority_signs_and_every_agent_trusts_the_gat
     let metrics = running.metrics.render().unwrap();
     assert!(metrics.contains("addon_signer_authorities_forced_total{signer=\"gateway-serving\"} 1"), "{metrics}");
     assert!(!metrics.contains("addon_signer_authorities_forced_total{signer=\"telemetry\"}"), "{metrics}");
+}
+
+/// Its ManifestWork waits for it, however often authorities were replaced meanwhile.
+#[tokio::test]
+async fn a_cluster_that_was_off_for_a_year_finds_the_present_anchors_when_it_is_back() {
+    let hub = TestHub::start().await;
+    if hub.is_real() {
+        eprintln!("skipped: a real API server's clock cannot be moved");
+        return;
+    }
+    let admin = distribution::mk_world(&hub, telemetry()).await;
+    let running = RunningHub::start(&hub).await;
+    let line = OnServer::serving(&admin);
+    let first = line.wait(&["Active"]).await;
+    for cluster in ["spoke1", "spoke2"] {
+        distribution::say_applied(&admin, cluster).await;
+    }
+    let all = |told: Option<&Condition>| told.is_some_and(|told| told.status == "True");
+    distribution::wait_condition(&admin, "both clusters to be there", all).await;
+
+    let begin = running.clock.now();
+    let mut waited = false;
+    while begin.until(running.clock.now()) < 380 * DAY {
+        let left = running.clock.now().until(line.active().await.not_after());
+        running.clock.advance(if left < 8 * DAY { GATEWAY } else { 5 * DAY });
+        line.look().await;
+        if !waited && distribution::rotation(&admin).await.contains("\"Next\"") {
+            wait_until(PATIENCE, "the rotation to wait for the cluster that is off", async || {
+                distribution::say_applied(&admin, "spoke1").await;
+                let waits = "1 of 2 addons have it, and not yet: spoke2/telemetry";
+                distribution::rotation(&admin).await.contains(waits).then_some(())
+            })
+            .await;
+            waited = true;
+        }
+    }
+    assert!(waited, "no rotation has waited for it");
+    assert!(!line.wait(&["Active"]).await.contains(&first[0]));
+    let present = distribution::published(&admin).await;
+    let has_them = |manifest: &serde_json::Value| manifest["data"]["ca.crt"] == present.as_str();
+    for cluster in ["spoke1", "spoke2"] {
+        distribution::wait_manifest(&admin, cluster, "the present anchors", has_them).await;
+        distribution::say_applied(&admin, cluster).await;
+    }
+    distribution::wait_condition(&admin, "the cluster to be back", all).await;
+    let name = submit(&hub, "spoke2", &mk_csr("spoke2", "telemetry")).await;
+    let csr = issued(&admin, &name).await;
+    assert_eq!(csr.metadata.annotations.unwrap()["addon-signer.io/trust-bundle"], present);
+    running.stop().await;
 }
