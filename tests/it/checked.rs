@@ -16,9 +16,11 @@ use serde_json::{Value, json};
 use crate::cli::{Output, run, write};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
-use crate::support::TestHub;
-use crate::support::hub::wait_ready;
+use crate::hub::registrations::templates::{mk_management_addon, mk_template};
+use crate::hub::registrations::wait_registered;
+use crate::support::hub::{create_signer, wait_ready};
 use crate::support::objects::{create_namespace, create_service};
+use crate::support::{TestHub, accept_cluster, install_addon};
 use crate::whole::{Whole, prepare, serving_anchors};
 
 async fn check(hub: &TestHub, home: &Path, flags: &[&str]) -> Output {
@@ -135,6 +137,33 @@ async fn an_edit_that_no_hub_has_looked_at_is_said() {
     signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
     let after = check(&hub, home.path(), &[]).await;
     assert!(after.stdout.contains(line), "{}", after.stdout);
+}
+
+#[tokio::test]
+async fn a_template_that_conflicts_and_a_missing_right_are_said_as_the_hub_says_them() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    mk_template(&admin, "one", &["example.com/other"]).await;
+    mk_management_addon(&admin, "telemetry", "one").await;
+    accept_cluster(&admin, "spoke1").await;
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    wait_registered(&admin, "TemplateLacksSigner").await;
+    let mut expected =
+        vec!["BAD  AddOnSigner telemetry: Registered is False, TemplateLacksSigner: OCM's addon-manager"];
+    if hub.is_real() {
+        create_signer(&admin, "other", json!({ "signerName": "example.com/other", "addOns": ["other"] })).await;
+        wait_ready(&admin, "other", "False").await;
+        expected
+            .push("BAD  AddOnSigner other: Ready is False, NotPermitted: The hub may not sign for example.com/other");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let found = check(&hub, home.path(), &[]).await;
+    assert_eq!(found.code, 1);
+    for line in expected {
+        assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
+    }
+    whole.stop().await.unwrap();
 }
 
 /// The line that a hub reports when its Active authority has so much left, and the Next one waits.

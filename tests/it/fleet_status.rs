@@ -4,6 +4,7 @@ use std::path::Path;
 
 use addon_signer::app::HubOptions;
 use addon_signer_platform::clock::Clock;
+use futures::{StreamExt, stream};
 use hyper::Method;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -170,6 +171,32 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert!(check.code == 1 && check.stdout.contains(line), "{}", check.stdout);
     let one = world.rows(&["--cluster", "spoke2", "--addon", "telemetry"]).await;
     assert_eq!(one.iter().map(state).collect::<Vec<_>>(), ["spoke2 NoCertificate"]);
+    world.whole.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_clusters_are_shown_in_pages_and_each_once() {
+    const CLUSTERS: usize = 1_050;
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let mk = |n: usize| {
+        let (admin, cluster) = (admin.clone(), format!("c{n:04}"));
+        async move {
+            accept_cluster(&admin, &cluster).await;
+            install_addon(&admin, &cluster, "telemetry").await;
+        }
+    };
+    stream::iter(0..CLUSTERS).map(mk).buffer_unordered(16).collect::<Vec<()>>().await;
+    let world = World::start(hub, options()).await;
+    let names =
+        |rows: Vec<Value>| rows.iter().map(|row| row["cluster"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let all = names(world.rows(&["--all"]).await);
+    assert_eq!(all, (0..CLUSTERS).map(|n| format!("c{n:04}")).collect::<Vec<_>>());
+    let mut paged = Vec::new();
+    for page in ["1", "2", "3"] {
+        paged.extend(names(world.rows(&["--limit", "400", "--page", page]).await));
+    }
+    assert_eq!(paged, all);
     world.whole.stop().await.unwrap();
 }
 

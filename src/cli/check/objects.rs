@@ -138,7 +138,7 @@ fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding>
     let holds = condition.status == "True";
     let is_new = now.unix().saturating_sub(condition.last_transition_time.0.as_second()) <= DISTRIBUTION;
     let verdict = match condition.type_.as_str() {
-        // Nobody waits for those that get none: they are as they are.
+        // Somebody else must bring it to those that get none; a rotation that waits for them says so itself.
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == PLACELESS => Verdict::Unknown,
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == DISTRIBUTING && is_new => Verdict::Unknown,
         CONDITION_READY

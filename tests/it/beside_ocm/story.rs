@@ -229,7 +229,9 @@ async fn wait_pushes(backend: u16, clusters: &[&str], pods: &BTreeMap<&'static s
 fn assert_no_push_failed<'p>(pods: impl IntoIterator<Item = &'p Pod>) {
     for pod in pods {
         let log = pod.log("telemetry");
-        let failed = log.lines().skip_while(|line| *line != "pushed").find(|line| line.starts_with("failed"));
+        let mut since = log.lines().skip_while(|line| *line != "pushed").peekable();
+        assert!(since.peek().is_some(), "nothing was pushed: {log}");
+        let failed = since.find(|line| line.starts_with("failed"));
         assert_eq!(failed, None, "{log}");
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::kit::Stage;
+use crate::cli::{run, write};
 use crate::support::hub::PATIENCE;
 use crate::support::log::capture_audit;
 use crate::support::{TestHub, real, wait_until};
@@ -61,6 +62,13 @@ async fn wait_listed(client: &Client) -> Value {
         .await
 }
 
+/// What `addon-signer check` prints.
+async fn checked(hub: &TestHub) -> String {
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = write(home.path(), &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
+    run(home.path(), &["check", "--kubeconfig", &kubeconfig]).await.stdout
+}
+
 #[tokio::test]
 async fn a_kubeconfig_and_the_readers_role_are_enough() {
     let (log, _, _guard) = capture_audit();
@@ -86,6 +94,20 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     let users: Vec<_> =
         log.json().into_iter().filter(|line| line["event"] == "inventory").map(|line| line["user"].clone()).collect();
     assert!(users.iter().all(|user| user == "alice") && users.len() >= 4, "{users:?}");
+
+    let mut found = checked(&hub).await;
+    assert!(found.contains("ok   inventory: the API server reaches it\n"), "{found}");
+    let services: Api<Service> = Api::namespaced(stage.admin.clone(), "addon-signer");
+    let elsewhere = json!({ "spec": { "externalName": "elsewhere.invalid" } });
+    services.patch("addon-signer-inventory", &PatchParams::default(), &Patch::Merge(&elsewhere)).await.unwrap();
+    wait_until(PATIENCE, "the API server to miss the inventory", async || {
+        found = checked(&hub).await;
+        found.contains("BAD  inventory: the API server does not reach it: ").then_some(())
+    })
+    .await;
+    let back = json!({ "spec": { "externalName": "localhost" } });
+    services.patch("addon-signer-inventory", &PatchParams::default(), &Patch::Merge(&back)).await.unwrap();
+    wait_listed(&alice).await;
 
     let mallory = as_user(&hub, "mallory").await;
     let refused = ask::<Value>(&mallory, "certificates").await.unwrap_err();
