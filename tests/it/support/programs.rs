@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::pki::PemPair;
@@ -17,6 +17,8 @@ use super::{AddOnApi, client, objects};
 const CONTROLLERS: &str = "open-cluster-management-hub";
 /// How long a program may take until it listens.
 const STARTED: Duration = Duration::from_secs(60);
+/// How long another run of these tests may have the port 8000.
+const FREE: Duration = Duration::from_secs(600);
 
 /// Starts OCM's addon-manager, which runs the addons that have AddOnTemplates. Dropping it kills it.
 pub(crate) async fn start_addon_manager(hub: &RealHub) -> Process {
@@ -48,6 +50,8 @@ pub(crate) struct AddOnWebhook {
 pub(crate) async fn start_addon_webhook(hub: &RealHub) -> AddOnWebhook {
     static PORT: Mutex<()> = Mutex::const_new(());
     let _port = PORT.lock().await;
+    let what = "the port 8000 to be free, which OCM's webhook takes";
+    wait_until(FREE, what, async || TcpListener::bind(("0.0.0.0", 8000)).await.ok()).await;
     let dir = hub.dir().join("webhook");
     std::fs::create_dir_all(&dir).unwrap();
     let PemPair { cert, key } = hub.ca().server();

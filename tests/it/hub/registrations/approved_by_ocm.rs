@@ -68,8 +68,9 @@ async fn wait_request<T>(admin: &Client, addon: &str, pick: impl Fn(&Certificate
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let of_addon = ListParams::default().labels(&format!("open-cluster-management.io/addon-name={addon}"));
     wait_until(OCM, &format!("the request of {addon}"), async || {
-        let request = requests.list(&of_addon).await.unwrap().items.pop()?;
-        let found = pick(&request)?;
+        // OCM's agent makes another one when the first was refused.
+        let mut made = requests.list(&of_addon).await.unwrap().items.into_iter();
+        let (request, found) = made.find_map(|request| Some((request.clone(), pick(&request)?)))?;
         assert_eq!(condition(&request, "Approved").unwrap().0, BY_OCM);
         Some(found)
     })
