@@ -92,7 +92,10 @@ async fn the_addon_manager_approves_everything_and_policy_decides() {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), MANAGER);
     secrets.create(&PostParams::default(), &signing_ca).await.unwrap();
     mk_addon(&admin, FOREIGN, Value::Null, "its-own").await;
+    mk_addon(&admin, REFUSED, json!({ "user": "", "groups": ["system:masters"] }), "not-used").await;
     wait_request(&admin, FOREIGN, certificate).await; // signed by the addon-manager: no hub of ours runs
+    // Our hub denies what nobody has approved yet.
+    wait_request(&admin, REFUSED, |request| condition(request, "Approved")).await;
 
     let spec = json!({ "signerName": SIGNER, "addOns": [FOREIGN, GOOD, REFUSED], "approval": "External",
                        "registration": "External" });
@@ -107,7 +110,6 @@ async fn the_addon_manager_approves_everything_and_policy_decides() {
     assert!(said.message.contains("(issuer \"CN=another\")"), "{said:?}");
 
     mk_addon(&admin, GOOD, Value::Null, "not-used").await;
-    mk_addon(&admin, REFUSED, json!({ "user": "", "groups": ["system:masters"] }), "not-used").await;
     let pem = wait_request(&admin, GOOD, certificate).await;
     assert!(pem.contains("BEGIN CERTIFICATE"));
     let (reason, message) = wait_request(&admin, REFUSED, |request| condition(request, "Failed")).await;
