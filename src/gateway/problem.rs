@@ -103,7 +103,7 @@ impl Refusal {
             Self::NoStanding(NoStanding::NotRegistered { .. }) => {
                 (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster")
             }
-            Self::NoStanding(NoStanding::Revoked { .. }) => {
+            Self::NoStanding(NoStanding::Revoked { .. } | NoStanding::OlderThanAddOn { .. }) => {
                 (StatusCode::FORBIDDEN, PROBLEM_REVOKED, "The certificate is revoked")
             }
             Self::NoStanding(NoStanding::TooManyConnections { .. }) => {
@@ -143,7 +143,9 @@ impl Refusal {
             Self::NoStanding(NoStanding::NotRegistered { .. }) => {
                 "the hub does not, or no longer, let this addon of this cluster in".to_owned()
             }
-            Self::NoStanding(NoStanding::Revoked { .. }) => "enrol again for a new certificate".to_owned(),
+            Self::NoStanding(NoStanding::Revoked { .. } | NoStanding::OlderThanAddOn { .. }) => {
+                "enrol again for a new certificate".to_owned()
+            }
             Self::NoStanding(NoStanding::TooManyConnections { whose, .. }) => {
                 format!("{}; use the ones that are open", may_have(*whose))
             }

@@ -83,6 +83,12 @@ pub fn is_being_deleted(object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some()
 }
 
+/// When the API server made the object; it lets nobody choose or change that time.
+#[must_use]
+pub fn created(object: &DynamicObject) -> Option<Timestamp> {
+    object.metadata.creation_timestamp.as_ref().map(|made| Timestamp::from_unix(made.0.as_second()))
+}
+
 /// Cluster and name of a ManagedClusterAddOn; `None` for names that OCM does not allow, which no identity can have.
 #[must_use]
 pub fn addon_key(addon: &DynamicObject) -> Option<AddOnKey> {

@@ -42,6 +42,7 @@ static WANTED: Keep = Keep::Fields(&[
             ("namespace", Keep::Scalar(LONGEST)),
             ("uid", Keep::Scalar(LONGEST)),
             ("resourceVersion", Keep::Scalar(LONGEST)),
+            ("creationTimestamp", Keep::Scalar(LONGEST)),
             ("deletionTimestamp", Keep::Scalar(LONGEST)),
             (
                 "annotations",

@@ -15,8 +15,8 @@ use addon_signer_core::timestamp::Timestamp;
 /// Which certificates of an addon on a cluster the gateway lets in.
 pub(super) struct Accepted<'a> {
     pub(super) signers: &'a SignersOf,
-    /// Certificates that begin before this time are revoked.
-    pub(super) revoked_before: Option<Timestamp>,
+    /// Certificates that begin before this time are refused.
+    pub(super) valid_from: Option<Timestamp>,
 }
 
 /// What an agent has shown.
@@ -50,7 +50,7 @@ pub(super) struct PresentBundle<'a> {
 impl Holding {
     fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>, present: &PresentBundle<'_>) {
         let Certificate { not_before, not_after, issuer, last_seen, holds, held_at, agent, .. } = certificate;
-        if accepted.revoked_before.is_some_and(|before| not_before < before) {
+        if accepted.valid_from.is_some_and(|from| not_before < from) {
             return;
         }
         if !accepted.signers.has_authority(&issuer) {
@@ -136,12 +136,12 @@ mod tests {
         Certificate { agent: agent.to_owned(), last_seen: Some(NOW), holds, held_at, ..mk_certificate("a1", 1) }
     }
 
-    fn holding(certificates: Vec<Certificate>, revoked_before: Option<Timestamp>) -> Holding {
+    fn holding(certificates: Vec<Certificate>, valid_from: Option<Timestamp>) -> Holding {
         let signers = SignersOf::with_authorities(&["a1", "a2"]);
         let mut holding = Holding::default();
         for certificate in certificates {
             let present = PresentBundle { digest: Some("new"), now: NOW };
-            holding.add(certificate, &Accepted { signers: &signers, revoked_before }, &present);
+            holding.add(certificate, &Accepted { signers: &signers, valid_from }, &present);
         }
         holding
     }

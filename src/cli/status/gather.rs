@@ -47,8 +47,8 @@ pub(in crate::cli) async fn gather(
     let brought = BroughtTrust::read(client, namespace, wanted).await?;
     let addons = installed(client, &signers, wanted).await?;
     let accepted = |key: &AddOnKey| {
-        let revoked_before = addons.get(key)?.revoked_before;
-        Some(Accepted { signers: signers.of_addon.get(&key.addon)?, revoked_before })
+        let valid_from = addons.get(key)?.valid_from;
+        Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from })
     };
     let present = PresentBundle { digest: brought.digest.as_deref(), now };
     let holdings = match ledger {
@@ -61,12 +61,12 @@ pub(in crate::cli) async fn gather(
     };
     let mut requests = newest(client, &signers.answerers, |key| addons.contains_key(key)).await?;
     let mut rows = Vec::new();
-    for (key, InstalledAddOn { no_standing, unregistered, revoked_before, is_brought }) in addons {
+    for (key, InstalledAddOn { no_standing, unregistered, valid_from, is_brought }) in addons {
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
         let shown = holding.as_ref().and_then(|holding| holding.has_shown());
         let facts = Facts {
             no_standing,
-            revoked_until: revoked_before.filter(|before| *before > now),
+            revoked_until: valid_from.filter(|from| *from > now),
             unregistered,
             trust: brought.of(&key, shown, is_brought),
             has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
@@ -83,8 +83,8 @@ pub(in crate::cli) async fn gather(
 struct InstalledAddOn {
     no_standing: Option<&'static str>,
     unregistered: Option<String>,
-    /// Certificates that begin before this time are revoked.
-    revoked_before: Option<Timestamp>,
+    /// Certificates that begin before this time are refused.
+    valid_from: Option<Timestamp>,
     /// Whether a ManifestWork is to bring the trust bundle, if the hub writes any.
     is_brought: bool,
 }
@@ -106,8 +106,8 @@ async fn installed(
         let read = InstalledAddOn {
             no_standing: no_standing(addon, &key, &accepted),
             unregistered: unregistered(addon, api, served),
-            // One that cannot be read leaves no standing.
-            revoked_before: ocm::revocation(addon).ok().flatten().map(|revocation| revocation.before),
+            // A revocation that cannot be read leaves no standing.
+            valid_from: ocm::created(addon).max(ocm::revocation(addon).ok().flatten().map(|known| known.before)),
             is_brought: has_place && served.brings_trust,
         };
         addons.insert(key, read);

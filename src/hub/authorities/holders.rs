@@ -223,7 +223,7 @@ impl HolderInputs {
 fn has_standing(registry: &Registry, of: &BundleHolders) -> bool {
     let AddOnKey { cluster, addon } = &of.key;
     let unknown = |cause: NotRegistered| cause.is_unknown() || cause == NotRegistered::Unreadable;
-    let is_revoked = || registry.revoked_before(cluster, addon).is_some_and(|before| of.newest < before);
+    let is_revoked = || registry.valid_from(cluster, addon).is_some_and(|from| of.newest < from);
     registry.check(cluster, addon).map_or_else(unknown, |()| !is_revoked())
 }
 
@@ -312,7 +312,7 @@ mod tests {
         assert!(!has_standing(&registry, "c1"));
         for (before, is_good) in [(500, true), (501, false)] {
             let revocation = Revocation { before: Timestamp::from_unix(before), by: String::new() };
-            let revoked = AddOn { facts: AddOnFacts::Installed, revocation: Some(Box::new(revocation)) };
+            let revoked = AddOn { revocation: Some(Box::new(revocation)), ..AddOnFacts::Installed.into() };
             registry.put_addon(cluster.clone(), addon.clone(), Some(revoked));
             assert_eq!(has_standing(&registry, "c1"), is_good, "the newest certificate begins at 500");
         }

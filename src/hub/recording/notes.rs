@@ -15,6 +15,7 @@ use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::registry::{Change, Registry, Revocation, SharedRegistry, Standing, StandingChange};
 use addon_signer_core::sighting::Seen;
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
 /// How soon the hub tries again what could not be recorded.
@@ -132,7 +133,12 @@ impl Notes {
                 self.0.more.notified().await;
                 continue;
             };
-            match ledger.change(record.clone(), &actor).await {
+            let recorded = match is_kept(&record, &ledger, &registry).await {
+                Ok(true) => Ok(()),
+                Ok(false) => ledger.change(record.clone(), &actor).await,
+                Err(error) => Err(error),
+            };
+            match recorded {
                 Ok(()) => {}
                 Err(LedgerError::Stopped) => return,
                 Err(error) => {
@@ -183,6 +189,19 @@ impl Notes {
         }
         Ok(())
     }
+}
+
+/// Whether a revocation went with its object and has its effect all the same, because the object was made anew after
+/// it: nothing is good again, so there is nothing to record.
+async fn is_kept(record: &Record, ledger: &Ledger, registry: &SharedRegistry) -> Result<bool, LedgerError> {
+    let Record::Revocation { cluster, addon, after, .. } = record else { return Ok(false) };
+    let created = registry.read(|registry| registry.created(cluster, addon));
+    if *after >= created {
+        return Ok(false);
+    }
+    let recorded = ledger.latest("revocation").await?;
+    let recorded = recorded.get(&format!("{cluster}/{addon}")).and_then(|time| Timestamp::from_display(time));
+    Ok(*after < recorded && recorded <= created)
 }
 
 /// Asks until the ledger answers; the only error is that its writer has ended.

@@ -72,7 +72,7 @@ impl Recorded {
             self.audit.standing(&change);
             self.notes.standing(&change, annotator);
             if change.change == Change::Standing(Standing::Registered) {
-                // The addon may have come back without the revocation that it had before it was deleted.
+                // The addon may have come back with another revocation than it had before it was deleted.
                 self.notes.revocation(&self.registry, &change.cluster, &change.addon);
             }
         }
@@ -297,7 +297,9 @@ fn addon_entry(object: &DynamicObject) -> Option<(ClusterName, AddOnName, AddOn)
 }
 
 fn read_addon(object: &DynamicObject) -> AddOn {
-    let Ok(revocation) = ocm::revocation(object) else { return AddOnFacts::Unreadable.into() };
+    let (Ok(revocation), Some(created)) = (ocm::revocation(object), ocm::created(object)) else {
+        return AddOnFacts::Unreadable.into();
+    };
     let facts = if ocm::is_being_deleted(object) {
         AddOnFacts::Deleting
     } else if ocm::is_suspended(object) {
@@ -305,7 +307,7 @@ fn read_addon(object: &DynamicObject) -> AddOn {
     } else {
         AddOnFacts::Installed
     };
-    AddOn { facts, revocation: revocation.map(Box::new) }
+    AddOn { facts, created, revocation: revocation.map(Box::new) }
 }
 
 #[cfg(test)]
@@ -324,7 +326,11 @@ mod tests {
 
     fn mk_page(suspended: bool, next: &str) -> Value {
         let annotations = json!({ ANNOTATION_SUSPENDED: suspended.to_string() });
-        let addon = json!({ "metadata": { "name": "telemetry", "namespace": "spoke1", "annotations": annotations } });
+        let created = "2026-01-01T00:00:00Z";
+        let metadata = json!({
+            "name": "telemetry", "namespace": "spoke1", "annotations": annotations, "creationTimestamp": created,
+        });
+        let addon = json!({ "metadata": metadata });
         json!({ "metadata": { "resourceVersion": "1", "continue": next }, "items": [addon] })
     }
 

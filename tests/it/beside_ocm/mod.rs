@@ -4,4 +4,5 @@
 mod agent;
 mod hub_trust;
 mod registrations;
+mod remade;
 mod story;

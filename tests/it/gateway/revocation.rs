@@ -14,7 +14,7 @@ use crate::support::log::capture_audit;
 
 fn revoke(world: &GatewayWorld, before: Option<Timestamp>) {
     let revocation = before.map(|before| Box::new(Revocation { before, by: "ann".to_owned() }));
-    let found = AddOn { facts: AddOnFacts::Installed, revocation };
+    let found = AddOn { revocation, ..AddOnFacts::Installed.into() };
     world.registry.write(|registry| {
         registry.put_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), Some(found));
     });
@@ -75,4 +75,26 @@ async fn a_revoked_certificate_is_refused_and_one_from_then_on_is_let_in() {
     let told = log.json().into_iter().rfind(|line| line["event"] == "refused-connection").unwrap();
     assert_eq!((&told["cause"], &told["cluster"]), (&"CertificateRevoked".into(), &"c1".into()));
     assert_eq!(told["serial"], agent.serial.to_string());
+}
+
+/// An agent that was revoked does not come back when its ManagedClusterAddOn is made anew without the annotation.
+#[tokio::test]
+async fn a_certificate_that_is_older_than_its_addons_object_is_refused() {
+    let (log, _, _guard) = capture_audit();
+    let world = GatewayWorld::start(Vec::new()).await;
+    let begins = world.clock.now().minus(Duration::from_secs(300));
+    let agent = world.agent();
+    let make = |created| {
+        let found = AddOn { created, ..AddOnFacts::Installed.into() };
+        world.registry.write(|registry| {
+            registry.put_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), Some(found));
+        });
+    };
+    make(begins);
+    assert_eq!(world.try_get(Some(&agent), "/v1/whoami").await.unwrap(), StatusCode::OK);
+    make(begins.plus(Duration::from_secs(1)));
+    let answer = world.connect(&agent).await.get("/v1/whoami").await;
+    assert_eq!(answer.problem(), (403, "revoked".to_owned()), "so that agents enrol again");
+    let told = log.json().into_iter().rfind(|line| line["event"] == "refused-connection").unwrap();
+    assert_eq!(told["cause"], "CertificateOlderThanAddOn");
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use addon_signer::api::ocm;
 use addon_signer::ledger::{Location, Reader};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::entry::Entry;
@@ -185,10 +186,15 @@ async fn what_was_issued_before_a_revocation_is_revoked_and_what_comes_after_is_
 #[tokio::test]
 async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
     let mut world = RevocationWorld::start().await;
-    let early = "2026-01-01T00:00:00Z";
-    let late = "2026-01-02T00:00:00Z";
+    let addon = objects::managed_cluster_addons(&world.admin, "spoke1").await.get("telemetry").await.unwrap();
+    let [early, late, last] = [1, 2, 4].map(|later| ocm::created(&addon).unwrap().plus(Duration::from_secs(later)));
+    let [early, late, rounded_up] = [early, late, last].map(|time| time.to_string());
+    let [early, late] = [early.as_str(), late.as_str()];
     let carol = revoker(&world.hub, world.home.path()).await;
-    assert_eq!(world.revoke(&carol, &["--before", early]).await.code, 0);
+    wait_until(PATIENCE, "that second", async || {
+        (world.revoke(&carol, &["--before", early]).await.code == 0).then_some(())
+    })
+    .await;
     world.wait_recorded(1, ["revoked", early, "", "carol"]).await;
     world.annotate(json!(late)).await;
     // The annotation with the name is about another time, so it does not say who made this change.
@@ -208,17 +214,55 @@ async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
     world.restart().await;
     world.wait_recorded(6, ["unrevoked", early, late, "carol"]).await;
     world.running.take().unwrap().stop().await;
-    world.annotate(json!("2026-01-03T00:00:00.5Z")).await;
+    let fraction = last.minus(Duration::from_secs(1)).to_string().replace('Z', ".5Z");
+    world.annotate(json!(fraction)).await;
     world.restart().await;
-    world.wait_recorded(7, ["revoked", "2026-01-03T00:00:01Z", early, ""]).await;
+    world.wait_recorded(7, ["revoked", &rounded_up, early, ""]).await;
+}
 
-    // If an addon comes back without the annotation, revoked certificates are valid again.
+/// OCM deletes a ManagedClusterAddOn and makes it again without annotations when a Placement drops its cluster for a
+/// while. Whoever was revoked must not come back by that.
+#[tokio::test]
+async fn what_was_revoked_stays_so_when_its_addon_is_made_anew() {
+    let mut world = RevocationWorld::start().await;
+    let revoked = "2026-01-03T00:00:00Z";
+    world.annotate(json!(revoked)).await;
+    world.wait_recorded(1, ["revoked", revoked, "", ""]).await;
     let addons = objects::managed_cluster_addons(&world.admin, "spoke1").await;
-    addons.delete("telemetry", &Default::default()).await.unwrap();
-    world.wait_known(None).await;
-    assert_eq!(world.recorded().await.len(), 7, "nothing of it is good meanwhile");
-    install_addon(&world.admin, "spoke1", "telemetry").await;
-    world.wait_recorded(8, ["unrevoked", "", "2026-01-03T00:00:01Z", ""]).await;
+    let made = async || ocm::created(&addons.get("telemetry").await.unwrap()).unwrap();
+    let anew = async || {
+        let before = made().await;
+        addons.delete("telemetry", &Default::default()).await.unwrap();
+        wait_until(PATIENCE, "another second", async || {
+            install_addon(&world.admin, "spoke1", "telemetry").await;
+            if made().await > before {
+                return Some(());
+            }
+            addons.delete("telemetry", &Default::default()).await.unwrap();
+            None
+        })
+        .await;
+        made().await
+    };
+    let second = anew().await;
+    let known = async |world: &RevocationWorld, created| {
+        let running = world.running.as_ref().unwrap();
+        let key = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        wait_until(PATIENCE, "the hub to know the new object", async || {
+            running.registry.read(|registry| registry.valid_from(&key.0, &key.1) == Some(created)).then_some(())
+        })
+        .await;
+    };
+    known(&world, second).await;
+    assert!(world.issue().await >= second, "it is not backdated to before the object");
+    let third = anew().await;
+    world.restart().await;
+    known(&world, third).await;
+    assert!(world.issue().await >= third);
+    // Nothing was said to be good again in between.
+    let later = "2100-01-01T00:00:00Z";
+    world.annotate(json!(later)).await;
+    world.wait_recorded(2, ["revoked", later, revoked, ""]).await;
 }
 
 #[tokio::test]
@@ -229,9 +273,9 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
     world.wait_known(Some(until)).await;
     let name = world.request().await;
     let told = wait_csr(&world.admin, &name, "told", |csr| condition(csr, "Revoked")).await;
-    let sentence =
-        format!("All certificates of this addon on this cluster are revoked until {until}; the request waits.");
-    assert_eq!(told, ("RevokedUntilLater".to_owned(), sentence));
+    assert_eq!(told.0, "RevokedUntilLater");
+    let sentence = format!("No certificate of this addon on this cluster may begin before {until}, which");
+    assert!(told.1.starts_with(&sentence), "{told:?}");
     let csr = wait_csr(&world.admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
     assert_eq!(not_before(&certificate(&csr).unwrap()), until);
     assert!(condition(&csr, "Denied").is_none() && condition(&csr, "Revoked").is_none());

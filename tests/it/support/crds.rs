@@ -43,6 +43,13 @@ pub(crate) async fn install_whole(admin: &Client, assets: &Path, webhook: &str, 
     create(admin, crds).await;
 }
 
+/// Applies the CRDs that OCM's controllers need besides [`install`] to place addons on clusters.
+pub(crate) async fn install_placements(admin: &Client, assets: &Path) {
+    let folders = ["cluster-v1beta2", "cluster-v1alpha1", "work-v1alpha1"];
+    let all = folders.iter().flat_map(|folder| files(&assets.join("crds").join(folder)));
+    create(admin, all.map(|file| read(&file, AddOnApi::V1alpha1)).collect()).await;
+}
+
 /// The CRDs of the addon API that have both versions.
 fn converted(assets: &Path, webhook: &str, webhook_ca: &str) -> Vec<CustomResourceDefinition> {
     let conversion: CustomResourceConversion = parse(json!({ "strategy": "Webhook", "webhook": {

@@ -11,6 +11,7 @@ pub(crate) mod issue;
 pub(crate) mod kubelet;
 pub(crate) mod lease;
 pub(crate) mod log;
+mod moved;
 pub(crate) mod needed;
 pub(crate) mod objects;
 pub(crate) mod ocm;
@@ -32,9 +33,8 @@ use std::net::SocketAddr;
 
 use ::stand_in::{Backup, StandIn};
 use addon_signer_platform::clock::Clock;
-use hyper::Response;
-use hyper::header::DATE;
-use k8s_openapi::jiff::{self, fmt::rfc2822};
+use hyper::Request;
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -108,16 +108,17 @@ impl TestHub {
         self.client_as(&user, &[&group, MANAGED_CLUSTERS]).await
     }
 
-    /// A client for a hub with this clock: the `Date` of the API server's answers moves with it.
+    /// A client for a hub with this clock, with which the API server's clock moves: see [`moved`].
     pub(crate) async fn client_at(&self, user: &str, groups: &[&str], clock: &Clock) -> Client {
         let clock = clock.clone();
         let client = self.client_as(user, groups).await;
-        let moved = tower::service_fn(move |request| {
+        let service = tower::service_fn(move |request: Request<Body>| {
             let client = client.clone();
             let clock = clock.clone();
-            async move { client.send(request).await.map(|answer| dated(answer, &clock)) }
+            let path = request.uri().path().to_owned();
+            async move { client.send(request).await.map(|answer| moved::moved(answer, &path, &clock)) }
         });
-        Client::new(moved, "default")
+        Client::new(service, "default")
     }
 
     /// Whether RBAC, schemas and everything else of a real API server are in force.
@@ -164,18 +165,6 @@ impl TestHub {
             Self::Real(hub) => hub.start_api_server().await,
         }
     }
-}
-
-/// The answer with its `Date` moved as `clock` was moved.
-fn dated<B>(mut answer: Response<B>, clock: &Clock) -> Response<B> {
-    if let Some(date) = answer.headers_mut().get_mut(DATE) {
-        let moved = clock.now().unix() - Clock::default().now().unix();
-        let sent = rfc2822::parse(date.to_str().unwrap()).unwrap().timestamp().as_second();
-        let shown = jiff::Timestamp::from_second(sent + moved).unwrap();
-        let text = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&shown).unwrap();
-        *date = text.parse().unwrap();
-    }
-    answer
 }
 
 /// A client that uses this kubeconfig.

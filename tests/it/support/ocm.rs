@@ -60,6 +60,14 @@ impl OcmAgent {
         agent
     }
 
+    /// Starts the agent of a cluster again that has joined before.
+    pub(crate) fn restart(hub: &RealHub, cluster: &str, agent_id: &str) -> Self {
+        let spoke = Spoke { hub, own: hub, cluster, agent_id, server: hub.server("127.0.0.1") };
+        let dir = hub.dir().join(format!("agent-{cluster}"));
+        let flags = flags(&spoke, &format!("hub-kubeconfig-{cluster}"));
+        Self { process: Process::start(&hub.binary("registration-agent"), &flags, &dir) }
+    }
+
     /// Starts the cluster's work agent, which applies ManifestWorks with the credential of this agent.
     pub(crate) fn start_work_agent(&self, spoke: &Spoke<'_>) -> Process {
         let Spoke { hub, own, cluster, agent_id, .. } = spoke;

@@ -16,7 +16,8 @@ use crate::cli::run;
 use crate::gateway::upstream;
 use crate::hub::revocation::revoker;
 use crate::support::hub::PATIENCE;
-use crate::support::{TestHub, wait_until};
+use crate::support::objects::managed_cluster_addons;
+use crate::support::{TestHub, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 
@@ -52,5 +53,19 @@ async fn a_revoked_agent_is_out_within_two_seconds_and_comes_back_with_a_new_cer
     assert_eq!(second.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 403, "the old one stays dead");
     assert_eq!(bystander.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+
+    // Without the annotation nothing is revoked any more, and both certificates are of another object.
+    let addons = managed_cluster_addons(&admin, "spoke1").await;
+    addons.delete("telemetry", &Default::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await; // creationTimestamp has whole seconds
+    install_addon(&admin, "spoke1", "telemetry").await;
+    let third = wait_until(PATIENCE, "a certificate of the new object", async || {
+        ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != second.certificate)
+    })
+    .await;
+    assert_eq!(third.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    for old in [&first, &second] {
+        assert_eq!(old.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 403);
+    }
     whole.stop().await.unwrap();
 }

@@ -37,6 +37,18 @@ pub enum NoStanding {
         /// Certificates that begin before this time are revoked.
         before: Timestamp,
     },
+    /// The certificate was made for a ManagedClusterAddOn that was deleted and made anew since. The holder may get
+    /// another one.
+    #[error(
+        "the certificate of {} begins at {}, before its ManagedClusterAddOn was made at {created}",
+        peer.identity, peer.not_before
+    )]
+    OlderThanAddOn {
+        /// The holder of the certificate.
+        peer: Arc<Peer>,
+        /// When the ManagedClusterAddOn was made.
+        created: Timestamp,
+    },
     /// The addon, or the cluster, has all the connections that it may have.
     #[error("{}", has_all(peer, *whose))]
     TooManyConnections {
@@ -62,6 +74,7 @@ impl NoStanding {
             Self::NotAnIdentity(cause) => cause.reason(),
             Self::NotRegistered { cause, .. } => cause.reason(),
             Self::Revoked { .. } => "CertificateRevoked",
+            Self::OlderThanAddOn { .. } => "CertificateOlderThanAddOn",
             Self::TooManyConnections { whose: NoSeat::AddOn(_), .. } => "TooManyConnections",
             Self::TooManyConnections { whose: NoSeat::Cluster(_), .. } => "TooManyConnectionsOfCluster",
         }
@@ -71,9 +84,10 @@ impl NoStanding {
     #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         match self {
-            Self::NotRegistered { peer, .. } | Self::Revoked { peer, .. } | Self::TooManyConnections { peer, .. } => {
-                Some(peer)
-            }
+            Self::NotRegistered { peer, .. }
+            | Self::Revoked { peer, .. }
+            | Self::OlderThanAddOn { peer, .. }
+            | Self::TooManyConnections { peer, .. } => Some(peer),
             Self::NothingInEffect | Self::NotAnIdentity(_) => None,
         }
     }
@@ -90,15 +104,20 @@ fn has_all(peer: &Peer, whose: NoSeat) -> String {
 /// Checks that the addon is registered on the cluster and the certificate is not revoked (invariants I8, I15).
 ///
 /// # Errors
-/// [`NoStanding::NotRegistered`] and [`NoStanding::Revoked`].
+/// [`NoStanding::NotRegistered`], [`NoStanding::Revoked`] and [`NoStanding::OlderThanAddOn`].
 pub fn standing(peer: &Arc<Peer>, registry: &Registry) -> Result<(), NoStanding> {
     let cluster = &peer.identity.cluster;
     let addon = &peer.identity.addon;
     if let Err(cause) = registry.check(cluster, addon) {
         return Err(NoStanding::NotRegistered { peer: Arc::clone(peer), cause });
     }
-    match registry.revoked_before(cluster, addon) {
-        Some(before) if peer.not_before < before => Err(NoStanding::Revoked { peer: Arc::clone(peer), before }),
+    if let Some(before) = registry.revoked_before(cluster, addon).filter(|before| peer.not_before < *before) {
+        return Err(NoStanding::Revoked { peer: Arc::clone(peer), before });
+    }
+    match registry.valid_from(cluster, addon) {
+        Some(created) if peer.not_before < created => {
+            Err(NoStanding::OlderThanAddOn { peer: Arc::clone(peer), created })
+        }
         _ => Ok(()),
     }
 }

@@ -57,8 +57,8 @@ pub struct Signing<'s> {
 pub struct Surroundings<'s> {
     /// Whether the registry and the rules still allow what policy has approved.
     pub is_allowed: bool,
-    /// Certificates of this addon on this cluster that begin before this time are revoked.
-    pub revoked_before: Option<Timestamp>,
+    /// Certificates of this addon on this cluster that begin before this time are refused.
+    pub valid_from: Option<Timestamp>,
     /// The trust bundle of the gateway's line, which agents get with each certificate.
     pub trust_bundle: Option<&'s Bundle>,
 }
@@ -345,7 +345,7 @@ impl<'s> Issuance<'s> {
 }
 
 fn is_revoked(not_before: Timestamp, around: Surroundings<'_>) -> bool {
-    around.revoked_before.is_some_and(|revoked_before| not_before < revoked_before)
+    around.valid_from.is_some_and(|valid_from| not_before < valid_from)
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub struct Approved {
     public_key_der: Vec<u8>,
     key_kind: KeyKind,
     lifetime: Duration,
-    revoked_before: Option<Timestamp>,
+    valid_from: Option<Timestamp>,
 }
 
 impl Approved {
@@ -146,14 +146,14 @@ impl Approved {
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
-    /// The certificate must not begin before this time, because then it would be revoked. While this time is in the
-    /// future, no certificate can be made.
-    pub fn revoked_before(&self) -> Option<Timestamp> {
-        self.revoked_before
+    /// The certificate must not begin before this time, because then it would be refused
+    /// ([`Registry::valid_from`]). While this time is in the future, no certificate can be made.
+    pub fn valid_from(&self) -> Option<Timestamp> {
+        self.valid_from
     }
     /// That time, while it is in the future.
-    pub fn revoked_until(&self, now: Timestamp) -> Option<Timestamp> {
-        self.revoked_before.filter(|until| now < *until)
+    pub fn waits_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.valid_from.filter(|until| now < *until)
     }
 }
 
@@ -210,7 +210,7 @@ impl Claim {
         }
         let lifetime = self.lifetime.clone()?;
         let profile = Profile::Client { identity: self.identity.clone(), dns_names: self.dns_names.clone() };
-        Ok(approve(profile, &self.request, lifetime, registry.revoked_before(cluster, addon)))
+        Ok(approve(profile, &self.request, lifetime, registry.valid_from(cluster, addon)))
     }
 }
 
@@ -253,7 +253,7 @@ fn approve(
     profile: Profile,
     request: &CertificateRequest,
     lifetime: Duration,
-    revoked_before: Option<Timestamp>,
+    valid_from: Option<Timestamp>,
 ) -> Approved {
     Approved {
         profile,
@@ -261,7 +261,7 @@ fn approve(
         public_key_der: request.public_key_der().to_vec(),
         key_kind: request.key_kind(),
         lifetime,
-        revoked_before,
+        valid_from,
     }
 }
 

@@ -40,13 +40,17 @@ pub enum AddOnFacts {
 pub struct AddOn {
     /// Whether it has standing.
     pub facts: AddOnFacts,
+    /// `metadata.creationTimestamp`, which the API server sets. Certificates that begin earlier were made for an object
+    /// of the same name that is gone, perhaps with a revocation.
+    pub created: Timestamp,
     /// Which of its certificates are revoked. It is boxed, because few addons have one.
     pub revocation: Option<Box<Revocation>>,
 }
 
 impl From<AddOnFacts> for AddOn {
+    /// An addon that was there from the beginning of time.
     fn from(facts: AddOnFacts) -> Self {
-        Self { facts, revocation: None }
+        Self { facts, created: Timestamp::from_unix(0), revocation: None }
     }
 }
 
@@ -119,6 +123,8 @@ pub struct Registry {
 /// The state of an addon, which is compared before and after a change.
 struct Found {
     standing: Result<(), NotRegistered>,
+    /// When the object was made, if it is there.
+    created: Option<Timestamp>,
     /// `None` if the object is not there or cannot be read. Then the revocation is unknown, but it was not taken back.
     revocation: Option<Option<Revocation>>,
 }
@@ -206,7 +212,7 @@ impl Registry {
         for pair in before.keys().filter(|pair| !after.contains_key(*pair)).cloned().collect::<Vec<_>>() {
             after.insert(pair.clone(), self.found(&pair.0, &pair.1));
         }
-        let nothing = Found { standing: Err(NotRegistered::AddOnUnknown), revocation: None };
+        let nothing = Found { standing: Err(NotRegistered::AddOnUnknown), created: None, revocation: None };
         let compared = after.into_iter().flat_map(|((cluster, addon), now)| {
             let changes = now.changes_since(before.get(&(cluster.clone(), addon.clone())).unwrap_or(&nothing));
             let cause = now.standing.err();
@@ -226,7 +232,7 @@ impl Registry {
 
     fn found(&self, cluster: &ClusterName, addon: &AddOnName) -> Found {
         let revocation = self.revocation(cluster, addon).map(Option::<&Revocation>::cloned);
-        Found { standing: self.listed(cluster, addon), revocation }
+        Found { standing: self.listed(cluster, addon), created: self.created(cluster, addon), revocation }
     }
 
     fn addon(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<&AddOn> {
@@ -275,6 +281,19 @@ impl Registry {
         }
     }
 
+    /// The earliest beginning of a certificate of `addon` on `cluster`: those that begin earlier are revoked, or were
+    /// made for an earlier ManagedClusterAddOn of that name. So whoever has that object deleted and made anew without
+    /// the revocation needs a new certificate.
+    pub fn valid_from(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
+        let found = self.addon(cluster, addon)?;
+        Some(found.revocation.as_ref().map_or(found.created, |revocation| revocation.before.max(found.created)))
+    }
+
+    /// When the ManagedClusterAddOn was made.
+    pub fn created(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
+        self.addon(cluster, addon).map(|addon| addon.created)
+    }
+
     /// Certificates of `addon` on `cluster` that begin before this time are revoked.
     pub fn revoked_before(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
         self.addon(cluster, addon)?.revocation.as_ref().map(|revocation| revocation.before)
@@ -298,7 +317,10 @@ impl Registry {
 impl Found {
     fn changes_since(&self, before: &Self) -> [Option<Change>; 2] {
         let was = before.revocation.as_ref().and_then(Option::as_ref);
+        // Nothing is good again if the object was made after what was revoked.
+        let is_kept = was.is_some_and(|was| self.created >= Some(was.before));
         let moved = self.revocation.as_ref().and_then(|now| Change::moved(was, now.as_ref()));
+        let moved = moved.filter(|change| !is_kept || matches!(change, Change::Revoked(_)));
         [Standing::between(before.standing, self.standing).map(Change::Standing), moved]
     }
 }

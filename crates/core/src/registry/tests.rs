@@ -95,7 +95,7 @@ fn the_first_complete_lists_change_nobodys_standing() {
 
 fn revoked(facts: AddOnFacts, before: i64, by: &str) -> Option<AddOn> {
     let revocation = Revocation { before: Timestamp::from_unix(before), by: by.to_owned() };
-    Some(AddOn { facts, revocation: Some(Box::new(revocation)) })
+    Some(AddOn { revocation: Some(Box::new(revocation)), ..facts.into() })
 }
 
 #[test]
@@ -142,4 +142,28 @@ fn a_revocation_is_found_where_the_object_can_be_read() {
     assert_eq!(check(&registry), Ok(()), "it may have new certificates");
     let revocations: Vec<_> = registry.revocations().collect();
     assert_eq!(revocations, [(&cluster, &addon, found.as_ref().unwrap().revocation.as_deref().unwrap())]);
+}
+
+#[test]
+fn a_certificate_is_of_its_own_object_and_nothing_is_good_again_when_that_is_made_anew() {
+    let mut registry = registry(ACCEPTED, None);
+    let cluster: ClusterName = "c1".parse().unwrap();
+    let addon: AddOnName = "a1".parse().unwrap();
+    let made = |created, revoked: Option<i64>| {
+        let of = |before| Box::new(Revocation { before: Timestamp::from_unix(before), by: String::new() });
+        let created = Timestamp::from_unix(created);
+        AddOn { facts: AddOnFacts::Installed, created, revocation: revoked.map(of) }
+    };
+    let mut put = |found: AddOn| -> (Vec<Change>, i64) {
+        let changes = registry.put_addon(cluster.clone(), addon.clone(), Some(found));
+        let from = registry.valid_from(&cluster, &addon).unwrap().unix();
+        (changes.into_iter().map(|change| change.change).collect(), from)
+    };
+    assert_eq!(put(made(100, None)).1, 100);
+    assert_eq!(put(made(100, Some(50))).1, 100);
+    assert_eq!(put(made(100, Some(300))).1, 300);
+    assert_eq!(put(made(400, None)), (vec![], 400), "made anew while nobody looked");
+    assert_eq!(put(made(400, Some(500))).1, 500);
+    assert_eq!(put(made(400, None)), (vec![Change::Unrevoked(None)], 400), "taken back");
+    assert_eq!(registry.valid_from(&cluster, &"a2".parse().unwrap()), None);
 }

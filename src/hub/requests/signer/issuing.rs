@@ -45,7 +45,7 @@ impl Signer {
         let Some(_claim) = self.shared.ledger.claim(plan::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
-        if let Some(until) = approved.revoked_until(now) {
+        if let Some(until) = approved.waits_until(now) {
             return self.say_revoked(*led, until).await;
         }
         let Some(line) = self.signing_line() else { return Ok(Outcome::Wait) };
@@ -139,13 +139,13 @@ impl Signer {
     ) -> Result<Effect, IssueError> {
         let approved = &request.approved;
         let is_allowed = self.still_allows(approved, request.request.config);
-        let revoked_before = approved.identity().and_then(|identity| {
-            self.shared.registry.read(|registry| registry.revoked_before(&identity.cluster, &identity.addon))
+        let valid_from = approved.identity().and_then(|identity| {
+            self.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
         });
         // The anchors stay valid when the line can no longer sign.
         let serving = self.serving.borrow().last().cloned();
         let trust_bundle = serving.as_ref().map(|ready| &ready.bundle);
-        issuance.next(event, Surroundings { is_allowed, revoked_before, trust_bundle })
+        issuance.next(event, Surroundings { is_allowed, valid_from, trust_bundle })
     }
 
     /// Everything that signing needs, or `None` while any of it is not there yet.

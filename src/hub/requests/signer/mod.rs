@@ -303,8 +303,10 @@ impl Signer {
     async fn say_revoked(&self, request: LedRequest<'_>, until: Timestamp) -> Result<Outcome, SignerError> {
         let csr = request.csr;
         if !plan::has_condition(csr, REVOKED) && self.may_answer(request).is_ok() {
-            let sentence =
-                format!("All certificates of this addon on this cluster are revoked until {until}; the request waits.");
+            let sentence = format!(
+                "No certificate of this addon on this cluster may begin before {until}, which the hub's clock has not \
+                 reached: certificates are revoked until then, or the addon was made then. The request waits."
+            );
             self.answers(request.leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
         }
         let rest = self.shared.clock.now().until(until);

@@ -222,7 +222,7 @@ impl Issuer {
             });
         }
         let backdated = now.minus(BACKDATE).max(first);
-        let not_before = approved.revoked_before().map_or(backdated, |revoked_before| backdated.max(revoked_before));
+        let not_before = approved.valid_from().map_or(backdated, |valid_from| backdated.max(valid_from));
         let latest = latest.max(now.plus(MIN_LIFETIME));
         let not_after = now.plus(approved.lifetime()).min(latest).min(last);
         let frame = Frame {

@@ -34,7 +34,7 @@ pub(crate) fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
     )]));
     registry.replace_addons(HashMap::new());
     let revocation = revoked_before.map(|before| Box::new(Revocation { before, by: String::new() }));
-    let installed = AddOn { facts: AddOnFacts::Installed, revocation };
+    let installed = AddOn { revocation, ..AddOnFacts::Installed.into() };
     registry.put_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(installed));
     evaluate(&mk_rules(), &submission, &registry).unwrap()
 }

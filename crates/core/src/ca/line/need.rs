@@ -83,7 +83,7 @@ impl OldLeaf {
         let (Ok(cluster), Ok(addon)) = (self.cluster.parse(), self.addon.parse()) else { return false };
         let standing = registry.check(&cluster, &addon);
         let is_gone = matches!(standing, Err(AddOnDeleting | AddOnUnknown | ClusterDeleting | ClusterUnknown));
-        is_gone || registry.revoked_before(&cluster, &addon).is_some_and(|before| self.not_before < before)
+        is_gone || registry.valid_from(&cluster, &addon).is_some_and(|from| self.not_before < from)
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
         let cluster = ClusterFacts { accepted, deleting: false };
         registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), cluster)]));
         let revocation = revoked.map(|before| Box::new(Revocation { before, by: String::new() }));
-        let addons = HashMap::from([("telemetry".parse().unwrap(), AddOn { facts, revocation })]);
+        let addons = HashMap::from([("telemetry".parse().unwrap(), AddOn { revocation, ..facts.into() })]);
         registry.put_addons(HashMap::from([("c1".parse().unwrap(), addons)]));
         registry
     }

@@ -95,9 +95,9 @@ fn nothing_that_is_revoked_between_two_effects_is_signed_or_published() {
 fn what_begins_at_the_time_of_a_revocation_is_published() {
     let before = NOW.minus(Duration::from_secs(60));
     let approved = mk_approved_after(Some(before));
-    assert_eq!(approved.revoked_until(NOW), None);
-    assert_eq!(approved.revoked_until(before), None);
-    assert_eq!(approved.revoked_until(before.minus(Duration::from_secs(1))), Some(before));
+    assert_eq!(approved.waits_until(NOW), None);
+    assert_eq!(approved.waits_until(before), None);
+    assert_eq!(approved.waits_until(before.minus(Duration::from_secs(1))), Some(before));
     let hub = Hub { approved, revoked: Some((0, before)), ..Hub::new() };
     assert!(matches!(World::default().finish(&hub), End::Published(issued) if issued.not_before == before));
 }

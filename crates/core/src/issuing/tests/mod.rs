@@ -58,7 +58,7 @@ impl Hub {
         let revoked = self.revoked.filter(|(from, _)| *from <= taken);
         Surroundings {
             is_allowed: self.detached.is_none_or(|from| taken < from),
-            revoked_before: revoked.map(|(_, before)| before),
+            valid_from: revoked.map(|(_, before)| before),
             trust_bundle: Some(&self.published),
         }
     }
