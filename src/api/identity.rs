@@ -21,10 +21,14 @@ pub struct IdentitySpec {
     #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))]
     #[x_kube(
-        validation = Rule::new("self.contains('{cluster}')")
-            .message("identity.user must contain {cluster}: an identity belongs to one cluster"),
-        validation = Rule::new("self.contains('{addon}')")
-            .message("identity.user must contain {addon}: an identity belongs to one addon")
+        validation = Rule::new("self.split('{cluster}').size() == 2")
+            .message("identity.user must contain {cluster} once: an identity belongs to one cluster"),
+        validation = Rule::new("self.split('{addon}').size() == 2")
+            .message("identity.user must contain {addon} once: an identity belongs to one addon"),
+        validation = Rule::new("self.split('{agent}').size() <= 2")
+            .message("identity.user must contain {agent} at most once"),
+        validation = Rule::new("!self.matches('[}]([{]|[A-Za-z0-9_.-][^{]*[{])')")
+            .message("identity.user must keep placeholders apart by a character that no name has, such as a colon")
     )]
     pub user: String,
     /// Organizations that a request may have. Templates as in user.
@@ -33,7 +37,13 @@ pub struct IdentitySpec {
         length(max = 16),
         inner(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))
     )]
-    #[x_kube(merge_strategy = ListMerge::Set)]
+    #[x_kube(
+        merge_strategy = ListMerge::Set,
+        validation = Rule::new(
+            "self.all(group, !group.contains('{agent}') && !group.matches('[}]([{]|[A-Za-z0-9_.-][^{]*[{])'))"
+        )
+        .message("identity.groups must not contain {agent}, which the requester chooses, and must keep placeholders apart")
+    )]
     pub groups: Vec<String>,
     /// DNS names that a request may have. Templates as in user.
     #[serde(default = "default_dns_names")]
@@ -41,7 +51,13 @@ pub struct IdentitySpec {
         length(max = 16),
         inner(length(min = 1, max = 253), regex(pattern = r"^([a-z0-9.-]|\{(cluster|addon|agent)\})+$"))
     )]
-    #[x_kube(merge_strategy = ListMerge::Set)]
+    #[x_kube(
+        merge_strategy = ListMerge::Set,
+        validation = Rule::new(
+            "self.all(name, !name.contains('{agent}') && !name.matches('[}]([{]|[A-Za-z0-9_.-][^{]*[{])'))"
+        )
+        .message("identity.dnsNames must not contain {agent}, which the requester chooses, and must keep placeholders apart")
+    )]
     pub dns_names: Vec<String>,
     /// Organizational units that a request may have, literally.
     #[serde(default)]

@@ -1,6 +1,8 @@
 //! Converts an AddOnSigner to the core's types. What the schema could not check is checked here, and an error names the
 //! field. A signer whose AddOnSigner is invalid signs nothing.
 
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode};
@@ -14,6 +16,9 @@ use addon_signer_core::units::{parse_duration, parse_quantity};
 
 /// The longest life of an agent's certificate, whatever the configuration says: a year, as in the schema.
 const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
+
+/// The longest wait for a backend, as in the schema.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The least of `authority.renewBefore`: an authority signs nothing in its last minutes, and its successor needs time.
 const MIN_RENEW_BEFORE: Duration = Duration::from_secs(3600);
@@ -94,6 +99,9 @@ impl SignerConfig {
             return Err(invalid("authority.renewBefore", "it must be shorter than authority.duration"));
         }
         let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
+        if routes.iter().map(|route| &route.path).collect::<BTreeSet<_>>().len() < routes.len() {
+            return Err(invalid("gateway.routes", "no two may have the same path"));
+        }
         let approves = spec.approval == Approval::Automatic;
         let registers = spec.registration == RegistrationMode::Managed;
         let brings_trust = spec.trust.manifest_work == TrustMode::Auto;
@@ -122,6 +130,7 @@ fn rules(
 ) -> Result<SignerRules, InvalidField> {
     let identity = &spec.identity;
     let convention = Convention::new(&identity.user, &identity.groups, &identity.dns_names)
+        .and_then(|convention| convention.check_signer(&signer_name).map(|()| convention))
         .map_err(|error| invalid("identity", &error.to_string()))?;
     let addons = spec.add_ons.iter().map(|name| name.parse()).collect::<Result<_, IdentityError>>();
     let shortest = duration("certificate.duration", &spec.certificate.duration)?;
@@ -158,20 +167,42 @@ fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let port = uri.host().and_then(|host| authority.strip_prefix(host));
     let port_is_good = port.is_some_and(str::is_empty) || uri.port_u16().is_some_and(|port| port > 0);
-    if uri.scheme_str() != Some("http") || port.is_none() || !port_is_good || uri.query().is_some() {
+    let host_is_good = uri.host().is_some_and(is_host);
+    let path_is_good = uri.query().is_none() && !spec.upstream.contains("..");
+    if uri.scheme_str() != Some("http") || !host_is_good || !port_is_good || !path_is_good {
         return Err(invalid(field, "upstream must be http://host[:port][/path]"));
     }
     // The gateway refuses a path that belongs to another route without its ;parameters, so a `;` here matches nothing.
-    if !spec.path.starts_with('/') || ["..", "//", ";"].iter().any(|text| spec.path.contains(text)) {
-        return Err(invalid(field, "path must start with / and contain none of `..`, `//` and `;`"));
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~!$&'()*+,=:@/-".contains(&byte);
+    let has_form = spec.path.starts_with('/') && spec.path.bytes().all(is_plain);
+    if !has_form || spec.path.contains("..") || spec.path.contains("//") {
+        return Err(invalid(
+            field,
+            "path must start with /, without `..`, `//`, escapes, a query and other characters than paths have",
+        ));
     }
     let max_body = parse_quantity(&spec.max_body).map_err(|error| invalid(field, &error.to_string()))?;
     let timeout = duration(field, &spec.timeout)?;
-    if timeout.is_zero() {
-        return Err(invalid(field, "timeout must be at least 1s"));
+    if timeout.is_zero() || timeout > MAX_TIMEOUT {
+        return Err(invalid(field, "timeout must be from 1s to 1h"));
+    }
+    if spec.methods.is_empty() {
+        return Err(invalid(field, "methods must name at least one"));
     }
     let methods = spec.methods.iter().copied().map(Method::as_str).map(str::to_owned).collect();
     Ok(Route { path: spec.path.clone(), upstream: spec.upstream.clone(), methods, max_body, timeout })
+}
+
+/// Whether it is a name or an address as the schema has them.
+fn is_host(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[') {
+        return address.trim_end_matches(']').parse::<Ipv6Addr>().is_ok();
+    }
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = host.as_bytes();
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(byte))
 }
 
 fn duration(field: &'static str, text: &str) -> Result<Duration, InvalidField> {
@@ -273,9 +304,17 @@ mod tests {
         for good in ["http://a", "http://a:1/x", "http://[::1]:65535", "http://[::1]"] {
             assert!(!refused(good), "{good}");
         }
-        for bad in
-            ["http://a:99999", "http://a:0", "http://a:", "http://u@a", "http://a?b", "https://a", "a", "http://"]
-        {
+        for bad in [
+            "http://[1:2]",
+            "http://a:99999",
+            "http://a:0",
+            "http://a:",
+            "http://u@a",
+            "http://a?b",
+            "https://a",
+            "a",
+            "http://",
+        ] {
             assert!(refused(bad), "{bad}");
         }
     }

@@ -37,7 +37,20 @@ use super::status::AddOnSignerStatus;
 )]
 #[x_kube(validation = Rule::new("duration(self.certificate.maxDuration) < duration(self.authority.duration)")
     .message("authority.duration must be longer than certificate.maxDuration: no certificate outlives its authority")
-    .field_path(".authority.duration"))]
+    .field_path(".authority.duration"),
+    validation = Rule::new(
+        "self.identity.user == 'system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}' \
+         || self.identity.user.startsWith(self.signerName + ':')"
+    )
+    .message("identity.user must be OCM's convention, or begin with signerName and a colon: no other signer has such")
+    .field_path(".identity.user"),
+    validation = Rule::new(
+        "self.identity.groups.all(group, group == 'system:open-cluster-management:addon:{addon}' \
+         || group == 'system:open-cluster-management:cluster:{cluster}:addon:{addon}' \
+         || group.startsWith(self.signerName + ':'))"
+    )
+    .message("identity.groups must be of OCM's convention, or begin with signerName and a colon: no other signer has such")
+    .field_path(".identity.groups"))]
 #[serde(rename_all = "camelCase")]
 pub struct AddOnSignerSpec {
     /// Name that certificate requests carry in spec.signerName, such as example.com/telemetry. It cannot be changed.
@@ -52,13 +65,18 @@ pub struct AddOnSignerSpec {
             )
     )]
     pub signer_name: String,
-    /// Addons whose agents may request certificates, by the name of their ManagedClusterAddOn.
+    /// Addons whose agents may request certificates, by the name of their ManagedClusterAddOn. An addon belongs to one
+    /// AddOnSigner: of several, to the one that had it first.
     #[schemars(
         length(min = 1, max = 64),
         inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: Vec<String>,
+    /// Another AddOnSigner that may have the same addons, by its name: agents move to it without an interruption.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub successor: Option<String>,
     /// Who approves valid requests.
     #[serde(default)]
     pub approval: Approval,
@@ -227,7 +245,7 @@ pub struct GatewaySpec {
 #[serde(rename_all = "camelCase")]
 pub struct Route {
     /// Path below /addons/ADDON, such as /api/v1/receive: absolute, without `..`, empty segments, escapes or a query.
-    #[schemars(length(min = 1, max = 256), regex(pattern = r"^/[A-Za-z0-9._~!$&'()*+,;=:@/-]*$"))]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^/[A-Za-z0-9._~!$&'()*+,=:@/-]*$"))]
     #[x_kube(
         validation = Rule::new("!self.contains('..') && !self.contains('//')")
             .message("path must contain neither `..` nor `//`")
@@ -236,7 +254,8 @@ pub struct Route {
     /// Backend as an http URL with an optional port and path, such as `http://receive.observability:19291`.
     #[schemars(
         length(min = 8, max = 512),
-        regex(pattern = "^http://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])(:[0-9]{1,5})?\
+        regex(pattern = "^http://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])\
+                       (:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?\
                        (/[A-Za-z0-9._~!$&'()*+,;=:@/-]*)?$")
     )]
     #[x_kube(validation = Rule::new("!self.contains('..')").message("upstream must not contain `..`"))]

@@ -1,6 +1,8 @@
 //! The status of an AddOnSigner: what the hub found out and did, for people and for `addon-signer ca status`.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -18,6 +20,9 @@ pub const CONDITION_REGISTERED: &str = "Registered";
 /// Condition type: requests of this signer have certificates that another program signed.
 pub const CONDITION_FOREIGN: &str = "ForeignCertificates";
 
+/// Condition type: addons that it names belong to another AddOnSigner, which it does not serve.
+pub const CONDITION_ADDONS_CONFLICTED: &str = "AddOnsConflicted";
+
 /// Condition type: every cluster of the addons has the present trust bundle by its ManifestWork.
 pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
 
@@ -34,6 +39,10 @@ pub struct AddOnSignerStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The addons that belong to this AddOnSigner. Another one that names them is not served for them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub add_ons: BTreeSet<String>,
     /// The authorities of this signer, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["id".to_owned()]))]
@@ -41,7 +50,8 @@ pub struct AddOnSignerStatus {
     /// The rotation under way; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// Ready, AuthorityHealthy, Rotating, Registered, TrustDistributed, TrustPublished and ForeignCertificates.
+    /// Ready, AuthorityHealthy, AddOnsConflicted, Rotating, Registered, TrustDistributed, TrustPublished and
+    /// ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,

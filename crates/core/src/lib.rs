@@ -14,6 +14,7 @@
 //! | [`trust`] | what the hub tells the gateway: whom to trust for what, and where requests go |
 //! | [`gateway`] | the identity of a certificate, the route of a path, the headers that cross |
 //! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the checks of them |
+//! | [`ownership`] | which AddOnSigner has a signer name or an addon that several name |
 //! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
 //! | [`queue`] | whose turn it is, so that no tenant starves another |
 //! | [`backoff`] | pauses after failures |
@@ -44,6 +45,7 @@ pub mod journal;
 pub mod keys;
 pub mod lease;
 pub mod names;
+pub mod ownership;
 pub mod policy;
 pub mod query;
 pub mod queue;

@@ -47,11 +47,20 @@ pub struct SignerTrust {
 /// Everything the gateway trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// The AddOnSigners.
+    /// The AddOnSigners, by their names.
     pub signers: Vec<Arc<SignerTrust>>,
     /// The trust bundle of the gateway's line, for `GET /v1/bundle`; `None` before that line exists.
     pub serving_anchors: Option<Bundle>,
     /// The id of the Active authority of the gateway's line. A gateway whose certificate another authority signed
     /// requests a new one.
     pub serving_active: Option<AuthorityId>,
+}
+
+impl Trust {
+    /// What the gateway knows about the AddOnSigner of that name.
+    #[must_use]
+    pub fn signer(&self, name: &str) -> Option<&Arc<SignerTrust>> {
+        let at = self.signers.binary_search_by(|signer| signer.name.as_str().cmp(name)).ok()?;
+        self.signers.get(at)
+    }
 }

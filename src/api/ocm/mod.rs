@@ -7,6 +7,7 @@ mod object;
 
 pub use object::OcmObject;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
@@ -86,7 +87,13 @@ pub fn is_being_deleted(object: &DynamicObject) -> bool {
 /// When the API server made the object; it lets nobody choose or change that time.
 #[must_use]
 pub fn created(object: &DynamicObject) -> Option<Timestamp> {
-    object.metadata.creation_timestamp.as_ref().map(|made| Timestamp::from_unix(made.0.as_second()))
+    created_at(&object.metadata)
+}
+
+/// The same of any object.
+#[must_use]
+pub fn created_at(metadata: &ObjectMeta) -> Option<Timestamp> {
+    metadata.creation_timestamp.as_ref().map(|made| Timestamp::from_unix(made.0.as_second()))
 }
 
 /// Cluster and name of a ManagedClusterAddOn; `None` for names that OCM does not allow, which no identity can have.

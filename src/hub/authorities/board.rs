@@ -24,8 +24,39 @@ struct Entries {
     listed: bool,
     /// AddOnSigners that are there and not served, because they are invalid: nobody knows their certificates.
     unserved: BTreeSet<String>,
-    signers: BTreeMap<String, (Arc<SignerConfig>, watch::Receiver<LineState>)>,
+    signers: BTreeMap<String, BoardEntry>,
     serving: Option<watch::Receiver<LineState>>,
+}
+
+/// One signer.
+#[derive(Debug)]
+struct BoardEntry {
+    config: Arc<SignerConfig>,
+    line: watch::Receiver<LineState>,
+    /// What follows from both; `None` while the line was not read.
+    trust: Option<Arc<SignerTrust>>,
+}
+
+impl BoardEntry {
+    fn new(name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) -> Self {
+        let mut entry = Self { config, line, trust: None };
+        entry.look(name);
+        entry
+    }
+
+    fn look(&mut self, name: &str) {
+        let rules = &self.config.rules;
+        self.trust = self.line.borrow().last().map(|ready| {
+            Arc::new(SignerTrust {
+                name: name.to_owned(),
+                signer_name: rules.signer_name.clone(),
+                addons: rules.addons.clone(),
+                convention: rules.convention.clone(),
+                client_anchors: ready.bundle.clone(),
+                routes: self.config.routes.clone(),
+            })
+        });
+    }
 }
 
 impl Board {
@@ -37,7 +68,8 @@ impl Board {
 
     /// Adds or changes a signer.
     pub fn set_signer(&self, name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) {
-        self.change(|entries| entries.signers.insert(name.to_owned(), (config, line)));
+        let entry = BoardEntry::new(name, config, line);
+        self.change(|entries| entries.signers.insert(name.to_owned(), entry));
     }
 
     /// Removes a signer: the gateway no longer accepts its certificates.
@@ -63,7 +95,7 @@ impl Board {
     /// The longest life that any signer may give a certificate.
     pub fn longest_life(&self) -> Duration {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.signers.values().map(|(config, _)| config.rules.max_duration).max().unwrap_or_default()
+        entries.signers.values().map(|entry| entry.config.rules.max_duration).max().unwrap_or_default()
     }
 
     /// The latest end of a certificate that is issued now.
@@ -98,7 +130,7 @@ impl Board {
             return Err(format!("the AddOnSigner {name}, which is invalid, to be mended or deleted"));
         }
         let mut members = Vec::new();
-        for (name, (_, line)) in &entries.signers {
+        for (name, BoardEntry { line, .. }) in &entries.signers {
             let line = line.borrow();
             let ready = line.last().ok_or_else(|| format!("the authorities of the AddOnSigner {name} to be read"))?;
             members.extend_from_slice(ready.line().members());
@@ -106,9 +138,13 @@ impl Board {
         Ok(members)
     }
 
-    /// Publishes what the gateway is to trust, if it differs from what was published.
-    pub fn publish(&self) {
-        self.change(|_| ());
+    /// Publishes what the gateway is to trust after a change of this line, if it differs from what was published.
+    pub fn publish(&self, line: &str) {
+        self.change(|entries| {
+            if let Some(entry) = entries.signers.get_mut(line) {
+                entry.look(line);
+            }
+        });
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) {
@@ -128,20 +164,9 @@ impl Board {
 
 impl Entries {
     fn trust(&self) -> Trust {
-        let signer = |(name, (config, line)): (&String, &(Arc<SignerConfig>, watch::Receiver<LineState>))| {
-            let client_anchors = line.borrow().last()?.bundle.clone();
-            Some(Arc::new(SignerTrust {
-                name: name.clone(),
-                signer_name: config.rules.signer_name.clone(),
-                addons: config.rules.addons.clone(),
-                convention: config.rules.convention.clone(),
-                client_anchors,
-                routes: config.routes.clone(),
-            }))
-        };
         let serving = self.serving.as_ref().and_then(|line| line.borrow().last().cloned());
         Trust {
-            signers: self.signers.iter().filter_map(signer).collect(),
+            signers: self.signers.values().filter_map(|entry| entry.trust.clone()).collect(),
             serving_active: serving
                 .as_ref()
                 .and_then(|ready| ready.line().active().map(|active| active.authority.id().clone())),

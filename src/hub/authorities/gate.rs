@@ -12,7 +12,7 @@ use crate::hub::distribution::plan::Distribution;
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_core::trust::Trust;
+use addon_signer_core::trust::{SignerTrust, Trust};
 
 /// Who must trust a Next authority before it signs.
 pub enum Gate {
@@ -22,6 +22,8 @@ pub enum Gate {
         signer: String,
         /// What the gateway has in effect.
         applied: watch::Receiver<Arc<Trust>>,
+        /// What [`Gate::changed`] has seen of that for this signer.
+        seen: Option<Arc<SignerTrust>>,
     },
     /// Serving line: every addon with standing has the trust bundle, by a ManifestWork or as its own agents have shown.
     /// Of an addon that gets no ManifestWork and does not show what it has, every certificate has expired that was
@@ -37,6 +39,11 @@ pub enum Gate {
 }
 
 impl Gate {
+    /// The gate of a client line.
+    pub(in crate::hub) fn of_gateway(signer: &str, applied: watch::Receiver<Arc<Trust>>) -> Self {
+        Self::Gateway { signer: signer.to_owned(), applied, seen: None }
+    }
+
     /// How authorities of the line are made now: those of the serving line follow the lives of agents' certificates.
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
@@ -49,11 +56,11 @@ impl Gate {
     pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), String> {
         let Some(next) = line.next() else { return Ok(()) };
         match self {
-            Self::Gateway { signer, applied } => {
-                let trusted =
-                    applied.borrow().signers.iter().any(|known| {
-                        known.name == *signer && known.client_anchors.authorities().contains(&next.authority)
-                    });
+            Self::Gateway { signer, applied, .. } => {
+                let applied = applied.borrow();
+                let trusted = applied
+                    .signer(signer)
+                    .is_some_and(|known| known.client_anchors.authorities().contains(&next.authority));
                 if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
             }
             Self::Holders { board, distributed, holders } => {
@@ -91,7 +98,17 @@ impl Gate {
     /// Waits until the answer of [`Self::opens`] may have changed; returns `false` if it never will again.
     pub(super) async fn changed(&mut self) -> bool {
         match self {
-            Self::Gateway { applied, .. } => applied.changed().await.is_ok(),
+            // What others are trusted for is no news here.
+            Self::Gateway { signer, applied, seen } => {
+                while applied.changed().await.is_ok() {
+                    let now = applied.borrow_and_update().signer(signer).cloned();
+                    if now != *seen {
+                        *seen = now;
+                        return true;
+                    }
+                }
+                false
+            }
             // The keeper looks at least every quarter of a minute, which is soon enough for the others.
             Self::Holders { holders, .. } => holders.changed().await.is_ok(),
         }

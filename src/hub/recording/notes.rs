@@ -196,12 +196,13 @@ impl Notes {
 async fn is_kept(record: &Record, ledger: &Ledger, registry: &SharedRegistry) -> Result<bool, LedgerError> {
     let Record::Revocation { cluster, addon, after, .. } = record else { return Ok(false) };
     let created = registry.read(|registry| registry.created(cluster, addon));
-    if *after >= created {
+    if created.is_some() && *after >= created {
         return Ok(false);
     }
     let recorded = ledger.latest("revocation").await?;
     let recorded = recorded.get(&format!("{cluster}/{addon}")).and_then(|time| Timestamp::from_display(time));
-    Ok(*after < recorded && recorded <= created)
+    // One that is gone again took nothing back.
+    Ok(*after < recorded && (created.is_none() || recorded <= created))
 }
 
 /// Asks until the ledger answers; the only error is that its writer has ended.

@@ -22,8 +22,8 @@ impl Supervisor {
                 deleted.entry(name).or_insert(config);
             }
         }
-        let good = self.served.iter().filter(|(_, served)| served.validity.is_ok());
-        let served: BTreeMap<_, _> = good.map(|(name, s)| (name.clone(), s.config.borrow().clone())).collect();
+        let served = self.served.iter().map(|(name, served)| (name.clone(), served.config.borrow().clone()));
+        let served: BTreeMap<_, _> = served.collect();
         self.notes.serve(served.values().flat_map(|config| config.rules.addons.iter().cloned()).collect());
         let is_whole = self.undecodable.is_empty() && served.len() == self.objects.len();
         let signers = Signers { served: Arc::new(served), deleted: Arc::new(deleted), is_whole };

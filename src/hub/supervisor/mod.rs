@@ -5,22 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use kube::Api;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
+mod calls;
 mod gone;
+mod looking;
 mod objects;
 mod paced;
 pub mod permission;
 mod registered;
 mod reporting;
+mod rights;
 mod start;
 pub mod status;
 mod task;
@@ -44,12 +47,9 @@ use crate::hub::requests::foreign::ForeignReport;
 use crate::hub::requests::signer::{ClusterLimits, SignerShared};
 use crate::pulse::Pulse;
 use addon_signer_core::identity::{AddOnKey, SignerName};
-use addon_signer_core::names::ANNOTATION_ROTATE;
-use addon_signer_platform::errors::explain;
+use addon_signer_core::ownership::Ownership;
+use calls::{Calls, Pending};
 use status::{Report, Validity};
-
-/// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
-const NAME_MAX: usize = 63;
 
 /// The condition reason of a signer for which the hub does not know yet whether it may sign.
 const NOT_ASKED: &str = "Starting";
@@ -58,18 +58,23 @@ const ROUND: Duration = Duration::from_secs(15);
 /// After this time the hub asks again whether it may sign: an administrator can take the right away at any time. The
 /// API server's refusal of an answer makes it ask earlier.
 const PERMISSION_AGE: Duration = Duration::from_secs(600);
-/// How many reviews of rights run side by side.
+/// How many reviews of rights, and how many writes of statuses, run side by side.
 const REVIEWS: usize = 8;
+const WRITES: usize = 8;
+/// How many AddOnSigners may have a line of authorities. The gateway compares a certificate with the anchors of each,
+/// up to four, in every handshake, so somebody who may sign for many names must not make it slow for all. OCM's hubs
+/// have some dozens of addons.
+const MAX_LINES: usize = 256;
 
-/// An AddOnSigner that the hub serves, or served until it became invalid.
+/// An AddOnSigner that the hub serves.
 struct Served {
-    object: AddOnSigner,
+    /// `metadata.uid` of the object.
+    uid: Option<String>,
     line: watch::Sender<LineState>,
     plan: watch::Sender<LinePlan>,
     config: watch::Sender<Arc<SignerConfig>>,
     reserve: mpsc::Sender<crate::hub::authorities::keeper::Reserve>,
-    validity: Validity,
-    /// Whether the hub's account may sign for it, by the API server's last answer.
+    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a place for its line.
     permission: Validity,
     /// When the API server was last asked.
     asked: Option<Instant>,
@@ -97,6 +102,8 @@ pub(super) struct Supervisor {
     api: Api<AddOnSigner>,
     serving: watch::Sender<LineState>,
     objects: BTreeMap<String, AddOnSigner>,
+    /// Whose the signer names and addons of all objects are.
+    ownership: Ownership,
     /// Objects that could not be decoded, each with its error.
     undecodable: BTreeMap<String, String>,
     /// The names of those that the list under way has shown so far.
@@ -104,6 +111,15 @@ pub(super) struct Supervisor {
     /// The names in `undecodable` whose status does not have the error yet.
     unsaid: BTreeSet<String>,
     served: BTreeMap<String, Served>,
+    /// The objects that are not served, each with the reason.
+    refused: BTreeMap<String, (&'static str, String)>,
+    /// Those that have a line of authorities, or may make one.
+    lines: BTreeSet<String>,
+    calls: Calls,
+    /// AddOnSigners about whose rights the API server is to be asked.
+    asking: Pending,
+    /// AddOnSigners whose status may have to be written.
+    writing: Pending,
     signers: watch::Sender<Option<Signers>>,
     /// The latest report about the registrations of all addons; `None` before the first one.
     registrations: watch::Receiver<Option<RegistrationReport>>,
@@ -168,22 +184,7 @@ impl Supervisor {
             notes,
         } = ends;
         let client = links.client.clone();
-        let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
-        let shared = SignerShared {
-            client: client.clone(),
-            clock: links.clock.clone(),
-            registry: links.registry.clone(),
-            addons,
-            retention: settings.retention,
-            grpc_proxy: settings.grpc_proxy.clone(),
-            applied: links.applied.clone(),
-            leading: links.leading.clone(),
-            recorder: Recorder::new(client.clone(), reporter),
-            metrics: links.metrics.clone(),
-            audit: links.audit.clone(),
-            ledger: links.ledger.clone(),
-            limits: Arc::new(ClusterLimits::new(settings.rate)),
-        };
+        let shared = shared(&links, &settings, addons);
         Self {
             shared,
             store: AuthorityStore::new(&client, &settings.namespace),
@@ -191,10 +192,16 @@ impl Supervisor {
             api: Api::all(client),
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),
+            ownership: Ownership::default(),
             undecodable: BTreeMap::new(),
             listed_undecodable: BTreeSet::new(),
             unsaid: BTreeSet::new(),
             served: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            lines: BTreeSet::new(),
+            calls: Calls::new(),
+            asking: Pending::new(REVIEWS),
+            writing: Pending::new(WRITES),
             signers,
             registrations,
             distributed,
@@ -229,37 +236,40 @@ impl Supervisor {
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.pulse.beat();
+            self.begin_calls();
             tokio::select! {
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.observe(event, &mut listed).await,
+                    Some(Ok(event)) => self.observe(event, &mut listed),
                     Some(Err(error)) => warn!(%error, "The watch of AddOnSigners failed; the hub retries"),
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
-                Some(name) = self.changed.1.recv() => self.report(&name).await,
+                Some(done) = self.calls.next() => self.take(done),
+                Some(name) = self.changed.1.recv() => self.writing.add(&name),
                 _ = rounds.tick() => {
-                    self.check_permissions(|served| served.is_unsure()).await;
-                    self.report_all().await; // writes each status that could not be written before
+                    self.ask_about(Served::is_unsure);
+                    self.report_all(); // writes each status that could not be written before
                 }
                 Some(name) = self.forbidden.recv() => {
-                    let is_it = |served: &Served| served.object.name_any() == name && served.may_have_changed();
-                    self.check_permissions(is_it).await;
+                    if self.served.get(&name).is_some_and(Served::may_have_changed) {
+                        self.asking.add(&name);
+                    }
                 }
                 changed = serving.changed() => {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
                     }
-                    self.report_all().await;
+                    self.report_all();
                 }
                 changed = registrations.changed() => {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("registrations".to_owned()));
                     }
-                    self.tell_left().await;
-                    self.report_all().await;
+                    self.tell_left();
+                    self.report_all();
                 }
                 // Before the first list the hub would act as if all AddOnSigners were deleted.
                 Ok(()) = recorded.changed(), if self.signers.borrow().is_some() => self.tell_signers(),
-                () = leading.changed() => self.report_all().await,
+                () = leading.changed() => self.report_all(),
                 Some(ended) = self.tasks.join_next() => {
                     let (name, stopped) = ended?;
                     if !stopped {
@@ -269,127 +279,25 @@ impl Supervisor {
             }
         }
     }
+}
 
-    /// Starts, changes and stops tasks so that they match the objects.
-    async fn settle(&mut self) {
-        // An AddOnSigner that was deleted and created again with the same name is another signer, perhaps with another
-        // signer name.
-        let is_there = |(name, served): &(&String, &Served)| {
-            self.objects.get(*name).is_some_and(|object| object.metadata.uid == served.object.metadata.uid)
-        };
-        let gone: Vec<String> =
-            self.served.iter().filter(|entry| !is_there(entry)).map(|(name, _)| name.clone()).collect();
-        for name in gone {
-            if let Some(served) = self.served.remove(&name) {
-                info!(signer = name, "An AddOnSigner is gone; the gateway no longer accepts its certificates");
-                served.keeping.cancel();
-                self.links.metrics.foreign_certificates(&name, None);
-                self.links.metrics.trust_missing(&name, None);
-                let config = served.config.borrow().clone();
-                self.signing.stop(&config.rules.signer_name, &name);
-                self.board.remove_signer(&name);
-                if config.registers && !self.undecodable.contains_key(&name) {
-                    self.deleted.insert(config.rules.signer_name.clone(), config);
-                }
-            }
-        }
-        let objects: Vec<AddOnSigner> = self.objects.values().cloned().collect();
-        for object in objects {
-            let name = object.name_any();
-            let read = self.read(&object);
-            self.apply(&name, object, read);
-        }
-        let unserved = self.objects.keys().filter(|name| !self.served.contains_key(*name));
-        self.board.set_unserved(unserved.chain(self.undecodable.keys()).cloned().collect());
-        self.check_permissions(|served| matches!(served.permission, Err((NOT_ASKED, _)))).await;
-        self.report_all().await;
-        self.tell_signers();
-    }
-
-    /// The configuration of an object, or why the hub does not serve it. If two objects have the same signer name, the
-    /// hub serves the older one.
-    fn read(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
-        let age = |object: &AddOnSigner| (object.metadata.creation_timestamp.clone(), object.name_any());
-        let rivals = self.objects.values().filter(|other| other.spec.signer_name == object.spec.signer_name);
-        if let Some(first) = rivals.min_by_key(|other| age(other))
-            && first.name_any() != object.name_any()
-        {
-            return Err(status::duplicate(&first.name_any(), &object.spec));
-        }
-        if object.name_any().len() > NAME_MAX {
-            let sentence = format!("metadata.name has more than {NAME_MAX} characters, which a label cannot hold.");
-            return Err(("InvalidName", sentence));
-        }
-        let config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
-            .and_then(|config| config.check_upstreams(self.settings.allow_loopback_upstreams))
-            .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
-        Ok(SignerConfig { generation: object.metadata.generation.unwrap_or_default(), ..config })
-    }
-
-    fn apply(&mut self, name: &str, object: AddOnSigner, read: Result<SignerConfig, (&'static str, String)>) {
-        let plan = |config: &SignerConfig| LinePlan {
-            authority: config.authority,
-            requested: object.annotations().get(ANNOTATION_ROTATE).cloned(),
-            remembered: status::remembers(&object, self.links.clock.now()),
-        };
-        match (self.served.get_mut(name), read) {
-            (None, Ok(config)) => {
-                let plan = plan(&config);
-                self.start(name, object, Arc::new(config), plan);
-            }
-            (Some(served), Ok(config)) => {
-                let plan = plan(&config);
-                served.plan.send_if_modified(|known| std::mem::replace(known, plan.clone()) != plan);
-                let config = Arc::new(config);
-                served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
-                served.object = object;
-                self.board.set_signer(name, config, served.line.subscribe());
-                if served.validity.is_err() {
-                    served.validity = Ok(());
-                    self.start_signing(name);
-                }
-            }
-            // An object has become invalid: what was trusted stays trusted, and the hub signs nothing new.
-            (Some(served), Err(refusal)) => {
-                served.object = object;
-                served.validity = Err(refusal);
-                self.signing.stop(&served.config.borrow().rules.signer_name, name);
-            }
-            (None, Err(_)) => {}
-        }
-    }
-
-    /// Asks whether the hub may sign for these signers, and reports what has changed. Otherwise a signer without its
-    /// ClusterRole would look healthy while the API server refuses every answer.
-    async fn check_permissions(&mut self, which: impl Fn(&Served) -> bool) {
-        let client = &self.links.client;
-        let asked = self.served.iter_mut().filter(|(_, served)| which(served)).map(|(name, served)| {
-            served.asked = Some(Instant::now());
-            let name = name.clone();
-            let config = served.config.borrow().clone();
-            async move { (name, permission::check(client, &config.rules.signer_name, config.approves).await) }
-        });
-        let asked: Vec<_> = asked.collect();
-        let reviews = futures::stream::iter(asked).buffer_unordered(REVIEWS);
-        let answers: Vec<_> = reviews.inspect(|_| self.pulse.beat()).collect().await;
-        for (name, answer) in answers {
-            let Some(served) = self.served.get_mut(&name) else { continue };
-            match answer {
-                Ok(permission) if served.permission != permission => {
-                    served.permission = permission;
-                    self.report(&name).await;
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    served.asked = None;
-                    let error = explain(&error);
-                    warn!(
-                        signer = name,
-                        error, "Could not ask the API server whether the hub may sign; the hub retries"
-                    );
-                }
-            }
-        }
+/// What all signers share.
+fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> SignerShared {
+    let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
+    SignerShared {
+        client: links.client.clone(),
+        clock: links.clock.clone(),
+        registry: links.registry.clone(),
+        addons,
+        retention: settings.retention,
+        grpc_proxy: settings.grpc_proxy.clone(),
+        applied: links.applied.clone(),
+        leading: links.leading.clone(),
+        recorder: Recorder::new(links.client.clone(), reporter),
+        metrics: links.metrics.clone(),
+        audit: links.audit.clone(),
+        ledger: links.ledger.clone(),
+        limits: Arc::new(ClusterLimits::new(settings.rate)),
     }
 }
 

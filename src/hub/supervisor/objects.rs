@@ -8,13 +8,15 @@ use kube::runtime::watcher::Event;
 use tracing::warn;
 
 use super::Supervisor;
+use super::calls::Done;
 use crate::api::AddOnSigner;
+use crate::hub::lease::NotWritten;
 use crate::hub::supervisor::status;
 use addon_signer_platform::errors::explain;
 
 impl Supervisor {
     /// Handles one event, then starts and stops tasks to match.
-    pub(super) async fn observe(
+    pub(super) fn observe(
         &mut self,
         event: Event<DeserializeGuard<AddOnSigner>>,
         listed: &mut Option<BTreeMap<String, AddOnSigner>>,
@@ -24,47 +26,48 @@ impl Supervisor {
                 // Do nothing while a list is incomplete: the hub would act as if there were no AddOnSigners.
                 *listed = Some(BTreeMap::new());
                 self.listed_undecodable.clear();
-                return;
             }
             Event::InitApply(object) => {
                 let name = object.name_any();
-                match (self.decoded(object).await, listed.as_mut()) {
+                match (self.decoded(object), listed.as_mut()) {
                     (Some(object), Some(listed)) => drop(listed.insert(name, object)),
                     _ => drop(self.listed_undecodable.insert(name)),
                 }
-                return;
             }
             Event::InitDone => {
-                self.objects = listed.take().unwrap_or_default();
+                let before = std::mem::replace(&mut self.objects, listed.take().unwrap_or_default());
                 let still = std::mem::take(&mut self.listed_undecodable);
                 self.undecodable.retain(|name, _| still.contains(name));
                 self.objects.values().for_each(|object| self.notes.configured(object));
-                self.notes.listed(self.objects.keys().chain(self.undecodable.keys()).cloned().collect());
-                self.settle().await;
+                let all: Vec<_> = self.objects.keys().chain(self.undecodable.keys()).cloned().collect();
+                self.notes.listed(all.iter().cloned().collect());
+                self.settle(all.into_iter().chain(before.into_keys()));
+                self.tell_signers(); // that there are none, too
                 self.board.set_listed();
-                return;
             }
             Event::Apply(object) => {
                 let name = object.name_any();
-                match self.decoded(object).await {
-                    Some(object) => {
-                        self.notes.configured(&object);
-                        self.objects.insert(name, object)
+                let before = self.objects.remove(&name);
+                if let Some(object) = self.decoded(object) {
+                    self.notes.configured(&object);
+                    if before.is_some_and(|before| before.metadata.generation != object.metadata.generation) {
+                        self.writing.add_first(&name);
                     }
-                    None => self.objects.remove(&name),
-                };
+                    self.objects.insert(name.clone(), object);
+                }
+                self.settle([name]);
             }
             Event::Delete(object) => {
                 let name = object.name_any();
                 self.objects.remove(&name);
                 self.undecodable.remove(&name);
                 self.notes.deleted(&name);
+                self.settle([name]);
             }
         }
-        self.settle().await;
     }
 
-    async fn decoded(&mut self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
+    fn decoded(&mut self, object: DeserializeGuard<AddOnSigner>) -> Option<AddOnSigner> {
         let name = object.name_any();
         match object.0 {
             Ok(object) => {
@@ -78,27 +81,31 @@ impl Supervisor {
                 }
                 warn!(signer = name, %error, "An AddOnSigner cannot be read; the hub signs nothing for it");
                 self.unsaid.insert(name);
-                self.say_undecodable().await;
+                self.say_undecodable();
                 None
             }
         }
     }
 
     /// Writes the error into the status of objects that cannot be decoded. The next round retries a write that fails.
-    pub(super) async fn say_undecodable(&mut self) {
+    pub(super) fn say_undecodable(&mut self) {
         let Ok(leads) = self.links.leading.leads() else { return };
         let now = self.links.clock.now();
         for name in std::mem::take(&mut self.unsaid) {
-            self.pulse.beat();
-            let Some(error) = self.undecodable.get(&name) else { continue };
-            if let Err(error) = status::write_undecodable(&leads, &self.api, &name, error, now).await {
-                warn!(
-                    signer = name,
-                    error = explain(&error),
-                    "Could not write the status of an AddOnSigner; the hub retries"
-                );
-                self.unsaid.insert(name);
-            }
+            let Some(error) = self.undecodable.get(&name).cloned() else { continue };
+            let (leads, api) = (leads.clone(), self.api.clone());
+            self.calls.push(Box::pin(async move {
+                let written = status::write_undecodable(&leads, &api, &name, &error, now).await;
+                Done::WrittenUndecodable(name, written)
+            }));
+        }
+    }
+
+    pub(super) fn take_written_undecodable(&mut self, name: String, written: Result<(), NotWritten>) {
+        if let Err(error) = written {
+            let error = explain(&error);
+            warn!(signer = name, error, "Could not write the status of an AddOnSigner; the hub retries");
+            self.unsaid.insert(name);
         }
     }
 }

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use kube::runtime::events::{Event, EventType};
-use tracing::warn;
 
 use super::Supervisor;
 use crate::api::registrations::REASON_TAKEN_AWAY;
 use crate::hub::supervisor::status::Report;
 use addon_signer_core::identity::AddOnKey;
-use addon_signer_platform::errors::explain;
 
 /// The action of events about registrations.
 pub(super) const REGISTERING: &str = "Registering";
@@ -23,9 +21,7 @@ const NOTE_MAX: usize = 1024;
 impl Supervisor {
     /// The condition `Registered` of an AddOnSigner; it stays as it was until the first report.
     pub(super) fn registered(&self, name: &str) -> Report {
-        let Some(served) = self.served.get(name).filter(|served| served.validity.is_ok()) else {
-            return Report::Nothing;
-        };
+        let Some(served) = self.served.get(name) else { return Report::Nothing };
         match &*self.registrations.borrow() {
             Some(report) => report.condition(&served.config.borrow()).into(),
             None => Report::AsBefore,
@@ -33,7 +29,7 @@ impl Supervisor {
     }
 
     /// Writes an event for each addon that the hub newly leaves to another program.
-    pub(super) async fn tell_left(&mut self) {
+    pub(super) fn tell_left(&mut self) {
         let Some(report) = self.registrations.borrow().clone() else { return };
         let before = std::mem::replace(&mut self.left, Arc::clone(&report.left));
         let mut news: Vec<(String, AddOnKey)> = Vec::new();
@@ -55,19 +51,18 @@ impl Supervisor {
                 name: Some(key.addon.to_string()),
                 ..ObjectReference::default()
             };
-            self.publish(&name, (REGISTERING, REASON_TAKEN_AWAY), note, Some(addon)).await;
+            self.publish(&name, (REGISTERING, REASON_TAKEN_AWAY), note, Some(addon));
         }
     }
 
     /// Writes an event about an AddOnSigner: what the hub does, and why there is an event.
-    pub(super) async fn publish(
+    pub(super) fn publish(
         &self,
         name: &str,
         (action, reason): (&str, &str),
         mut note: String,
         secondary: Option<ObjectReference>,
     ) {
-        self.pulse.beat();
         let Some(object) = self.objects.get(name) else { return };
         note.truncate(note.floor_char_boundary(NOTE_MAX));
         let event = Event {
@@ -77,9 +72,6 @@ impl Supervisor {
             action: action.to_owned(),
             secondary,
         };
-        if let Err(error) = self.shared.recorder.publish(&event, &object.object_ref(&())).await {
-            // The event is not written again: the condition says the same.
-            warn!(signer = name, error = explain(&error), "Could not write an event about an AddOnSigner");
-        }
+        self.write_event(name, event, object.object_ref(&()));
     }
 }

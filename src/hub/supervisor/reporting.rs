@@ -1,65 +1,116 @@
 //! Writes the statuses of AddOnSigners, and an event where a condition is an alarm.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tracing::warn;
 
+use super::calls::Done;
 use super::paced::Paced;
 use super::{Supervisor, status};
-use crate::api::status::{CONDITION_FOREIGN, CONDITION_REGISTERED};
+use crate::api::AddOnSignerStatus;
+use crate::api::status::{CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED};
 use crate::hub::authorities::state::LineState;
 use crate::hub::distribution::plan::{Distribution, Reached};
+use crate::hub::lease::NotWritten;
 use crate::hub::supervisor::registered::REGISTERING;
 use crate::hub::supervisor::status::{Report, Reports};
 
+/// A status that was written, or not.
+pub(super) struct Written {
+    name: String,
+    /// `metadata.resourceVersion` of the object that it was made for.
+    version: Option<String>,
+    status: AddOnSignerStatus,
+    /// The conditions in it that are worth an event.
+    alarms: Vec<Condition>,
+    outcome: Result<(), NotWritten>,
+}
+
 impl Supervisor {
-    pub(super) async fn report_all(&mut self) {
-        self.say_undecodable().await;
+    /// Lets each status be compared with its object soon, and written if it differs.
+    pub(super) fn report_all(&mut self) {
+        self.say_undecodable();
         self.paced.retain(|name, _| self.served.contains_key(name));
-        for name in self.objects.keys().cloned().collect::<Vec<_>>() {
-            self.report(&name).await;
+        for name in self.objects.keys() {
+            self.writing.add(name);
         }
     }
 
-    pub(super) async fn report(&mut self, name: &str) {
-        self.pulse.beat();
-        let Ok(leads) = self.links.leading.leads() else { return }; // the status is written when this hub leads again
-        let distributed = self.distributed(name);
-        let Some(object) = self.objects.get(name) else { return };
-        let (validity, line) = match self.served.get(name) {
-            Some(served) => (served.validity.clone().and(served.permission.clone()), served.line.borrow().clone()),
-            None => (self.read(object).map(|_| ()), LineState::Starting),
-        };
-        let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
-        let serving = self.serving.borrow().clone();
-        let reports = Reports {
-            registered: self.registered(name),
-            distributed,
-            published: self.published(name),
-            foreign: self.foreign(name),
-        };
-        let status = status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now());
-        let alarms = status::alarms(object.status.as_ref(), &status);
-        if let Err(error) = status::write(&leads, &self.api, object, &status).await {
-            // The next change or the next check of permissions tries again.
+    /// Begins the writes for which there is room.
+    pub(super) fn begin_writes(&mut self) {
+        // Otherwise statuses are written when this hub leads again.
+        let Ok(leads) = self.links.leading.leads() else { return };
+        while let Some(name) = self.writing.begin() {
+            let wanted = self.wanted(&name);
+            let Some((object, status)) = self.objects.get(&name).zip(wanted) else {
+                self.writing.end(&name);
+                continue;
+            };
+            if object.status.as_ref() == Some(&status) {
+                self.writing.end(&name);
+                continue;
+            }
+            let alarms = status::alarms(object.status.as_ref(), &status);
+            let (leads, api, version) = (leads.clone(), self.api.clone(), object.metadata.resource_version.clone());
+            self.calls.push(Box::pin(async move {
+                let outcome = status::write(&leads, &api, &name, &status).await;
+                Done::Written(Box::new(Written { name, version, status, alarms, outcome }))
+            }));
+        }
+    }
+
+    pub(super) fn take_written(&mut self, written: Written) {
+        let Written { name, version, status, alarms, outcome } = written;
+        self.writing.end(&name);
+        if let Err(error) = outcome {
+            // The next change or the next round tries again.
             warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
             return;
         }
-        if let Some(object) = self.objects.get_mut(name) {
+        let Some(object) = self.objects.get_mut(&name) else { return };
+        if object.metadata.resource_version == version {
             object.status = Some(status);
+        } else {
+            // The watch was faster, with this status or with another one.
+            self.writing.add(&name);
         }
         for condition in alarms {
             let action = match condition.type_.as_str() {
                 CONDITION_REGISTERED => REGISTERING,
                 CONDITION_FOREIGN => "Signing",
+                CONDITION_READY | CONDITION_ADDONS_CONFLICTED => "Serving",
                 _ => "Rotating",
             };
-            self.publish(name, (action, &condition.reason), condition.message, None).await;
+            self.publish(&name, (action, &condition.reason), condition.message, None);
         }
+    }
+
+    /// The status that an AddOnSigner should have now.
+    fn wanted(&mut self, name: &str) -> Option<AddOnSignerStatus> {
+        let distributed = self.distributed(name);
+        let object = self.objects.get(name)?;
+        let (validity, line) = match (self.served.get(name), self.refused.get(name)) {
+            (Some(served), _) => (served.permission.clone(), served.line.borrow().clone()),
+            (None, Some(refusal)) => (Err(refusal.clone()), LineState::Starting),
+            (None, None) => return None,
+        };
+        let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
+        let serving = self.serving.borrow().clone();
+        let others = self.ownership.not_of(name);
+        let reports = Reports {
+            add_ons: object.spec.add_ons.iter().filter(|addon| !others.contains_key(addon.as_str())).cloned().collect(),
+            conflicted: (!others.is_empty()).then(|| (true, "AddOnsOfOthers", status::conflicts(&others))).into(),
+            registered: self.registered(name),
+            distributed,
+            published: self.published(name),
+            foreign: self.foreign(name),
+        };
+        Some(status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now()))
     }
 
     /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it
     /// changes often; the metric is always up to date.
     fn distributed(&mut self, name: &str) -> Report {
-        let served = self.served.get(name).filter(|served| served.validity.is_ok());
+        let served = self.served.get(name);
         let config = served.map(|served| served.config.borrow().clone()).filter(|config| config.brings_trust);
         let before = self.paced.remove(name);
         match (config, &*self.distributed.borrow()) {
@@ -85,7 +136,7 @@ impl Supervisor {
 
     /// The condition `TrustPublished`, brought up to date in the same way.
     fn published(&self, name: &str) -> Report {
-        let served = self.served.get(name).filter(|served| served.validity.is_ok());
+        let served = self.served.get(name);
         let is_wanted = served.is_some_and(|served| served.config.borrow().publishes_trust);
         if is_wanted { self.published.borrow().clone() } else { Report::Nothing }
     }
@@ -93,7 +144,7 @@ impl Supervisor {
     /// The condition about certificates that another program signed. Each round of the supervisor brings it up to date,
     /// however many there are.
     fn foreign(&self, name: &str) -> Report {
-        let Some(served) = self.served.get(name).filter(|served| served.validity.is_ok()) else {
+        let Some(served) = self.served.get(name) else {
             self.links.metrics.foreign_certificates(name, None);
             return Report::Nothing;
         };

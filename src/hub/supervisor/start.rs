@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{NOT_ASKED, Served, Supervisor};
-use crate::api::AddOnSigner;
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::SERVING_PLAN;
 use crate::hub::authorities::gate::Gate;
@@ -25,7 +24,7 @@ use addon_signer_core::identity::SignerName;
 impl Supervisor {
     /// Starts the keeper and the signer of the gateway's serving line, which every hub has.
     pub(super) fn start_serving(&mut self) {
-        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false };
+        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false, may_begin: true };
         let (reserve, reservations) = mpsc::channel(64);
         let (plan_sender, plan) = watch::channel(plan);
         self.board.set_serving(self.serving.subscribe());
@@ -96,15 +95,14 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn start(&mut self, name: &str, object: AddOnSigner, config: Arc<SignerConfig>, plan: LinePlan) {
+    pub(super) fn start(&mut self, name: &str, uid: Option<String>, config: Arc<SignerConfig>, plan: LinePlan) {
         let (reserve, reservations) = mpsc::channel(64);
         let served = Served {
-            object,
+            uid,
             line: watch::channel(LineState::Starting).0,
             plan: watch::channel(plan).0,
             config: watch::channel(config.clone()).0,
             reserve,
-            validity: Ok(()),
             permission: Err((NOT_ASKED, "The hub has not asked yet whether it may sign.".to_owned())),
             asked: None,
             keeping: CancellationToken::new(),
@@ -115,7 +113,7 @@ impl Supervisor {
             clock: self.links.clock.clone(),
             audit: self.links.audit.clone(),
             plan: served.plan.subscribe(),
-            gate: Gate::Gateway { signer: name.to_owned(), applied: self.links.applied.clone() },
+            gate: Gate::of_gateway(name, self.links.applied.clone()),
             leading: self.links.leading.clone(),
             state: served.line.clone(),
             board: self.board.clone(),
@@ -140,7 +138,7 @@ impl Supervisor {
         self.start_signing(name);
     }
 
-    pub(super) fn start_signing(&mut self, name: &str) {
+    fn start_signing(&mut self, name: &str) {
         let Some(served) = self.served.get(name) else { return };
         let kind = Kind::Client { name: name.to_owned(), config: served.config.subscribe() };
         let line = served.line.subscribe();

@@ -1,14 +1,16 @@
 //! The status of an AddOnSigner: conditions, authorities and the rotation, computed from the line and written when they
 //! differ.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::api::status::{
-    AddOnSignerStatus, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED,
-    CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, Told,
+    AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY,
+    CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, Told,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec};
 use crate::hub::authorities::report::{authorities, forced, rotation, time};
@@ -17,10 +19,16 @@ use crate::hub::lease::{Leads, NotWritten};
 use crate::ledger::Health;
 use addon_signer_core::timestamp::Timestamp;
 
+/// How many addons of others the condition names.
+const FEW: usize = 5;
+
 /// The reason of `Rotating` while an authority signs that was activated without evidence.
 const FORCED: &str = "Forced";
 /// The reason of `Ready` while that is the authority of the gateway's certificate.
 const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
+
+/// The reasons of `Ready` of an object that has no effect.
+const REFUSED: [&str; 5] = ["InvalidSpec", "InvalidName", "DuplicateSignerName", "AddOnsOfOthers", "TooManySigners"];
 
 /// Whether the hub can serve the object; if not, the reason and the message of the condition.
 pub type Validity = Result<(), (&'static str, String)>;
@@ -44,6 +52,10 @@ impl From<Option<Told>> for Report {
 
 /// What other parts of the hub report about a signer.
 pub struct Reports {
+    /// The addons that are its.
+    pub add_ons: BTreeSet<String>,
+    /// Addons that it names and that are another's.
+    pub conflicted: Report,
     /// The registrations of its addons.
     pub registered: Report,
     /// How far the trust bundle has reached.
@@ -96,6 +108,7 @@ pub fn wanted(
     let known = [
         (CONDITION_READY, Report::Told(ready)),
         (CONDITION_AUTHORITY_HEALTHY, healthy.into()),
+        (CONDITION_ADDONS_CONFLICTED, reports.conflicted),
         (CONDITION_ROTATING, rotating.into()),
         (CONDITION_REGISTERED, reports.registered),
         (CONDITION_TRUST_DISTRIBUTED, reports.distributed),
@@ -112,7 +125,7 @@ pub fn wanted(
         }
     }
     let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
-    AddOnSignerStatus { observed_generation: generation, authorities, rotation, conditions }
+    AddOnSignerStatus { observed_generation: generation, add_ons: reports.add_ons, authorities, rotation, conditions }
 }
 
 fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
@@ -166,14 +179,16 @@ fn condition(
     }
 }
 
-/// The conditions that are worth an event, because they are new: `Registered` is false, so that agents of an addon get
-/// no certificate, another program signs certificates, or an authority was activated without evidence, so that some may
-/// not trust it.
+/// The conditions that are worth an event, because they are new: the object is not served, or not for all of its addons,
+/// so that the gateway lets their agents in no longer; `Registered` is false, so that agents of an addon get no
+/// certificate; another program signs certificates; or an authority was activated without evidence, so that some may not
+/// trust it.
 pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Condition> {
     let alarming = |condition: &&Condition| {
         let unregistered = condition.type_ == CONDITION_REGISTERED && condition.status == "False";
-        let foreign = condition.type_ == CONDITION_FOREIGN;
-        unregistered || foreign || [FORCED, GATEWAY_FORCED].contains(&condition.reason.as_str())
+        let refused = condition.type_ == CONDITION_READY && REFUSED.contains(&condition.reason.as_str());
+        let others = [CONDITION_FOREIGN, CONDITION_ADDONS_CONFLICTED].contains(&condition.type_.as_str());
+        refused || unregistered || others || [FORCED, GATEWAY_FORCED].contains(&condition.reason.as_str())
     };
     let is_new = |condition: &&Condition| {
         let known = before.iter().flat_map(|status| &status.conditions);
@@ -182,24 +197,21 @@ pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> 
     after.conditions.iter().filter(alarming).filter(is_new).cloned().collect()
 }
 
-/// Writes the status if it differs from what the object has.
+/// Writes the status.
 ///
 /// # Errors
 /// [`NotWritten`]; the next change or the next round tries again.
 pub async fn write(
     leads: &Leads,
     api: &Api<AddOnSigner>,
-    signer: &AddOnSigner,
+    name: &str,
     status: &AddOnSignerStatus,
 ) -> Result<(), NotWritten> {
-    if signer.status.as_ref() == Some(status) {
-        return Ok(());
-    }
-    let name = signer.metadata.name.as_deref().unwrap_or_default();
-    // In a merge patch an absent field keeps its old value, so a rotation that has ended must be null.
     let mut body = json!({ "status": status });
-    if let (None, Some(fields)) = (&status.rotation, body.pointer_mut("/status").and_then(|s| s.as_object_mut())) {
-        fields.insert("rotation".to_owned(), serde_json::Value::Null);
+    // In a merge patch an absent field keeps its old value, so a rotation that has ended must be null, and a list empty.
+    if let Some(fields) = body.pointer_mut("/status").and_then(|status| status.as_object_mut()) {
+        fields.entry("rotation").or_insert(serde_json::Value::Null);
+        fields.entry("addOns").or_insert_with(|| json!([]));
     }
     leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
 }
@@ -237,4 +249,16 @@ pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) 
     let sentence =
         format!("spec.signerName {} is already served by the AddOnSigner {first}, which is older.", spec.signer_name);
     ("DuplicateSignerName", sentence)
+}
+
+/// The sentence about addons that belong to others, each with its AddOnSigner.
+pub fn conflicts(others: &BTreeMap<&str, &str>) -> String {
+    let few: Vec<_> = others.iter().take(FEW).map(|(addon, owner)| format!("{addon} to {owner}")).collect();
+    let more = if others.len() > FEW { ", and so on" } else { "" };
+    format!(
+        "{} of its addons belong to other AddOnSigners, which had them first: {}{more}. They are not served here. Take \
+         them out of spec.addOns, or have the other one name this one in spec.successor.",
+        others.len(),
+        few.join(", ")
+    )
 }

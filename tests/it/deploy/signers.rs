@@ -1,5 +1,6 @@
 //! What a real API server checks of AddOnSigners: CEL rules, defaults, status.
 
+use addon_signer::api::rules::SignerConfig;
 use addon_signer::api::signer::{GatewaySpec, Method, Route};
 use addon_signer::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer::api::{AddOnSigner, AddOnSignerSpec, AddOnSignerStatus};
@@ -45,6 +46,10 @@ async fn bad_signers_are_refused_by_the_field() {
     let signers = api(&admin, &mk_signer()).await.unwrap();
     let mut surprises = Vec::new();
     for bad in bad_signers() {
+        if bad.only == Some(Only::Constructor) {
+            try_create(&signers, &mk_signer_with(&bad.set, &bad.to)).await.unwrap_or_else(|e| panic!("{bad:?}: {e}"));
+            continue;
+        }
         let answer = try_create(&signers, &mk_signer_with(&bad.set, &bad.to)).await;
         let causes = causes(answer);
         if !causes.iter().any(|(field, message)| bad.is_told(field, message)) {
@@ -55,6 +60,27 @@ async fn bad_signers_are_refused_by_the_field() {
     for (field, value) in good_values() {
         let signer = mk_signer_with(field, &value);
         try_create(&signers, &signer).await.unwrap_or_else(|e| panic!("{field}: {value}: {e}"));
+    }
+}
+
+/// What the schema lets through is out of effect, so the API server should refuse what the hub refuses; and a hub whose
+/// CRD is another version's must not take what the schema would have refused.
+#[test]
+fn the_hub_refuses_what_the_schema_refuses() {
+    let read = |signer: &Value| -> Result<SignerConfig, String> {
+        let spec: AddOnSignerSpec =
+            serde_json::from_value(signer["spec"].clone()).map_err(|error| error.to_string())?;
+        let config = SignerConfig::read(&spec, None).and_then(|config| config.check_upstreams(false));
+        config.map_err(|error| error.to_string())
+    };
+    read(&mk_signer()).unwrap();
+    let surprises: Vec<_> = bad_signers()
+        .into_iter()
+        .filter(|bad| read(&mk_signer_with(&bad.set, &bad.to)).is_ok() != (bad.only == Some(Only::Schema)))
+        .collect();
+    assert!(surprises.is_empty(), "{surprises:#?}");
+    for (field, value) in good_values() {
+        read(&mk_signer_with(field, &value)).unwrap_or_else(|e| panic!("{field}: {value}: {e}"));
     }
 }
 
@@ -83,6 +109,18 @@ struct BadSigner {
     to: Value,
     field: String,
     says: String,
+    #[serde(default)]
+    only: Option<Only>,
+}
+
+/// Who alone refuses a value.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Only {
+    /// The API server; the hub would do nothing wrong with it.
+    Schema,
+    /// The hub; the API server cannot check it.
+    Constructor,
 }
 
 impl BadSigner {
@@ -102,11 +140,11 @@ fn good_values() -> Vec<(&'static str, Value)> {
         ("signerName", json!("notkubernetes.io/x")),
         ("addOns", json!((0..64).map(|n| format!("a{n}")).collect::<Vec<_>>())),
         ("identity.groups", json!([])),
-        ("identity.user", json!("{cluster}.{addon}")),
+        ("identity.user", json!("example.com/telemetry:{cluster}:{addon}.x")),
         ("certificate", json!({"duration": "10m", "maxDuration": "1h30m"})),
         ("authority", json!({"duration": "168h1s", "renewBefore": "1h", "key": "Ed25519"})),
         ("gateway.routes", json!([])),
-        ("gateway.routes.0.upstream", json!("http://[::1]:80")),
+        ("gateway.routes.0.upstream", json!("http://[fd00::1]:80")),
     ]
 }
 
@@ -147,6 +185,7 @@ fn mk_spec_by_types() -> AddOnSignerSpec {
     AddOnSignerSpec {
         signer_name: "example.com/telemetry".to_owned(),
         add_ons: vec!["telemetry".to_owned()],
+        successor: None,
         approval: Default::default(),
         registration: Default::default(),
         identity: Default::default(),
@@ -169,6 +208,7 @@ fn mk_status() -> AddOnSignerStatus {
     let time = |text: &str| serde_json::from_value(json!(text)).unwrap();
     AddOnSignerStatus {
         observed_generation: Some(1),
+        add_ons: ["telemetry".to_owned()].into(),
         authorities: vec![AuthorityStatus {
             id: "a1".to_owned(),
             state: AuthorityState::Active,

@@ -41,10 +41,11 @@ async fn a_change_of_the_identity_takes_effect_at_once_for_certificates_that_wer
     let group = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
     change(&admin, &running, json!({ "groups": ["system:open-cluster-management:addon:{addon}"] })).await;
     assert_eq!(who(&running, &before), Err(NotAnIdentity::Organization(group.to_owned())));
-    change(&admin, &running, json!({ "user": "x:{cluster}:{addon}:{agent}", "groups": null })).await;
+    change(&admin, &running, json!({ "user": "example.com/telemetry:{cluster}:{addon}:{agent}", "groups": null }))
+        .await;
     assert!(matches!(who(&running, &before), Err(NotAnIdentity::CommonName(_))));
     let wish = Wish {
-        common_name: "x:spoke1:telemetry:telemetry".to_owned(),
+        common_name: "example.com/telemetry:spoke1:telemetry:telemetry".to_owned(),
         organizations: Vec::new(),
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),

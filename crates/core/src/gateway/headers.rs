@@ -92,6 +92,7 @@ pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidH
     headers.insert("x-addon-signer-cluster", HeaderValue::from_str(peer.identity.cluster.as_str())?);
     headers.insert("x-addon-signer-addon", HeaderValue::from_str(peer.identity.addon.as_str())?);
     headers.insert("x-addon-signer-agent", HeaderValue::from_str(peer.identity.agent.as_str())?);
+    headers.insert("x-addon-signer-signer", HeaderValue::from_str(&peer.signer.name)?);
     Ok(())
 }
 

@@ -18,6 +18,7 @@ pub const DEFAULT_DNS_NAMES: [&str; 1] = ["{addon}.addon.open-cluster-management
 /// The signer name of the gateway's own serving certificate.
 pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
 
+const SIGNER_MAX: usize = 571; // as OCM has it: a domain of 253, a slash and a name
 const LABEL_MAX: usize = 63; // an RFC 1123 label, because a cluster's namespace has the same name
 const TEMPLATE_MAX: usize = 512; // longer than any convention in use, and short enough for a subject
 
@@ -34,7 +35,7 @@ pub enum IdentityError {
     )]
     NotAnAgent(String),
     /// A signer name without a domain, or one that others than an AddOnSigner answer.
-    #[error("it must be <your domain>/<name>, and not one of Kubernetes' or the gateway's")]
+    #[error("it must be <your domain>/<name> in lower case, and the domain must not be Kubernetes' or addon-signer.io")]
     NotASignerName,
     /// A template that is empty or too long.
     #[error("the template {0:?} must have 1 to 512 printable ASCII characters")]
@@ -51,6 +52,9 @@ pub enum IdentityError {
     /// A group or DNS template that depends on the agent, which the requester chooses.
     #[error("the template {0:?} must not name {{agent}}, because the requester chooses the agent's name")]
     AgentNotAllowed(String),
+    /// A template by which a signer could name somebody of another signer, or of Kubernetes.
+    #[error("the template {0:?} must be one of OCM's convention, or begin with {1:?}, so that it is the signer's own")]
+    NotOfSigner(String, String),
     /// A common name that does not have the convention's form.
     #[error("{0:?} does not follow the convention {1:?}")]
     NotConvention(String, String),
@@ -74,10 +78,19 @@ fn is_agent(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
+/// OCM's pattern of `signerName` (`addon/v1beta1/types_managedclusteraddon.go`), without the domains of Kubernetes and of
+/// this program.
 fn is_signer(text: &str) -> bool {
-    let domain = text.split_once('/').map(|(domain, _)| domain);
-    let reserved = |domain: &str| domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-    domain.is_some_and(|domain| !reserved(domain)) && text != GATEWAY_SERVING_SIGNER
+    let Some((domain, name)) = text.split_once('/') else { return false };
+    let Some((labels, last)) = domain.rsplit_once('.') else { return false };
+    let is_named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let has_form = labels.split('.').all(|label| label.len() > 1 && is_label(label))
+        && !last.is_empty()
+        && last.bytes().all(|byte| byte.is_ascii_lowercase())
+        && !name.is_empty()
+        && name.bytes().all(is_named);
+    let is_reserved = ["kubernetes.io", "addon-signer.io"].contains(&domain) || domain.ends_with(".kubernetes.io");
+    has_form && !is_reserved && text.len() <= SIGNER_MAX
 }
 
 macro_rules! name_type {
@@ -324,6 +337,20 @@ impl Convention {
             return Err(IdentityError::UserIncomplete(user.source));
         }
         Ok(Self { user, groups: parse_agentless(groups)?, dns_names: parse_agentless(dns_names)? })
+    }
+
+    /// Checks that nobody else has these users and groups: each template is one of OCM's convention, in which the addon
+    /// tells signers apart, or begins with the signer's name and a colon, which no signer name has.
+    ///
+    /// # Errors
+    /// [`IdentityError::NotOfSigner`] for the first other template.
+    pub fn check_signer(&self, signer: &SignerName) -> Result<(), IdentityError> {
+        let own = format!("{signer}:");
+        let groups = self.groups.iter().map(|template| (template, &DEFAULT_GROUPS[..]));
+        let foreign = [(&self.user, &[DEFAULT_USER][..])].into_iter().chain(groups).find(|(template, of_ocm)| {
+            !template.source.starts_with(&own) && !of_ocm.contains(&template.source.as_str())
+        });
+        foreign.map_or(Ok(()), |(template, _)| Err(IdentityError::NotOfSigner(template.source.clone(), own)))
     }
 
     /// The common name of a certificate for `id`.

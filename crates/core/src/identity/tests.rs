@@ -39,10 +39,23 @@ fn names_outside_ocms_rules_are_refused() {
 
 #[test]
 fn signer_names_of_kubernetes_and_of_the_gateway_are_refused() {
-    for bad in ["", "telemetry", "kubernetes.io/kubelet-serving", "a.kubernetes.io/b", GATEWAY_SERVING_SIGNER] {
+    for bad in [
+        "",
+        "telemetry",
+        "kubernetes.io/kubelet-serving",
+        "a.kubernetes.io/b",
+        GATEWAY_SERVING_SIGNER,
+        "addon-signer.io/other",
+        "example/x",
+        "example.c0m/x",
+        "-a.com/x",
+        "example.com/",
+        "example.com/X",
+        "example.com/a/b",
+    ] {
         assert_eq!(bad.parse::<SignerName>(), Err(IdentityError::NotASignerName), "{bad:?}");
     }
-    for good in ["example.com/telemetry", "notkubernetes.io/a", "addon-signer.io/gateway-serving-2"] {
+    for good in ["example.com/telemetry", "notkubernetes.io/a", "a-1.example.com/-x.y"] {
         assert_eq!(good.parse::<SignerName>().unwrap().as_str(), good);
     }
     assert_eq!(SignerName::gateway_serving().as_str(), GATEWAY_SERVING_SIGNER);
@@ -108,5 +121,38 @@ proptest! {
         if let Ok(id) = Convention::default().identify(&text) {
             prop_assert_eq!(Convention::default().user(&id), text);
         }
+    }
+}
+
+#[test]
+fn a_signer_names_nobody_but_its_own() {
+    let signer: SignerName = "example.com/telemetry".parse().unwrap();
+    let check =
+        |user: &str, groups: &[&str]| Convention::new(user, groups, &DEFAULT_DNS_NAMES).unwrap().check_signer(&signer);
+    let own = "example.com/telemetry:{cluster}:{addon}";
+    for (user, groups) in [
+        (DEFAULT_USER, &DEFAULT_GROUPS[..]),
+        (own, &["example.com/telemetry:all", "system:open-cluster-management:addon:{addon}"]),
+        (own, &[]),
+    ] {
+        assert_eq!(check(user, groups), Ok(()), "{user} {groups:?}");
+    }
+    for user in [
+        "example.com/telemetry-2:{cluster}:{addon}",
+        "example.com/telemetry{cluster}:{addon}",
+        "{cluster}:{addon}",
+        "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:x",
+        "system:open-cluster-management:cluster:x:addon:telemetry:agent:{cluster}:{addon}",
+    ] {
+        let expected = IdentityError::NotOfSigner(user.to_owned(), "example.com/telemetry:".to_owned());
+        assert_eq!(check(user, &[]), Err(expected));
+    }
+    for group in [
+        "system:masters",
+        "system:open-cluster-management:addon:search",
+        "system:open-cluster-management:{cluster}",
+        "x",
+    ] {
+        assert!(matches!(check(own, &[group]), Err(IdentityError::NotOfSigner(..))), "{group}");
     }
 }

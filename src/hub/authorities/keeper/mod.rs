@@ -54,6 +54,8 @@ pub struct LinePlan {
     pub requested: Option<String>,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
+    /// Whether the line's first authority may be made. One that is there is kept in any case.
+    pub may_begin: bool,
 }
 
 /// Asks the keeper to persist that leaves of `authority` may be valid until `until`.
@@ -179,7 +181,11 @@ impl Keeper {
     /// it is recorded and published, its report is true, and no step is due. Then a look at it costs no call.
     fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
         let state = self.state.borrow().ready().cloned();
-        let (Some(ready), Some(seen)) = (state, seen) else { return false };
+        let (Some(ready), Some(seen)) = (state, seen) else {
+            let plan = self.plan.borrow();
+            let is_nothing = seen.is_some_and(|seen| seen.secret.is_none()) && self.state.borrow().last().is_none();
+            return is_nothing && !plan.may_begin && !plan.remembered;
+        };
         let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
             object.as_ref().is_some_and(|object| Some(object.version.as_str()) == version)
         };
@@ -287,6 +293,7 @@ impl Keeper {
         let stored = match self.store.load(&self.names, remembered, now).await? {
             Some(stored) => stored,
             None => match self.store.doubt(now).await? {
+                _ if !plan.may_begin => return Ok(()), // a permission wakes this task
                 Some(doubt) => return Err(KeeperError::Clock(doubt)),
                 None => self.begin(&plan, now).await?,
             },
@@ -361,7 +368,7 @@ impl Keeper {
 
     fn set(&self, state: LineState) {
         self.state.send_replace(state);
-        self.board.publish();
+        self.board.publish(self.names.line());
     }
 }
 

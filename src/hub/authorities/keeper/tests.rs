@@ -61,7 +61,7 @@ fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
 
 fn mk_plan() -> LinePlan {
     let authority = AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY };
-    LinePlan { authority, requested: None, remembered: false }
+    LinePlan { authority, requested: None, remembered: false, may_begin: true }
 }
 
 /// A keeper that has just made its line, and what must live as long. Its ledger never answers.
@@ -82,7 +82,7 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
         clock: clock.clone(),
         audit: Audit::new(clock.clone()),
         plan,
-        gate: Gate::Gateway { signer: "telemetry".to_owned(), applied },
+        gate: Gate::of_gateway("telemetry", applied),
         leading,
         state: watch::Sender::new(LineState::Starting),
         board: Board::new(watch::Sender::new(Arc::default())),

@@ -120,7 +120,7 @@ async fn a_signer_whose_identity_was_changed_before_its_deletion_loses_its_entri
     wait_recorded(&ledger).await;
     first.stop().await;
     let _second = start(&hub, &ledger).await;
-    let identity = json!({ "spec": { "identity": { "user": "agents:{cluster}:{addon}:{agent}" } } });
+    let identity = json!({ "spec": { "identity": { "user": "example.com/telemetry:{cluster}:{addon}:{agent}" } } });
     let signers = Api::<AddOnSigner>::all(admin.clone());
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(identity)).await.unwrap();
     wait_until(PATIENCE, "the entry to change", async || user().await.filter(|user| *user != before)).await;

@@ -8,13 +8,18 @@ use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, telemetry, wait_csr, wait_ready};
-use crate::support::wait_until;
+use crate::deploy::manifests;
+use crate::deploy::on_api_server::apply;
+use crate::support::hub::{
+    PATIENCE, RunningHub, certificate, condition, create_signer, telemetry, wait_csr, wait_ready,
+};
+use crate::support::{TestHub, wait_until};
 
 fn signers(admin: &Client) -> Api<AddOnSigner> {
     Api::all(admin.clone())
@@ -23,6 +28,25 @@ fn signers(admin: &Client) -> Api<AddOnSigner> {
 async fn change(admin: &Client, name: &str, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
     signers(admin).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Gives the hub the right to sign for another signer name, as deploy/example does for its own.
+async fn allow(hub: &TestHub, admin: &Client, signer_name: &str) {
+    if !hub.is_real() {
+        return;
+    }
+    let name = signer_name.replace('/', "-");
+    let mut objects = manifests("example");
+    objects.retain(|object| object["kind"] == "ClusterRole" || object["kind"] == "ClusterRoleBinding");
+    for object in &mut objects {
+        object["metadata"]["name"] = json!(name);
+        if object["kind"] == "ClusterRole" {
+            object["rules"][0]["resourceNames"] = json!([signer_name]);
+        } else {
+            object["roleRef"]["name"] = json!(name);
+        }
+    }
+    apply(admin, &objects).await;
 }
 
 /// Waits until the hub has handed exactly these signers to the gateway.
@@ -46,20 +70,14 @@ async fn stays_unanswered(admin: &Client, name: &str) {
 fn bad_specs(real: bool) -> Vec<(&'static str, Value, Value)> {
     let route = |upstream: &str| json!({"routes": [{"path": "/a", "upstream": upstream}]});
     let user = "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}";
-    let mut bad = vec![
-        ("spec.identity", json!({"identity": {"user": "{cluster}{addon}"}}), json!({"identity": {"user": user}})),
-        (
-            "spec.gateway.routes",
-            json!({"gateway": route("http://a:99999")}),
-            json!({"gateway": route("http://a:9999")}),
-        ),
-        (
-            "spec.gateway.routes",
-            json!({"gateway": route("http://127.0.0.1:9999")}),
-            json!({"gateway": route("http://a:9999")}),
-        ),
-    ];
+    let routes =
+        |bad| ("spec.gateway.routes", json!({"gateway": route(bad)}), json!({"gateway": route("http://a:9999")}));
+    let mut bad = vec![routes("http://127.0.0.1:9999"), routes("http://[1:2]")];
     if !real {
+        bad.push(routes("http://a:99999"));
+        for wrong in ["{cluster}{addon}", "example.com/other:{cluster}:{addon}"] {
+            bad.push(("spec.identity", json!({"identity": {"user": wrong}}), json!({"identity": {"user": user}})));
+        }
         let certificate = |duration: &str| json!({"certificate": {"duration": duration}});
         bad.push(("spec.certificate.duration", certificate("5m"), certificate("24h")));
         bad.push(("spec.addOns", json!({"addOns": []}), json!({"addOns": ["telemetry"]})));
@@ -79,11 +97,85 @@ async fn a_bad_object_signs_nothing_names_the_field_and_can_be_mended() {
         assert!(message.contains(field) && message.ends_with('.'), "{message}");
         let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
         stays_unanswered(&admin, &name).await;
-        wait_trust(&running, &["telemetry"]).await;
+        wait_trust(&running, &[]).await;
         change(&admin, "telemetry", good).await;
         wait_ready(&admin, "telemetry", "True").await;
         wait_csr(&admin, &name, "issued", certificate).await;
+        wait_trust(&running, &["telemetry"]).await;
     }
+    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
+    wait_until(PATIENCE, "an event", async || {
+        let all = events.list(&Default::default()).await.unwrap();
+        let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone());
+        let is_it = |event: &&Event| event.reason.as_deref() == Some("InvalidSpec");
+        all.items.iter().find(is_it).and_then(about).filter(|name| name == "telemetry")
+    })
+    .await;
+}
+
+/// An edit that takes an addon away and has a mistake elsewhere: the addon must not stay in effect because of that.
+#[tokio::test]
+async fn what_an_invalid_edit_takes_away_is_out_at_once_as_after_a_restart() {
+    let (hub, admin, running) = mk_ready().await;
+    let spec = json!({"addOns": ["search"], "gateway": {"routes": [{"path": "/a", "upstream": "http://127.0.0.1"}]}});
+    change(&admin, "telemetry", spec).await;
+    wait_trust(&running, &[]).await;
+    wait_ready(&admin, "telemetry", "False").await;
+    let authorities = signers(&admin).get("telemetry").await.unwrap().status.unwrap().authorities;
+    running.stop().await;
+    let again = RunningHub::start(&hub).await;
+    change(&admin, "telemetry", json!({"gateway": {"routes": [{"path": "/a", "upstream": "http://[::1]"}]}})).await;
+    wait_until(PATIENCE, "the hub to have looked", async || {
+        let object = signers(&admin).get("telemetry").await.unwrap();
+        (object.status?.observed_generation == object.metadata.generation).then_some(())
+    })
+    .await;
+    assert!(again.trust.borrow().signers.is_empty());
+    change(&admin, "telemetry", json!({"gateway": {"routes": []}})).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    wait_trust(&again, &["telemetry"]).await;
+    assert_eq!(signers(&admin).get("telemetry").await.unwrap().status.unwrap().authorities, authorities);
+}
+
+/// Otherwise whoever may write one AddOnSigner could have agents that backends take for those of another one.
+#[tokio::test]
+async fn an_addon_belongs_to_one_signer_and_the_one_that_it_names_as_its_successor() {
+    let (hub, admin, running) = mk_ready().await;
+    let taken = wait_until(PATIENCE, "the addon to be its", async || {
+        let owned = signers(&admin).get("telemetry").await.unwrap().status?.add_ons;
+        owned.contains("telemetry").then_some(owned)
+    });
+    assert_eq!(taken.await.len(), 1);
+    tokio::time::sleep(Duration::from_millis(1_100)).await; // creation times count in seconds
+    allow(&hub, &admin, "example.com/alpha").await;
+    create_signer(&admin, "alpha", json!({"signerName": "example.com/alpha", "addOns": ["telemetry"]})).await;
+    let (reason, message) = wait_ready(&admin, "alpha", "False").await;
+    assert_eq!(reason, "AddOnsOfOthers");
+    assert!(message.contains("telemetry to telemetry"), "{message}");
+    wait_trust(&running, &["telemetry"]).await;
+
+    let served = || running.trust.borrow().signer("alpha").map(|signer| signer.addons.len());
+    change(&admin, "alpha", json!({"addOns": ["telemetry", "search"]})).await;
+    wait_until(PATIENCE, "alpha to be served for the other", async || (served() == Some(1)).then_some(())).await;
+    let (_, message) = wait_until(PATIENCE, "the condition", async || {
+        let conditions = signers(&admin).get("alpha").await.unwrap().status?.conditions;
+        let told = conditions.into_iter().find(|condition| condition.type_ == "AddOnsConflicted")?;
+        Some((told.status, told.message))
+    })
+    .await;
+    assert!(message.starts_with("1 of its addons belong to other AddOnSigners"), "{message}");
+    let mut csr = mk_csr("spoke1", "telemetry");
+    csr.spec.signer_name = "example.com/alpha".to_owned();
+    let name = submit(&hub, "spoke1", &csr).await;
+    let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+    assert_eq!(reason, "AddOnNotOfSigner");
+
+    change(&admin, "telemetry", json!({"successor": "alpha"})).await;
+    wait_until(PATIENCE, "alpha to be served for both", async || (served() == Some(2)).then_some(())).await;
+    change(&admin, "telemetry", json!({"successor": null})).await;
+    wait_until(PATIENCE, "alpha to be served for one", async || (served() == Some(1)).then_some(())).await;
+    signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
+    wait_until(PATIENCE, "alpha to have both", async || (served() == Some(2)).then_some(())).await;
 }
 
 #[tokio::test]
@@ -157,6 +249,7 @@ async fn an_object_that_cannot_be_decoded_says_so_and_others_go_on() {
     let mut spec = telemetry();
     spec["approval"] = "Sometimes".into();
     spec["signerName"] = "example.com/sometimes".into();
+    spec["addOns"] = json!(["sometimes"]);
     let object = DynamicObject::new("sometimes", &resource).data(json!({ "spec": spec }));
     any.create(&PostParams::default(), &object).await.unwrap();
     let status: AddOnSignerStatus = wait_until(PATIENCE, "the status of the bad object", async || {

@@ -1,0 +1,151 @@
+//! Starts, changes and stops what an AddOnSigner needs, so that it matches its object.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use tracing::info;
+
+use super::Supervisor;
+use crate::api::AddOnSigner;
+use crate::api::ocm::created_at;
+use crate::api::rules::SignerConfig;
+use crate::hub::authorities::keeper::LinePlan;
+use crate::hub::supervisor::status;
+use addon_signer_core::identity::AddOnName;
+use addon_signer_core::names::ANNOTATION_ROTATE;
+use addon_signer_core::ownership::Claimant;
+use addon_signer_core::timestamp::Timestamp;
+
+/// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
+const NAME_MAX: usize = 63;
+
+impl Supervisor {
+    /// Looks at these AddOnSigners, and at those that name the same signer names and addons. An event costs nothing for
+    /// all others.
+    pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
+        let mut concerned = BTreeSet::new();
+        for name in names {
+            let claimant = self.objects.get(&name).map(mk_claimant);
+            // One that cannot be decoded now keeps what it had: nobody else gets it by that.
+            if claimant.is_some() || !self.undecodable.contains_key(&name) {
+                concerned.extend(self.ownership.put(&name, claimant));
+            }
+            concerned.insert(name);
+        }
+        let mut has_changed = false;
+        for name in concerned {
+            has_changed |= self.look(&name);
+            self.writing.add(&name);
+        }
+        if has_changed {
+            let unserved = self.refused.keys().chain(self.undecodable.keys());
+            self.board.set_unserved(unserved.cloned().collect());
+            self.tell_signers();
+        }
+    }
+
+    /// Looks at one AddOnSigner. Returns whether what is served has changed.
+    fn look(&mut self, name: &str) -> bool {
+        let Some(object) = self.objects.get(name) else {
+            let was_refused = self.refused.remove(name).is_some();
+            return self.stop(name, true) || was_refused;
+        };
+        // One that was deleted and created again with the same name is another signer, perhaps with another signer name.
+        let uid = object.metadata.uid.clone();
+        let is_another = self.served.get(name).is_some_and(|served| served.uid != uid);
+        let read = self.read(object);
+        let plan = |config: &SignerConfig| LinePlan {
+            authority: config.authority,
+            requested: object.annotations().get(ANNOTATION_ROTATE).cloned(),
+            remembered: status::remembers(object, self.links.clock.now()),
+            may_begin: false,
+        };
+        let read = read.map(|config| (plan(&config), Arc::new(config)));
+        let has_line = object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
+        let was_replaced = is_another && self.stop(name, true);
+        match read {
+            Ok((plan, config)) => {
+                let was_refused = self.refused.remove(name).is_some();
+                if has_line {
+                    self.lines.insert(name.to_owned());
+                }
+                self.serve(name, uid, config, plan) || was_refused || was_replaced
+            }
+            // It has no effect from now on, as after a restart: what was removed from it must not stay in effect
+            // because of a mistake elsewhere in the same edit.
+            Err(refusal) => {
+                let was_served = self.stop(name, false);
+                self.refused.insert(name.to_owned(), refusal.clone()) != Some(refusal) || was_served || was_replaced
+            }
+        }
+    }
+
+    /// Serves an AddOnSigner with this configuration from now on. Returns whether that is new.
+    fn serve(&mut self, name: &str, uid: Option<String>, config: Arc<SignerConfig>, plan: LinePlan) -> bool {
+        let Some(served) = self.served.get_mut(name) else {
+            self.start(name, uid, config, plan);
+            self.asking.add(name);
+            return true;
+        };
+        served.plan.send_if_modified(|known| {
+            let plan = LinePlan { may_begin: known.may_begin, ..plan };
+            std::mem::replace(known, plan.clone()) != plan
+        });
+        let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
+        if is_new {
+            self.board.set_signer(name, config, served.line.subscribe());
+        }
+        is_new
+    }
+
+    /// Stops what runs for an AddOnSigner: the gateway no longer accepts its certificates. Returns whether it was served.
+    fn stop(&mut self, name: &str, is_gone: bool) -> bool {
+        if is_gone {
+            self.lines.remove(name);
+        }
+        let Some(served) = self.served.remove(name) else { return false };
+        info!(signer = name, "The hub serves an AddOnSigner no longer; the gateway does not accept its certificates");
+        served.keeping.cancel();
+        self.links.metrics.foreign_certificates(name, None);
+        self.links.metrics.trust_missing(name, None);
+        let config = served.config.borrow().clone();
+        self.signing.stop(&config.rules.signer_name, name);
+        self.board.remove_signer(name);
+        if is_gone && config.registers && !self.undecodable.contains_key(name) {
+            self.deleted.insert(config.rules.signer_name.clone(), config);
+        }
+        true
+    }
+
+    /// The configuration of an object, or why the hub does not serve it.
+    fn read(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
+        let name = object.name_any();
+        if let Some(first) = self.ownership.has_signer_name_of(&name) {
+            return Err(status::duplicate(first, &object.spec));
+        }
+        if name.len() > NAME_MAX {
+            let sentence = format!("metadata.name has more than {NAME_MAX} characters, which a label cannot hold.");
+            return Err(("InvalidName", sentence));
+        }
+        let mut config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
+            .and_then(|config| config.check_upstreams(self.settings.allow_loopback_upstreams))
+            .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
+        let others = self.ownership.not_of(&name);
+        config.rules.addons.retain(|addon: &AddOnName| !others.contains_key(addon.as_str()));
+        if config.rules.addons.is_empty() {
+            return Err(("AddOnsOfOthers", status::conflicts(&others)));
+        }
+        Ok(SignerConfig { generation: object.metadata.generation.unwrap_or_default(), ..config })
+    }
+}
+
+fn mk_claimant(object: &AddOnSigner) -> Claimant {
+    Claimant {
+        created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
+        signer_name: object.spec.signer_name.clone(),
+        addons: object.spec.add_ons.iter().cloned().collect(),
+        successor: object.spec.successor.clone(),
+        had: object.status.as_ref().map(|status| status.add_ons.clone()).unwrap_or_default(),
+    }
+}
