@@ -1,9 +1,10 @@
 # Images that have one static program, nothing else, and do not run as root. The tests have no container engine and do
-# not build the images; they check the manifests that run them (tests/it/deploy).
+# not build the images; they check the manifests that run them (tests/it/deploy). A base is named by its digest, so that a
+# tag that is moved changes no image; take a newer one together with the toolchain.
 #
 #   docker build --target addon-signer -t addon-signer:0.1.0 .
 #   docker build --target addon-signer-agent -t addon-signer-agent:0.1.0 .
-FROM rust:1.95-alpine AS build
+FROM rust:1.95-alpine@sha256:606fd313a0f49743ee2a7bd49a0914bab7deedb12791f3a846a34a4711db7ed2 AS build
 # ring compiles C and assembly; musl makes the programs static.
 RUN apk add --no-cache gcc musl-dev
 WORKDIR /src

@@ -4,6 +4,7 @@
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
 //! $ cargo bench --bench withstand -- --part flood
 //! $ cargo bench --bench withstand -- --part signers
+//! $ cargo bench --bench withstand -- --part burst
 //! $ cargo bench --bench withstand -- --part fleet
 //! $ cargo bench --bench withstand -- --part strangers
 //! $ cargo bench --bench withstand -- --part idle
@@ -18,6 +19,7 @@
     reason = "a load program fails by panicking"
 )]
 
+mod burst;
 mod fleet;
 mod flood;
 mod floor;
@@ -57,6 +59,8 @@ enum Part {
     Flood,
     /// 101 AddOnSigners: the start, an edit, rest.
     Signers,
+    /// 600 AddOnSigners made at once, while another one is edited.
+    Burst,
     /// 3,500 clusters with three addons each: memory.
     Fleet,
     /// 10,000 idle connections to the gateway, 1,000 half-open handshakes and a client that resets its calls.
@@ -80,6 +84,7 @@ async fn main() {
         match part {
             Part::Flood => flood::run().await,
             Part::Signers => signers::run().await,
+            Part::Burst => burst::run().await,
             Part::Fleet => fleet::run().await,
             Part::Strangers => strangers::run().await,
             Part::Idle => idle::run().await,

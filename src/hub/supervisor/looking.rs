@@ -38,9 +38,13 @@ impl Supervisor {
             has_changed |= self.look(&name);
             self.writing.add(&name);
         }
+        let unserved: BTreeSet<_> = self.refused.keys().chain(self.undecodable.keys()).cloned().collect();
+        if unserved != self.unserved {
+            self.board.set_unserved(unserved.clone());
+            self.unserved = unserved;
+            has_changed = true;
+        }
         if has_changed {
-            let unserved = self.refused.keys().chain(self.undecodable.keys());
-            self.board.set_unserved(unserved.cloned().collect());
             self.tell_signers();
         }
     }
@@ -48,8 +52,8 @@ impl Supervisor {
     /// Looks at one AddOnSigner. Returns whether what is served has changed.
     fn look(&mut self, name: &str) -> bool {
         let Some(object) = self.objects.get(name) else {
-            let was_refused = self.refused.remove(name).is_some();
-            return self.stop(name, true) || was_refused;
+            self.refused.remove(name);
+            return self.stop(name, true);
         };
         // One that was deleted and created again with the same name is another signer, perhaps with another signer name.
         let uid = object.metadata.uid.clone();
@@ -66,17 +70,17 @@ impl Supervisor {
         let was_replaced = is_another && self.stop(name, true);
         match read {
             Ok((plan, config)) => {
-                let was_refused = self.refused.remove(name).is_some();
+                self.refused.remove(name);
                 if has_line {
                     self.lines.insert(name.to_owned());
                 }
-                self.serve(name, uid, config, plan) || was_refused || was_replaced
+                self.serve(name, uid, config, plan) || was_replaced
             }
             // It has no effect from now on, as after a restart: what was removed from it must not stay in effect
             // because of a mistake elsewhere in the same edit.
             Err(refusal) => {
-                let was_served = self.stop(name, false);
-                self.refused.insert(name.to_owned(), refusal.clone()) != Some(refusal) || was_served || was_replaced
+                self.refused.insert(name.to_owned(), refusal);
+                self.stop(name, false) || was_replaced
             }
         }
     }

@@ -113,6 +113,8 @@ pub(super) struct Supervisor {
     served: BTreeMap<String, Served>,
     /// The objects that are not served, each with the reason.
     refused: BTreeMap<String, (&'static str, String)>,
+    /// The names of these and of those in `undecodable`, as the board knows them.
+    unserved: BTreeSet<String>,
     /// Those that have a line of authorities, or may make one.
     lines: BTreeSet<String>,
     calls: Calls,
@@ -198,6 +200,7 @@ impl Supervisor {
             unsaid: BTreeSet::new(),
             served: BTreeMap::new(),
             refused: BTreeMap::new(),
+            unserved: BTreeSet::new(),
             lines: BTreeSet::new(),
             calls: Calls::new(),
             asking: Pending::new(REVIEWS),

@@ -98,3 +98,34 @@ async fn a_signer_that_the_ledger_knows_is_gone_only_if_no_object_may_be_it() {
     supervisor.undecodable.insert("any".to_owned(), String::new());
     assert_eq!(gone(&mut supervisor), ["example.com/seen"]);
 }
+
+#[tokio::test]
+async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_taken() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let names: Vec<_> = (0..=MAX_LINES).map(|n| format!("a{n}")).collect();
+    for name in &names {
+        let mut object = mk_object(name);
+        object.spec.add_ons = vec![name.clone()];
+        supervisor.objects.insert(name.clone(), object);
+    }
+    supervisor.settle(names.clone());
+    let may_begin = |supervisor: &Supervisor| {
+        let of = |served: &Served| served.plan.borrow().may_begin;
+        supervisor.served.values().filter(|served| of(served)).count()
+    };
+    assert_eq!(may_begin(&supervisor), 0, "nobody has asked");
+    let refused = Err(("NotPermitted", "no".to_owned()));
+    supervisor.take_answer("a0", Ok(refused.clone()));
+    assert_eq!(may_begin(&supervisor), 0);
+    for name in &names[1..] {
+        supervisor.take_answer(name, Ok(Ok(())));
+    }
+    assert_eq!(may_begin(&supervisor), MAX_LINES);
+    supervisor.take_answer("a0", Ok(Ok(())));
+    assert_eq!(supervisor.served["a0"].permission.as_ref().unwrap_err().0, "TooManySigners");
+    supervisor.objects.remove("a1");
+    supervisor.settle(["a1".to_owned()]);
+    assert!(supervisor.served["a0"].is_unsure(), "it is asked about again in the next round");
+    supervisor.take_answer("a0", Ok(Ok(())));
+    assert_eq!(may_begin(&supervisor), MAX_LINES);
+}

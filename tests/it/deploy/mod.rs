@@ -216,3 +216,18 @@ fn the_image_runs_as_the_user_of_the_manifests() {
     assert!(dockerfile.contains("USER 65532:65532"));
     assert!(dockerfile.contains("FROM scratch"));
 }
+
+/// Who can move a tag would change every image that is built after that.
+#[test]
+fn the_bases_of_images_are_named_by_digest() {
+    for file in ["../Dockerfile", "../examples/telemetry/Dockerfile"] {
+        let text = std::fs::read_to_string(dir(file)).unwrap();
+        let stages: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("FROM ")?.split_once(" AS ")).collect();
+        assert!(stages.len() > 2, "{file}");
+        for (base, _) in &stages {
+            let is_own = *base == "scratch" || stages.iter().any(|(_, stage)| stage == base);
+            let digest = base.split_once("@sha256:").map(|(_, digest)| digest.len());
+            assert!(is_own || digest == Some(64), "{file}: {base}");
+        }
+    }
+}

@@ -1,17 +1,21 @@
 //! What strangers can take from clients: a place for a handshake for a moment, and no session.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use addon_signer::gateway::Limits;
 use hyper::StatusCode;
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
+use rustls::sign::CertifiedKey;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
-use super::world::{GatewayWorld, SOON};
+use super::world::{GatewayWorld, SOON, signer};
+use crate::support::issue::Ca;
 use crate::support::wait_until;
 
 /// Longer than a test: no stranger leaves because of its time.
@@ -73,4 +77,37 @@ async fn a_flood_from_one_source_does_not_end_the_handshakes_of_others() {
     let mut answer = String::new();
     tls.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+/// What the gateway tells a client before it knows who that is.
+#[derive(Debug, Default)]
+struct Hints(Mutex<Vec<Vec<u8>>>);
+
+impl ResolvesClientCert for Hints {
+    fn resolve(&self, names: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.lock().unwrap().extend(names.iter().map(|name| name.to_vec()));
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// rustls would put the name of each authority into the handshake, whose length does not fit for some 550 of them.
+#[tokio::test]
+async fn a_handshake_names_no_signer_however_many_there_are() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let mut trust = world.trust_with(Vec::new());
+    let ca = Ca::new("another", world.clock.now());
+    trust.signers.extend((0..600).map(|number| signer(&format!("another{number}"), &ca, Vec::new())));
+    world.trust.send_replace(Arc::new(trust));
+    world.wait_until_applied().await;
+    assert_eq!(world.try_get(Some(&world.agent()), "/v1/whoami").await, Ok(StatusCode::OK));
+    let hints = Arc::new(Hints::default());
+    let mut config = world.client_config(None);
+    config.client_auth_cert_resolver = hints.clone();
+    // With TLS 1.3 the client's side of the handshake ends before the gateway refuses it.
+    drop(world.tls(config).await);
+    assert_eq!(*hints.0.lock().unwrap(), Vec::<Vec<u8>>::new());
 }

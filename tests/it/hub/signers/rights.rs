@@ -1,5 +1,6 @@
 //! A hub without the rights of deploy/ says which one is missing. Only a real API server has RBAC.
 
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
@@ -78,6 +79,11 @@ async fn a_signer_that_the_hub_may_not_sign_for_says_so() {
     let (reason, message) = wait_ready(&admin, "other", "False").await;
     assert_eq!(reason, "NotPermitted");
     assert!(message.starts_with("The hub may not sign for example.com/other: give its account"), "{message}");
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let serving = async || secrets.get_opt("addon-signer-serving-authorities").await.unwrap();
+    wait_until(PATIENCE, "the gateway's authority", serving).await;
+    assert!(secrets.get_opt("other-client-authorities").await.unwrap().is_none(), "it has none before that");
     crate::hub::requests::grant_other(&hub).await;
     wait_ready(&admin, "other", "True").await;
+    assert!(secrets.get_opt("other-client-authorities").await.unwrap().is_some());
 }
