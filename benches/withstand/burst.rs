@@ -48,7 +48,8 @@ pub(crate) async fn run() {
         meanwhile.push(edit(&world.admin, round).await);
         tokio::select! {
             ready = &mut settled => {
-                println!("\n{SIGNERS} AddOnSigners, {ready} of them with authorities, in {:.1} s", began.elapsed().as_secs_f64());
+                let seconds = began.elapsed().as_secs_f64();
+                println!("\n{SIGNERS} AddOnSigners, {ready} of them with authorities, in {seconds:.1} s");
                 break;
             }
             () = tokio::time::sleep(PAUSE) => {}

@@ -42,7 +42,7 @@ pub struct IdentitySpec {
         validation = Rule::new(
             "self.all(group, !group.contains('{agent}') && !group.matches('[}]([{]|[A-Za-z0-9_.-][^{]*[{])'))"
         )
-        .message("identity.groups must not contain {agent}, which the requester chooses, and must keep placeholders apart")
+        .message("identity.groups must not contain {agent}, which requesters choose, and must keep placeholders apart")
     )]
     pub groups: Vec<String>,
     /// DNS names that a request may have. Templates as in user.
@@ -56,7 +56,7 @@ pub struct IdentitySpec {
         validation = Rule::new(
             "self.all(name, !name.contains('{agent}') && !name.matches('[}]([{]|[A-Za-z0-9_.-][^{]*[{])'))"
         )
-        .message("identity.dnsNames must not contain {agent}, which the requester chooses, and must keep placeholders apart")
+        .message("identity.dnsNames must not contain {agent}, which requesters choose, and keep placeholders apart")
     )]
     pub dns_names: Vec<String>,
     /// Organizational units that a request may have, literally.

@@ -49,7 +49,7 @@ use super::status::AddOnSignerStatus;
          || group == 'system:open-cluster-management:cluster:{cluster}:addon:{addon}' \
          || group.startsWith(self.signerName + ':'))"
     )
-    .message("identity.groups must be of OCM's convention, or begin with signerName and a colon: no other signer has such")
+    .message("identity.groups must be OCM's convention, or begin with signerName and a colon: no other signer has such")
     .field_path(".identity.groups"))]
 #[serde(rename_all = "camelCase")]
 pub struct AddOnSignerSpec {

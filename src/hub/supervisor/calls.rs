@@ -1,76 +1,12 @@
 //! The calls of the supervisor, some at a time beside its loop, so that no AddOnSigner waits for the calls of others.
 
-use std::collections::{BTreeSet, VecDeque};
-
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::Event;
 use tracing::warn;
 
 use super::Supervisor;
-use crate::hub::lease::NotWritten;
-use crate::hub::supervisor::reporting::Written;
-use crate::hub::supervisor::status::Validity;
+use super::pending::CallEnd;
 use addon_signer_platform::errors::explain;
-
-/// A call that is under way.
-pub(super) type Calls = FuturesUnordered<BoxFuture<'static, Done>>;
-
-/// What became of a call.
-pub(super) enum Done {
-    /// The API server was asked whether the hub may sign for an AddOnSigner.
-    Asked(String, Result<Validity, kube::Error>),
-    /// The status of an AddOnSigner was written, or not.
-    Written(Box<Written>),
-    /// That of an AddOnSigner that cannot be decoded.
-    WrittenUndecodable(String, Result<(), NotWritten>),
-    /// An event was written, or not.
-    Said,
-}
-
-/// AddOnSigners that wait for a call of one kind, and those whose call is under way: one at a time for each.
-pub(super) struct Pending {
-    most: usize,
-    waiting: VecDeque<String>,
-    under_way: BTreeSet<String>,
-}
-
-impl Pending {
-    /// At most so many calls are under way.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, waiting: VecDeque::new(), under_way: BTreeSet::new() }
-    }
-
-    /// Adds one behind all that wait.
-    pub(super) fn add(&mut self, name: &str) {
-        if !self.waiting.iter().any(|waiting| waiting == name) {
-            self.waiting.push_back(name.to_owned());
-        }
-    }
-
-    /// Adds one before all that wait: somebody has edited it and looks at it.
-    pub(super) fn add_first(&mut self, name: &str) {
-        self.waiting.retain(|waiting| waiting != name);
-        self.waiting.push_front(name.to_owned());
-    }
-
-    /// The next one whose call may begin.
-    pub(super) fn begin(&mut self) -> Option<String> {
-        if self.under_way.len() >= self.most {
-            return None;
-        }
-        let at = self.waiting.iter().position(|name| !self.under_way.contains(name))?;
-        let name = self.waiting.remove(at)?;
-        self.under_way.insert(name.clone());
-        Some(name)
-    }
-
-    /// Notes that a call has ended.
-    pub(super) fn end(&mut self, name: &str) {
-        self.under_way.remove(name);
-    }
-}
 
 impl Supervisor {
     /// Begins the calls for which there is room.
@@ -80,12 +16,12 @@ impl Supervisor {
     }
 
     /// Takes in what became of a call.
-    pub(super) fn take(&mut self, done: Done) {
-        match done {
-            Done::Asked(name, answer) => self.take_answer(&name, answer),
-            Done::Written(written) => self.take_written(*written),
-            Done::WrittenUndecodable(name, written) => self.take_written_undecodable(name, written),
-            Done::Said => {}
+    pub(super) fn take(&mut self, end: CallEnd) {
+        match end {
+            CallEnd::Asked(name, answer) => self.take_answer(&name, answer),
+            CallEnd::Written(written) => self.take_written(*written),
+            CallEnd::WrittenUndecodable(name, written) => self.take_written_undecodable(name, written),
+            CallEnd::Said => {}
         }
     }
 
@@ -97,29 +33,7 @@ impl Supervisor {
                 // The event is not written again: a condition says the same.
                 warn!(signer, error = explain(&error), "Could not write an event about an AddOnSigner");
             }
-            Done::Said
+            CallEnd::Said
         }));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_has_one_call_at_a_time_and_who_was_edited_goes_first() {
-        let mut pending = Pending::new(2);
-        for name in ["a", "b", "a", "c"] {
-            pending.add(name);
-        }
-        pending.add_first("c");
-        assert_eq!([pending.begin(), pending.begin(), pending.begin()], [Some("c".to_owned()), Some("a".into()), None]);
-        pending.add("a");
-        pending.end("c");
-        assert_eq!(pending.begin().as_deref(), Some("b"), "that of a is under way");
-        pending.end("b");
-        assert_eq!(pending.begin(), None);
-        pending.end("a");
-        assert_eq!(pending.begin().as_deref(), Some("a"));
     }
 }

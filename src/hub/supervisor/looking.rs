@@ -55,7 +55,7 @@ impl Supervisor {
             self.refused.remove(name);
             return self.stop(name, true);
         };
-        // One that was deleted and created again with the same name is another signer, perhaps with another signer name.
+        // One that was deleted and created again with its name is another signer, perhaps with another signer name.
         let uid = object.metadata.uid.clone();
         let is_another = self.served.get(name).is_some_and(|served| served.uid != uid);
         let read = self.read(object);
@@ -103,7 +103,8 @@ impl Supervisor {
         is_new
     }
 
-    /// Stops what runs for an AddOnSigner: the gateway no longer accepts its certificates. Returns whether it was served.
+    /// Stops what runs for an AddOnSigner: the gateway no longer accepts its certificates. Returns whether it was
+    /// served.
     fn stop(&mut self, name: &str, is_gone: bool) -> bool {
         if is_gone {
             self.lines.remove(name);

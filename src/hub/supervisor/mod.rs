@@ -20,6 +20,7 @@ mod gone;
 mod looking;
 mod objects;
 mod paced;
+mod pending;
 pub mod permission;
 mod registered;
 mod reporting;
@@ -48,7 +49,7 @@ use crate::hub::requests::signer::{ClusterLimits, SignerShared};
 use crate::pulse::Pulse;
 use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::ownership::Ownership;
-use calls::{Calls, Pending};
+use pending::{Calls, Pending};
 use status::{Report, Validity};
 
 /// The condition reason of a signer for which the hub does not know yet whether it may sign.
@@ -246,7 +247,7 @@ impl Supervisor {
                     Some(Err(error)) => warn!(%error, "The watch of AddOnSigners failed; the hub retries"),
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
-                Some(done) = self.calls.next() => self.take(done),
+                Some(end) = self.calls.next() => self.take(end),
                 Some(name) = self.changed.1.recv() => self.writing.add(&name),
                 _ = rounds.tick() => {
                     self.ask_about(Served::is_unsure);

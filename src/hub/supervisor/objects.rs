@@ -8,7 +8,7 @@ use kube::runtime::watcher::Event;
 use tracing::warn;
 
 use super::Supervisor;
-use super::calls::Done;
+use super::pending::CallEnd;
 use crate::api::AddOnSigner;
 use crate::hub::lease::NotWritten;
 use crate::hub::supervisor::status;
@@ -96,7 +96,7 @@ impl Supervisor {
             let (leads, api) = (leads.clone(), self.api.clone());
             self.calls.push(Box::pin(async move {
                 let written = status::write_undecodable(&leads, &api, &name, &error, now).await;
-                Done::WrittenUndecodable(name, written)
+                CallEnd::WrittenUndecodable(name, written)
             }));
         }
     }

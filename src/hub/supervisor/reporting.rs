@@ -1,29 +1,16 @@
 //! Writes the statuses of AddOnSigners, and an event where a condition is an alarm.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tracing::warn;
 
-use super::calls::Done;
 use super::paced::Paced;
+use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, status};
 use crate::api::AddOnSignerStatus;
 use crate::api::status::{CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED};
 use crate::hub::authorities::state::LineState;
 use crate::hub::distribution::plan::{Distribution, Reached};
-use crate::hub::lease::NotWritten;
 use crate::hub::supervisor::registered::REGISTERING;
 use crate::hub::supervisor::status::{Report, Reports};
-
-/// A status that was written, or not.
-pub(super) struct Written {
-    name: String,
-    /// `metadata.resourceVersion` of the object that it was made for.
-    version: Option<String>,
-    status: AddOnSignerStatus,
-    /// The conditions in it that are worth an event.
-    alarms: Vec<Condition>,
-    outcome: Result<(), NotWritten>,
-}
 
 impl Supervisor {
     /// Lets each status be compared with its object soon, and written if it differs.
@@ -53,13 +40,13 @@ impl Supervisor {
             let (leads, api, version) = (leads.clone(), self.api.clone(), object.metadata.resource_version.clone());
             self.calls.push(Box::pin(async move {
                 let outcome = status::write(&leads, &api, &name, &status).await;
-                Done::Written(Box::new(Written { name, version, status, alarms, outcome }))
+                CallEnd::Written(Box::new(WrittenStatus { name, version, status, alarms, outcome }))
             }));
         }
     }
 
-    pub(super) fn take_written(&mut self, written: Written) {
-        let Written { name, version, status, alarms, outcome } = written;
+    pub(super) fn take_written(&mut self, written: WrittenStatus) {
+        let WrittenStatus { name, version, status, alarms, outcome } = written;
         self.writing.end(&name);
         if let Err(error) = outcome {
             // The next change or the next round tries again.
@@ -76,8 +63,7 @@ impl Supervisor {
         for condition in alarms {
             let action = match condition.type_.as_str() {
                 CONDITION_REGISTERED => REGISTERING,
-                CONDITION_FOREIGN => "Signing",
-                CONDITION_READY | CONDITION_ADDONS_CONFLICTED => "Serving",
+                CONDITION_FOREIGN | CONDITION_READY | CONDITION_ADDONS_CONFLICTED => "Signing",
                 _ => "Rotating",
             };
             self.publish(&name, (action, &condition.reason), condition.message, None);

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::calls::Done;
+use super::pending::CallEnd;
 use super::{MAX_LINES, Served, Supervisor, permission};
 use crate::hub::supervisor::status::Validity;
 use addon_signer_platform::errors::explain;
@@ -29,7 +29,7 @@ impl Supervisor {
             let client = self.links.client.clone();
             self.calls.push(Box::pin(async move {
                 let answer = permission::check(&client, &config.rules.signer_name, config.approves).await;
-                Done::Asked(name, answer)
+                CallEnd::Asked(name, answer)
             }));
         }
     }

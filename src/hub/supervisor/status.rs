@@ -179,10 +179,10 @@ fn condition(
     }
 }
 
-/// The conditions that are worth an event, because they are new: the object is not served, or not for all of its addons,
-/// so that the gateway lets their agents in no longer; `Registered` is false, so that agents of an addon get no
-/// certificate; another program signs certificates; or an authority was activated without evidence, so that some may not
-/// trust it.
+/// The conditions that are worth an event, because they are new: the object is not served, or not for all of its
+/// addons, so that the gateway lets their agents in no longer; `Registered` is false, so that agents of an addon get no
+/// certificate; another program signs certificates; or an authority was activated without evidence, so that some may
+/// not trust it.
 pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Condition> {
     let alarming = |condition: &&Condition| {
         let unregistered = condition.type_ == CONDITION_REGISTERED && condition.status == "False";
@@ -208,7 +208,7 @@ pub async fn write(
     status: &AddOnSignerStatus,
 ) -> Result<(), NotWritten> {
     let mut body = json!({ "status": status });
-    // In a merge patch an absent field keeps its old value, so a rotation that has ended must be null, and a list empty.
+    // In a merge patch an absent field keeps its old value: a rotation that has ended must be null, and a list empty.
     if let Some(fields) = body.pointer_mut("/status").and_then(|status| status.as_object_mut()) {
         fields.entry("rotation").or_insert(serde_json::Value::Null);
         fields.entry("addOns").or_insert_with(|| json!([]));

@@ -105,6 +105,7 @@ async fn a_refused_request_that_others_keep_is_left_to_them() {
     api.patch_approval(&name, &PatchParams::default(), &Patch::Merge(&denied)).await.unwrap();
     let mut spec = telemetry();
     spec["signerName"] = "example.com/another".into();
+    spec["addOns"] = json!(["another"]);
     create_signer(&admin, "another", spec).await;
     let kept = wait_csr(&admin, &name, "being deleted", |csr| {
         csr.metadata.deletion_timestamp.as_ref()?;

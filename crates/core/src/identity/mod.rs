@@ -7,6 +7,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+mod error;
+mod template;
+
+pub use error::IdentityError;
+use template::{Placeholder, Template};
+
 /// OCM's convention for the user of an addon agent (`ocm` `pkg/registration/register/csr/csr.go`).
 pub const DEFAULT_USER: &str = "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}";
 /// OCM's convention for the groups of an addon agent.
@@ -20,45 +26,6 @@ pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
 
 const SIGNER_MAX: usize = 571; // as OCM has it: a domain of 253, a slash and a name
 const LABEL_MAX: usize = 63; // an RFC 1123 label, because a cluster's namespace has the same name
-const TEMPLATE_MAX: usize = 512; // longer than any convention in use, and short enough for a subject
-
-/// Why a text is not a name, a template or an identity.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IdentityError {
-    /// A cluster or addon name that is not an RFC 1123 label.
-    #[error("{0:?} is not a {1} name: use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit")]
-    NotALabel(String, &'static str),
-    /// An agent name with a character outside the allowed set.
-    #[error(
-        "{0:?} is not an agent name: use 1 to 63 of a-z, A-Z, 0-9, '-', '_' and '.', \
-         starting and ending with a letter or digit"
-    )]
-    NotAnAgent(String),
-    /// A signer name without a domain, or one that others than an AddOnSigner answer.
-    #[error("it must be <your domain>/<name> in lower case, and the domain must not be Kubernetes' or addon-signer.io")]
-    NotASignerName,
-    /// A template that is empty or too long.
-    #[error("the template {0:?} must have 1 to 512 printable ASCII characters")]
-    TemplateLength(String),
-    /// A brace that is not part of one of the three placeholders.
-    #[error("the template {0:?} has braces that are not {{cluster}}, {{addon}} or {{agent}}")]
-    UnknownPlaceholder(String),
-    /// Two placeholders that are not clearly separated.
-    #[error("the template {0:?} must keep its placeholders apart by a character no name can hold, such as ':'")]
-    Ambiguous(String),
-    /// The user template does not lead back to one identity.
-    #[error("the user template {0:?} must name {{cluster}} and {{addon}} exactly once and {{agent}} at most once")]
-    UserIncomplete(String),
-    /// A group or DNS template that depends on the agent, which the requester chooses.
-    #[error("the template {0:?} must not name {{agent}}, because the requester chooses the agent's name")]
-    AgentNotAllowed(String),
-    /// A template by which a signer could name somebody of another signer, or of Kubernetes.
-    #[error("the template {0:?} must be one of OCM's convention, or begin with {1:?}, so that it is the signer's own")]
-    NotOfSigner(String, String),
-    /// A common name that does not have the convention's form.
-    #[error("{0:?} does not follow the convention {1:?}")]
-    NotConvention(String, String),
-}
 
 fn is_label(text: &str) -> bool {
     let bytes = text.as_bytes();
@@ -78,8 +45,8 @@ fn is_agent(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// OCM's pattern of `signerName` (`addon/v1beta1/types_managedclusteraddon.go`), without the domains of Kubernetes and of
-/// this program.
+/// OCM's pattern of `signerName` (`addon/v1beta1/types_managedclusteraddon.go`), without the domains of Kubernetes and
+/// of this program.
 fn is_signer(text: &str) -> bool {
     let Some((domain, name)) = text.split_once('/') else { return false };
     let Some((labels, last)) = domain.rsplit_once('.') else { return false };
@@ -201,117 +168,6 @@ impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.cluster, self.addon, self.agent)
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placeholder {
-    Cluster,
-    AddOn,
-    Agent,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
-    Literal(String),
-    Hole(Placeholder),
-}
-
-/// A text with placeholders.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Template {
-    source: String,
-    pieces: Vec<Piece>,
-}
-
-impl Template {
-    fn parse(source: &str) -> Result<Self, IdentityError> {
-        let printable = source.bytes().all(|b| (0x20..0x7f).contains(&b));
-        if source.is_empty() || source.len() > TEMPLATE_MAX || !printable {
-            return Err(IdentityError::TemplateLength(source.to_owned()));
-        }
-        let mut pieces = Vec::new();
-        let mut rest = source;
-        while let Some((literal, tail)) = rest.split_once('{') {
-            let (name, after) = tail.split_once('}').unwrap_or(("", ""));
-            let hole = match name {
-                "cluster" => Placeholder::Cluster,
-                "addon" => Placeholder::AddOn,
-                "agent" => Placeholder::Agent,
-                _ => return Err(IdentityError::UnknownPlaceholder(source.to_owned())),
-            };
-            push_literal(&mut pieces, literal, source)?;
-            pieces.push(Piece::Hole(hole));
-            rest = after;
-        }
-        push_literal(&mut pieces, rest, source)?;
-        let template = Self { source: source.to_owned(), pieces };
-        if template.is_unambiguous() { Ok(template) } else { Err(IdentityError::Ambiguous(source.to_owned())) }
-    }
-
-    /// A placeholder ends where the next literal begins, so that literal must begin with a character that no name can
-    /// have.
-    fn is_unambiguous(&self) -> bool {
-        self.pieces.windows(2).all(|pair| match pair {
-            [Piece::Hole(_), Piece::Hole(_)] => false,
-            [Piece::Hole(_), Piece::Literal(text)] => {
-                self.is_last(text) || text.starts_with(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c))
-            }
-            _ => true,
-        })
-    }
-
-    /// Whether no placeholder follows the literal `text`. Then it is a suffix, and any text is unambiguous.
-    fn is_last(&self, text: &str) -> bool {
-        matches!(self.pieces.last(), Some(Piece::Literal(last)) if std::ptr::eq(last.as_str(), text))
-    }
-
-    fn count(&self, hole: Placeholder) -> usize {
-        self.pieces.iter().filter(|piece| **piece == Piece::Hole(hole)).count()
-    }
-
-    fn render(&self, cluster: &str, addon: &str, agent: &str) -> String {
-        self.pieces
-            .iter()
-            .map(|piece| match piece {
-                Piece::Literal(text) => text.as_str(),
-                Piece::Hole(Placeholder::Cluster) => cluster,
-                Piece::Hole(Placeholder::AddOn) => addon,
-                Piece::Hole(Placeholder::Agent) => agent,
-            })
-            .collect()
-    }
-
-    /// The texts in place of the placeholders, in order. `None` if `text` does not have this template's form.
-    fn captures<'t>(&self, text: &'t str) -> Option<Vec<(Placeholder, &'t str)>> {
-        let mut found = Vec::new();
-        let mut rest = text;
-        for (index, piece) in self.pieces.iter().enumerate() {
-            match piece {
-                Piece::Literal(literal) => rest = rest.strip_prefix(literal.as_str())?,
-                Piece::Hole(hole) => {
-                    let end = match self.pieces.get(index + 1..) {
-                        Some([Piece::Literal(last)]) => rest.len().checked_sub(last.len())?,
-                        Some([Piece::Literal(next), ..]) => rest.find(next.as_str())?,
-                        _ => rest.len(),
-                    };
-                    let (value, tail) = rest.split_at_checked(end)?;
-                    found.push((*hole, value));
-                    rest = tail;
-                }
-            }
-        }
-        rest.is_empty().then_some(found)
-    }
-}
-
-fn push_literal(pieces: &mut Vec<Piece>, literal: &str, source: &str) -> Result<(), IdentityError> {
-    if literal.contains('}') {
-        return Err(IdentityError::UnknownPlaceholder(source.to_owned()));
-    }
-    if !literal.is_empty() {
-        pieces.push(Piece::Literal(literal.to_owned()));
-    }
-    Ok(())
 }
 
 /// How one signer writes identities into certificates.
