@@ -1,6 +1,7 @@
 //! Tests of the gateway on loopback, with real TLS, real upstreams and certificates from our own CA.
 
 mod audits;
+mod content;
 mod identity;
 mod limits;
 mod memory;

@@ -306,6 +306,7 @@ pub(crate) fn route(path: &str, upstream: &str) -> Route {
         methods,
         max_body: 1024 * 1024,
         timeout: Duration::from_secs(10),
+        delete_with_content: false,
     }
 }
 
