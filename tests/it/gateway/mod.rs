@@ -5,6 +5,7 @@ mod content;
 mod identity;
 mod limits;
 mod memory;
+mod neighbours;
 mod proxying;
 mod refused;
 mod revocation;
