@@ -19,7 +19,7 @@ use crate::hub::lease::{self, Holder, Leading, LeaseSettings};
 use crate::hub::{Hub, HubParts, HubSettings};
 use crate::inventory::{self, Inventory};
 use crate::ledger::{Location, Reader};
-use crate::preflight::{Preflight, preflight};
+use crate::preflight::{HubPlace, Preflight, preflight};
 use crate::probe::Probe;
 use crate::pulse::{Pulse, Pulses};
 use crate::registry_age::{AgeBounds, RegistryAge};
@@ -54,7 +54,7 @@ pub struct HubOptions {
     pub metrics_listen: SocketAddr,
     /// The account of OCM's gRPC server, which makes requests for agents.
     pub grpc_proxy: Option<String>,
-    /// Whether backends may have loopback addresses.
+    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
     pub allow_loopback_upstreams: bool,
     /// How long refused requests are kept.
     pub retention: Duration,
@@ -224,6 +224,7 @@ impl HubProcess {
             clock: self.clock.clone(),
             audit: ends.audit.clone(),
             seen: ends.seen,
+            neighbours: ends.neighbours,
         };
         let gateway = self.gateway.run(inputs, ends.applied, stop.clone()).err_into();
         tasks.spawn(until_stopped("gateway", gateway, stop.clone()));
@@ -243,9 +244,7 @@ impl HubProcess {
         let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, renewed, stop.clone(), pulse);
         tasks.spawn(until_stopped(RENEWAL, keeper.map(Ok), stop.clone()));
 
-        let ended = first_end(hub_task, tasks, stop).await;
-        ends.audit.write_all();
-        ended
+        first_end(hub_task, tasks, stop).inspect(|_| ends.audit.write_all()).await
     }
 }
 
@@ -273,7 +272,8 @@ struct Start {
 impl Start {
     async fn run(self, hub: Hub, pulse: Pulse, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { client, options, gateway, metrics, waits, begun, .. } = self;
-        let Preflight { account, addon_api } = preflight(&client, &options.namespace, &waits, pulse).await?;
+        let place = HubPlace { namespace: &options.namespace, has_neighbours: !options.allow_loopback_upstreams };
+        let Preflight { account, addon_api } = preflight(&client, place, &waits, pulse).await?;
         info!(account, %gateway, %metrics, "The hub starts");
         begun.cancel();
         let settings = settings(&options, account, &serving_names(&options));

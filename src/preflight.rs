@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{ListParams, PostParams};
 use kube::client::AuthError;
 use kube::{Api, Client};
@@ -71,13 +72,22 @@ impl Obstacle {
     }
 }
 
+/// Where the hub needs rights.
+#[derive(Clone, Copy)]
+pub(crate) struct HubPlace<'p> {
+    /// Its namespace.
+    pub(crate) namespace: &'p str,
+    /// Whether it must know what else is there.
+    pub(crate) has_neighbours: bool,
+}
+
 /// Asks until the hub may run. `waits` says what is in the way; the log says each change of that.
 ///
 /// # Errors
 /// What does not pass by itself: the first right or CRD that is missing, or an account that the API server refuses.
 pub(crate) async fn preflight(
     client: &Client,
-    namespace: &str,
+    place: HubPlace<'_>,
     waits: &watch::Sender<Option<String>>,
     pulse: Pulse,
 ) -> anyhow::Result<Preflight> {
@@ -85,7 +95,7 @@ pub(crate) async fn preflight(
     let mut believed_from = Instant::now() + DOUBT;
     loop {
         pulse.beat();
-        let reason = match ask(client, namespace).await {
+        let reason = match ask(client, place).await {
             Ok(found) => {
                 waits.send_replace(None);
                 return Ok(found);
@@ -108,9 +118,12 @@ pub(crate) async fn preflight(
     }
 }
 
-async fn ask(client: &Client, namespace: &str) -> Result<Preflight, Obstacle> {
+async fn ask(client: &Client, place: HubPlace<'_>) -> Result<Preflight, Obstacle> {
     let account = account(client).await?;
-    check_rights(client, &account, namespace).await?;
+    check_rights(client, &account, place.namespace).await?;
+    if place.has_neighbours {
+        check_neighbours(client, &account, place.namespace).await?;
+    }
     let addon_api = discover(client).await.map_err(|error| match error {
         RegistryError::Discovery(error) => {
             Obstacle::new(error, || format!("{account} cannot read which resources the API server has"))
@@ -158,6 +171,23 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result
     }
 }
 
+/// Without this right the gateway would refuse all backends, because each may be the hub itself.
+async fn check_neighbours(client: &Client, account: &str, namespace: &str) -> Result<(), Obstacle> {
+    let one = ListParams::default().limit(1);
+    let lacks = |resource| {
+        move || {
+            format!(
+                "{account} cannot list {resource} in the namespace {namespace}; give it the rights of deploy/rbac.yaml"
+            )
+        }
+    };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    pods.list_metadata(&one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    services.list_metadata(&one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -172,6 +202,8 @@ mod tests {
     use super::*;
     use crate::pulse::{HANGS_AFTER, Pulses};
 
+    const PLACE: HubPlace<'_> = HubPlace { namespace: "addon-signer", has_neighbours: true };
+
     /// How long the hub asks a server that first answers with `first` and then refuses, and the reason it ends for.
     async fn refused_after(first: u16) -> (Duration, String) {
         let asked = Arc::new(AtomicU32::new(0));
@@ -185,7 +217,7 @@ mod tests {
         let client = Client::new(service, "default");
         let began = Instant::now();
         let waits = watch::Sender::new(None);
-        let ended = preflight(&client, "addon-signer", &waits, Pulses::default().start("start")).await;
+        let ended = preflight(&client, PLACE, &waits, Pulses::default().start("start")).await;
         (began.elapsed(), ended.err().unwrap().to_string())
     }
 
@@ -210,7 +242,7 @@ mod tests {
         let client = Client::new(service, "default");
         let (waits, pulses) = (watch::Sender::new(None), Pulses::default());
         // It is kept, because a task that has ended is not missed.
-        let mut asking = pin!(preflight(&client, "addon-signer", &waits, pulses.start("start")));
+        let mut asking = pin!(preflight(&client, PLACE, &waits, pulses.start("start")));
         assert!(tokio::time::timeout(2 * HANGS_AFTER, &mut asking).await.is_err());
         assert!(pulses.silent(2 * LONGEST).is_empty());
         let said = waits.borrow().clone().unwrap();

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -55,6 +57,18 @@ fn lives(pulses: &Pulses, contacts: &Contacts) -> (StatusCode, Cow<'static, str>
     (StatusCode::SERVICE_UNAVAILABLE, sentence.into())
 }
 
+/// A header that every call has which the gateway forwards, and no other.
+const FORWARDED: &str = "x-addon-signer-cluster";
+
+/// Refuses what the gateway has forwarded. A Service of another namespace can lead to this address, and nobody sees
+/// that by the Service's own address.
+async fn only_direct(request: Request, next: Next) -> Response {
+    if request.headers().contains_key(FORWARDED) {
+        return (StatusCode::FORBIDDEN, "the gateway forwards nothing to this address\n").into_response();
+    }
+    next.run(request).await
+}
+
 impl Probe {
     /// Serves until `stop` is cancelled.
     pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
@@ -63,7 +77,8 @@ impl Probe {
         let router = Router::new()
             .route("/healthz", get(move || async move { lives(&living.pulses, &living.age.contacts) }))
             .route("/readyz", get(move || async move { ready.ready() }))
-            .route("/metrics", get(move || async move { self.text() }));
+            .route("/metrics", get(move || async move { self.text() }))
+            .layer(from_fn(only_direct));
         serve_plain(listener, router, stop).await;
     }
 

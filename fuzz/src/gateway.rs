@@ -101,6 +101,7 @@ pub fn mk_peer() -> Peer {
         methods: BTreeSet::from(["GET".to_owned()]),
         max_body: 1,
         timeout: Duration::from_secs(1),
+        delete_with_content: false,
     });
     let name = "spoke1";
     let signer = SignerTrust { routes: routes.to_vec(), ..Arc::unwrap_or_clone(signer("golden", golden)) };

@@ -190,7 +190,8 @@ fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
         return Err(invalid(field, "methods must name at least one"));
     }
     let methods = spec.methods.iter().copied().map(Method::as_str).map(str::to_owned).collect();
-    Ok(Route { path: spec.path.clone(), upstream: spec.upstream.clone(), methods, max_body, timeout })
+    let (path, upstream) = (spec.path.clone(), spec.upstream.clone());
+    Ok(Route { path, upstream, methods, max_body, timeout, delete_with_content: spec.delete_with_content })
 }
 
 /// Whether it is a name or an address as the schema has them.

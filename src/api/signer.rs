@@ -277,6 +277,10 @@ pub struct Route {
             .message("timeout must be from 1s to 1h")
     )]
     pub timeout: String,
+    /// Whether a DELETE may have content; each such call has a connection to the backend of its own. A GET or HEAD
+    /// never may.
+    #[serde(default)]
+    pub delete_with_content: bool,
 }
 
 /// HTTP methods that a route can name.

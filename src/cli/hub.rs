@@ -60,7 +60,7 @@ pub struct HubArgs {
     /// The account of OCM's gRPC server: on its requests the annotation open-cluster-management.io/csr-user counts.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
-    /// Let routes name backends on loopback addresses, such as a container of the hub's own pod.
+    /// Let routes name backends on loopback addresses, such as a container of the hub's own pod, and in its namespace.
     #[arg(long, env = "ADDON_SIGNER_ALLOW_LOOPBACK_UPSTREAMS")]
     allow_loopback_upstreams: bool,
     /// How long denied and failed requests are kept before they are deleted.

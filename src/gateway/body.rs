@@ -23,6 +23,11 @@ pub(super) fn full(text: impl Into<Bytes>) -> OutBody {
     Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
+/// Whether a request has content, or may have some for all that is known.
+pub(super) fn has_content(body: &impl Body) -> bool {
+    !body.is_end_stream() && body.size_hint().exact() != Some(0)
+}
+
 /// Why a body ended early.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum BodyError {

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
 use crate::listener;
+use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
@@ -37,6 +38,7 @@ mod accept;
 mod body;
 mod broken;
 mod connection;
+mod connector;
 mod download;
 mod lingering;
 mod problem;
@@ -166,7 +168,7 @@ pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// The limits.
     pub limits: Limits,
-    /// Whether backends may have loopback addresses.
+    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
     pub allow_loopback: bool,
     /// The names and addresses by which agents reach it; a backend is told no other.
     pub names: Vec<String>,
@@ -185,6 +187,8 @@ pub struct GatewayInputs {
     pub clock: Clock,
     /// Where decisions are logged.
     pub audit: Audit,
+    /// What no backend may be.
+    pub neighbours: watch::Receiver<Neighbours>,
     /// Which certificates are in use. The gateway writes it; others drain it.
     pub seen: Arc<Seen>,
 }
@@ -253,7 +257,7 @@ impl Gateway {
         let GatewayConfig { limits, allow_loopback, names, .. } = self.config;
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
-            upstreams: UpstreamClient::new(&limits, allow_loopback),
+            upstreams: UpstreamClient::new(&limits, allow_loopback, inputs.neighbours),
             broken_answers: BrokenAnswers::new(inputs.clock.clone()),
             in_effect,
             registry: inputs.registry,

@@ -79,6 +79,7 @@ impl Refusal {
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => "AnotherAddOn",
             Self::NoAccess(NoAccess::NoRoute) => "NoRoute",
             Self::NoAccess(NoAccess::Method(_)) => "MethodNotAllowed",
+            Self::NoAccess(NoAccess::Content(_)) => "ContentNotAllowed",
             Self::Upgrade => "UpgradeNotSupported",
             Self::TooLarge(_) => "BodyTooLarge",
             Self::ClientSlow(_) | Self::ClientTrickles(_) => "ClientSlow",
@@ -124,6 +125,9 @@ impl Refusal {
             Self::NoAccess(NoAccess::Method(_)) => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here")
             }
+            Self::NoAccess(NoAccess::Content(_)) => {
+                (StatusCode::BAD_REQUEST, "content", "The method has no content here")
+            }
             Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "Upgrades are not supported"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
             Self::ClientSlow(_) | Self::ClientTrickles(_) => {
@@ -160,6 +164,7 @@ impl Refusal {
                 "the gateway.routes of the AddOnSigner list the paths that exist".to_owned()
             }
             Self::NoAccess(NoAccess::Method(allowed)) => format!("allowed here: {allowed}"),
+            Self::NoAccess(NoAccess::Content(method)) => format!("send the {method} without a body"),
             Self::Upgrade => "send the request without an Upgrade header".to_owned(),
             Self::TooLarge(max) => format!("at most {max} bytes are allowed here"),
             Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),

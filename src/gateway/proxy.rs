@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use hyper::header::{HOST, HeaderValue, UPGRADE};
+use hyper::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use hyper::http::uri::{Parts, PathAndQuery};
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::client::legacy::ResponseFuture;
 use hyper_util::client::legacy::connect::capture_connection;
 use tokio::time::Instant;
 
-use super::body::{BodyError, EndsUpload, OutBody, Turn, Upload, UploadProgress};
+use super::body::{BodyError, EndsUpload, OutBody, Turn, Upload, UploadProgress, has_content};
 use super::download::Download;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
-use addon_signer_core::gateway::access;
+use addon_signer_core::gateway::access::{self, CallConnection};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::MinRate;
@@ -40,18 +40,24 @@ impl Forward<'_> {
         if request.headers().contains_key(UPGRADE) {
             return Err(Refusal::Upgrade);
         }
+        let has_content = has_content(request.body());
+        let connection = access::content(request.method(), has_content, route.delete_with_content)?;
         if request.body().size_hint().lower() > route.max_body {
             return Err(Refusal::TooLarge(route.max_body));
         }
         let timeout = route.timeout;
         let progress = UploadProgress::new();
         let mut request = self.upstream_request(request, route, &rest, &progress)?;
-        let connection = capture_connection(&mut request);
+        if connection == CallConnection::Own {
+            // A backend that ignores the content must not read it as a request (RFC 9112 section 9.6).
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let captured = capture_connection(&mut request);
         // From here on: hyper notices that nobody waits for the answer, but closes the connection only after the
         // upstream has taken what is left.
-        let ends = EndsUpload { progress: Arc::clone(&progress), connection };
+        let ends = EndsUpload { progress: Arc::clone(&progress), connection: captured };
         let refused = |address: RefusedAddress| Refusal::Upstream(address.to_string());
-        let response = self.session.shared.upstreams.request(request).map_err(refused)?;
+        let response = self.session.shared.upstreams.request(request, connection).map_err(refused)?;
         let response = response_in_time(response, &progress, timeout).await?;
         if response.status().is_informational() {
             // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).

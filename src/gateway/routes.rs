@@ -9,11 +9,11 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::body::{OutBody, full};
+use super::body::{OutBody, full, has_content};
 use super::problem::Refusal;
 use super::proxy::Forward;
 use super::session::{InFlight, Session};
-use addon_signer_core::gateway::access::NoAccess;
+use addon_signer_core::gateway::access::{self, NoAccess};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::path::SafePath;
 
@@ -89,8 +89,11 @@ async fn dispatch(
 }
 
 fn read_only(request: &Request<Incoming>) -> Result<(), Refusal> {
-    let allowed = [Method::GET, Method::HEAD].contains(request.method());
-    if allowed { Ok(()) } else { Err(NoAccess::Method("GET, HEAD".to_owned()).into()) }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        return Err(NoAccess::Method("GET, HEAD".to_owned()).into());
+    }
+    access::content(request.method(), has_content(request.body()), false)?;
+    Ok(())
 }
 
 /// The answer of `GET /v1/whoami`. Scripts depend on the names of its members.

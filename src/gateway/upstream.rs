@@ -1,19 +1,19 @@
-//! The one HTTP client for all upstreams.
+//! The HTTP clients for all upstreams.
 
 use std::time::Duration;
 
 use hyper::Request;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
-use tower::ServiceExt;
-use tower::util::MapResponse;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::watch;
 
 use super::Limits;
 use super::body::Upload;
+use super::connector::CheckedConnector;
 use super::resolver::CheckedResolver;
-use super::stream::UpstreamStream;
+use addon_signer_core::gateway::access::CallConnection;
+use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::upstream::{self, RefusedAddress};
 
 const POOL_IDLE: Duration = Duration::from_secs(30);
@@ -21,12 +21,15 @@ const POOL_PER_HOST: usize = 128;
 
 /// Upstream connections, pooled by host. None goes to an address that no backend may have.
 pub(super) struct UpstreamClient {
-    client: Client<Connector, Upload>,
+    pooled: Client<CheckedConnector, Upload>,
+    /// For calls that have a connection of their own: it has no pool.
+    single: Client<CheckedConnector, Upload>,
     allow_loopback: bool,
 }
 
 impl UpstreamClient {
-    pub(super) fn new(limits: &Limits, allow_loopback: bool) -> Self {
+    /// `allow_loopback` allows loopback addresses, and whatever else is the hub's own or its namespace's.
+    pub(super) fn new(limits: &Limits, allow_loopback: bool, neighbours: watch::Receiver<Neighbours>) -> Self {
         let resolver = CheckedResolver::new(allow_loopback);
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
@@ -34,21 +37,29 @@ impl UpstreamClient {
         let buffer = usize::try_from(limits.upstream_socket).ok(); // always, and none is the system's own size
         connector.set_send_buffer_size(buffer);
         connector.set_recv_buffer_size(buffer);
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_max_idle_per_host(POOL_PER_HOST)
-            .http1_max_buf_size(limits.call_buffer)
-            .build(connector.map_response(UpstreamStream::new as fn(_) -> _));
-        Self { client, allow_loopback }
+        let connector = CheckedConnector::new(connector, (!allow_loopback).then_some(neighbours));
+        let client = |idle_per_host| {
+            Client::builder(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(POOL_IDLE)
+                .pool_max_idle_per_host(idle_per_host)
+                .http1_max_buf_size(limits.call_buffer)
+                .build(connector.clone())
+        };
+        Self { pooled: client(POOL_PER_HOST), single: client(0), allow_loopback }
     }
 
     /// Sends a request. The resolver checks a name, and is not asked about an address in the URL.
-    pub(super) fn request(&self, request: Request<Upload>) -> Result<ResponseFuture, RefusedAddress> {
+    pub(super) fn request(
+        &self,
+        request: Request<Upload>,
+        connection: CallConnection,
+    ) -> Result<ResponseFuture, RefusedAddress> {
         upstream::check_host(request.uri().host().unwrap_or_default(), self.allow_loopback)?;
-        Ok(self.client.request(request))
+        Ok(match connection {
+            CallConnection::Shared => self.pooled.request(request),
+            CallConnection::Own => self.single.request(request),
+        })
     }
 }
-
-type Connector = MapResponse<HttpConnector<CheckedResolver>, fn(TokioIo<TcpStream>) -> UpstreamStream>;

@@ -5,6 +5,7 @@
 pub mod authorities;
 pub mod distribution;
 pub mod lease;
+mod neighbours;
 mod recording;
 pub mod registrations;
 pub mod requests;
@@ -24,6 +25,7 @@ use crate::audit::Audit;
 use crate::ledger::{Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use crate::pulse::Pulses;
 use crate::telemetry::Metrics;
+use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::lease::Loss;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -67,7 +69,7 @@ pub struct HubSettings {
     pub namespace: String,
     /// The account that may make requests for agents (OCM's gRPC server).
     pub grpc_proxy: Option<String>,
-    /// Whether backends may have loopback addresses.
+    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
     pub allow_loopback_upstreams: bool,
     /// How long refused requests are kept.
     pub retention: Duration,
@@ -109,6 +111,7 @@ pub(crate) struct HubLinks {
     pub(crate) audit: Audit,
     pub(crate) ledger: Ledger,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) neighbours: watch::Sender<Neighbours>,
     pub(crate) pulses: Pulses,
 }
 
@@ -126,6 +129,8 @@ pub struct HubEnds {
     pub ledger: Ledger,
     /// Where the gateway notes which certificates are in use.
     pub seen: Arc<Seen>,
+    /// What no backend may be; never listed if backends may have loopback addresses.
+    pub neighbours: watch::Receiver<Neighbours>,
     /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
     /// gateway's error about a closed input.
     _trust: watch::Sender<Arc<Trust>>,
@@ -163,6 +168,7 @@ impl Hub {
         let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses } = parts;
         let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
+        let (neighbours, known) = watch::channel(Neighbours::default());
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let audit = Audit::new(clock.clone());
         let ends = HubEnds {
@@ -172,12 +178,26 @@ impl Hub {
             audit: audit.clone(),
             ledger: ledger.clone(),
             seen: Arc::default(),
+            neighbours: known,
             _trust: trust.clone(),
         };
         let registry = ends.registry.clone();
         let seen = Arc::clone(&ends.seen);
         let applied = in_effect;
-        let links = HubLinks { client, clock, registry, trust, applied, leading, metrics, audit, ledger, seen, pulses };
+        let links = HubLinks {
+            client,
+            clock,
+            registry,
+            trust,
+            applied,
+            leading,
+            metrics,
+            audit,
+            ledger,
+            seen,
+            neighbours,
+            pulses,
+        };
         (Self { links, writer }, ends)
     }
 
@@ -203,6 +223,10 @@ async fn run(
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
     let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
+    if !settings.allow_loopback_upstreams {
+        let beside = neighbours::keep(links.client.clone(), settings.namespace.clone(), links.neighbours.clone());
+        tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
+    }
     let epoch = tokio::select! {
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),

@@ -97,23 +97,24 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn an_upstream_behind_the_network_policy_is_told_the_label() {
+async fn an_upstream_that_the_gateway_does_not_reach_is_told_what_to_do() {
     let hub = TestHub::start().await;
-    if !hub.is_real() {
-        eprintln!("skipped: the stand-in has no Services");
-        return;
-    }
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     create_namespace(&admin, "observability").await;
     create_service(&admin, "observability", "receive").await;
+    create_service(&admin, "addon-signer", "beside").await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let routes = json!([{ "path": "/", "upstream": "http://receive.observability:19291" }]);
+    let routes = json!([
+        { "path": "/", "upstream": "http://receive.observability:19291" },
+        { "path": "/beside", "upstream": "http://beside" },
+    ]);
     let patch = Patch::Merge(json!({ "spec": { "gateway": { "routes": routes } } }));
     signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
     let home = tempfile::tempdir().unwrap();
     let command = "`kubectl label namespace observability addon-signer.io/upstream=true`";
     let kept = check(&hub, home.path(), &[]).await;
     assert!(kept.stdout.contains(command), "{}", kept.stdout);
+    assert!(kept.stdout.contains("the upstream beside is in the hub's own namespace, "), "{}", kept.stdout);
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let label = Patch::Merge(json!({ "metadata": { "labels": { "addon-signer.io/upstream": "true" } } }));
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();

@@ -18,7 +18,7 @@ const DOCUMENT: &str = "docs/reference.md";
 const WITH_VARIABLE: [&str; 5] = ["--log-format", "--audit-log", "--kubeconfig", "--namespace", "--ledger"];
 /// Words in the hub's code that look like a condition or a reason, but are statuses, kinds, or names of tasks.
 const NO_REASONS: &str = "True False Registering AddOnSigners ManagedClusters ManagedClusterAddOn ManagedClusterAddOns \
-                          ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork ConfigMap";
+                          ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork ConfigMap Succeeded";
 
 type Names = BTreeSet<String>;
 

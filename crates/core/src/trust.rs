@@ -25,6 +25,8 @@ pub struct Route {
     pub max_body: u64,
     /// The longest time until the backend's response begins, and between two pieces of a body.
     pub timeout: Duration,
+    /// Whether a DELETE may have content.
+    pub delete_with_content: bool,
 }
 
 /// What the gateway knows about one AddOnSigner.

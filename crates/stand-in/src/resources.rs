@@ -112,6 +112,14 @@ pub(super) static RESOURCES: &[Resource] = &[
         ..BUILT_IN
     },
     Resource {
+        plural: "services",
+        singular: "service",
+        kind: "Service",
+        short: &["svc"],
+        subresources: &["status"],
+        ..BUILT_IN
+    },
+    Resource {
         plural: "pods",
         singular: "pod",
         kind: "Pod",

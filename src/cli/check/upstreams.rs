@@ -59,6 +59,13 @@ impl Inspection {
     async fn service(&self, about: &str, host: &str, (service, namespace): (&str, &str)) -> Finding {
         let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
         match services.get_opt(service).await {
+            Ok(Some(_)) if namespace == self.namespace => {
+                let sentence = format!(
+                    "the upstream {host} is in the hub's own namespace, to which the gateway connects only with \
+                     --allow-loopback-upstreams; move the backend to another namespace"
+                );
+                Finding::new(Verdict::Unknown, about, sentence)
+            }
             Ok(Some(_)) => self.reachable(about, host, namespace).await,
             Ok(None) => {
                 let sentence = format!(

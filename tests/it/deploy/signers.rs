@@ -199,6 +199,7 @@ fn mk_spec_by_types() -> AddOnSignerSpec {
                 methods: vec![Get, Head, Post, Put, Patch, Delete],
                 max_body: "64Mi".to_owned(),
                 timeout: "30s".to_owned(),
+                delete_with_content: false,
             }],
         },
     }

@@ -1,9 +1,11 @@
 //! Tests of the gateway on loopback, with real TLS, real upstreams and certificates from our own CA.
 
 mod audits;
+mod content;
 mod identity;
 mod limits;
 mod memory;
+mod neighbours;
 mod proxying;
 mod refused;
 mod revocation;

@@ -21,7 +21,12 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Starts a backend, which runs as long as the test's runtime.
 pub(crate) async fn start() -> SocketAddr {
-    start_on(TcpListener::bind(ANY).await.unwrap())
+    start_at(ANY).await
+}
+
+/// Starts a backend at this address.
+pub(crate) async fn start_at(address: SocketAddr) -> SocketAddr {
+    start_on(TcpListener::bind(address).await.unwrap())
 }
 
 /// Starts a backend whose sockets take little that it has not read.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use addon_signer::audit::Audit;
 use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, GatewayInputs, GatewayStats, Limits};
+use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
 use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
 use addon_signer_core::sighting::Seen;
@@ -54,6 +55,8 @@ pub(crate) struct GatewayWorld {
     pub(crate) stats: Arc<GatewayStats>,
     pub(crate) audit: Audit,
     pub(crate) seen: Arc<Seen>,
+    /// At first nothing is beside it.
+    pub(crate) neighbours: watch::Sender<Neighbours>,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) running: JoinHandle<Result<(), GatewayError>>,
@@ -97,6 +100,8 @@ impl GatewayWorld {
         register(&registry);
         let audit = Audit::new(clock.clone());
         let seen = Arc::<Seen>::default();
+        let nothing = Some(Addresses::new());
+        let (neighbours, beside) = watch::channel(Neighbours { pods: nothing.clone(), services: nothing });
         let inputs = GatewayInputs {
             trust: trust_receiver,
             registry: registry.clone(),
@@ -104,6 +109,7 @@ impl GatewayWorld {
             clock: clock.clone(),
             audit: audit.clone(),
             seen: seen.clone(),
+            neighbours: beside,
         };
         let address = gateway.local_addr();
         let stats = gateway.stats();
@@ -123,6 +129,7 @@ impl GatewayWorld {
             stats,
             audit,
             seen,
+            neighbours,
             address,
             stop,
             running,
@@ -306,6 +313,7 @@ pub(crate) fn route(path: &str, upstream: &str) -> Route {
         methods,
         max_body: 1024 * 1024,
         timeout: Duration::from_secs(10),
+        delete_with_content: false,
     }
 }
 

@@ -9,6 +9,7 @@ mod held;
 mod identity;
 mod lease;
 mod lines;
+mod neighbours;
 mod outage;
 mod pulse;
 mod record;

@@ -11,6 +11,7 @@ use addon_signer::hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
 use addon_signer::ledger::{Ledger, Location};
 use addon_signer::pulse::Pulses;
 use addon_signer::telemetry::Metrics;
+use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
@@ -47,6 +48,8 @@ pub(crate) struct RunningHub {
     pub(crate) ledger: Ledger,
     /// Where its gateway, which it does not have, notes uses of certificates.
     pub(crate) seen: Arc<Seen>,
+    /// What its gateway would be told.
+    pub(crate) neighbours: watch::Receiver<Neighbours>,
     pub(crate) pulses: Pulses,
     holding: Holding,
     task: JoinHandle<Result<(), HubError>>,
@@ -83,6 +86,16 @@ pub(crate) fn fresh_ledger() -> (TempDir, Location) {
     let dir = tempfile::tempdir().unwrap();
     let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
     (dir, location)
+}
+
+fn this_or_fresh(ledger: Option<Location>) -> (Option<TempDir>, Location) {
+    ledger.map_or_else(
+        || {
+            let (dir, location) = fresh_ledger();
+            (Some(dir), location)
+        },
+        |location| (None, location),
+    )
 }
 
 impl Default for RunningHubOptions {
@@ -137,13 +150,7 @@ impl RunningHub {
                 hub.client_at(options.user, groups, options.date.as_ref().unwrap_or(&options.clock)).await
             }
         };
-        let (fresh, location) = match options.ledger {
-            Some(location) => (None, location),
-            None => {
-                let (dir, location) = fresh_ledger();
-                (Some(dir), location)
-            }
-        };
+        let (_fresh, location) = this_or_fresh(options.ledger);
         let (holding, leading) = Holding::start(hub, client.clone(), options.lease, location.clone()).await;
         let metrics = Metrics::new(|_| ());
         let pulses = Pulses::default();
@@ -165,7 +172,7 @@ impl RunningHub {
             serving: options.serving,
         };
         let (wired, ends) = Hub::wire(parts);
-        let HubEnds { registry, trust, applied, ledger, seen, .. } = ends;
+        let HubEnds { registry, trust, applied, ledger, seen, neighbours, .. } = ends;
         let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
         let clock = options.clock;
         let mut source = trust.clone();
@@ -176,8 +183,22 @@ impl RunningHub {
                 target.send_replace(source.borrow_and_update().clone());
             }
         });
-        let _fresh = fresh;
-        Self { trust, applied, registry, clock, metrics, leading, ledger, seen, pulses, holding, task, pipe, _fresh }
+        Self {
+            trust,
+            applied,
+            registry,
+            clock,
+            metrics,
+            leading,
+            ledger,
+            seen,
+            neighbours,
+            pulses,
+            holding,
+            task,
+            pipe,
+            _fresh,
+        }
     }
 
     /// Puts into effect once what the hub wants the gateway to trust.

@@ -11,10 +11,11 @@ pub(crate) enum Needed {
     Kubectl,
     Openssl,
     Mount,
+    Network,
 }
 
 impl Needed {
-    const ALL: [Self; 5] = [Self::ApiServer, Self::Postgres, Self::Kubectl, Self::Openssl, Self::Mount];
+    const ALL: [Self; 6] = [Self::ApiServer, Self::Postgres, Self::Kubectl, Self::Openssl, Self::Mount, Self::Network];
 
     /// Its name in the variable.
     const fn name(self) -> &'static str {
@@ -24,6 +25,7 @@ impl Needed {
             Self::Kubectl => "kubectl",
             Self::Openssl => "openssl",
             Self::Mount => "mount",
+            Self::Network => "network",
         }
     }
 
@@ -34,6 +36,7 @@ impl Needed {
             Self::Kubectl => "there is no kubectl on the PATH",
             Self::Openssl => "there is no openssl on the PATH",
             Self::Mount => "this process may not mount a file system",
+            Self::Network => "this process may not make networks by unshare and ip",
         }
     }
 }

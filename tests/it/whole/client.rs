@@ -74,7 +74,8 @@ impl ClientPair {
         let stream = self.connect(gateway).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
-        let answer = sender.send_request(request.body(Full::new(Bytes::from_static(b"metrics")))?).await?;
+        let content = if request.method_ref() == Some(&Method::POST) { "metrics" } else { "" };
+        let answer = sender.send_request(request.body(Full::new(Bytes::from_static(content.as_bytes())))?).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
         drop(sender);

@@ -25,12 +25,12 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::client::ClientPair;
-use super::{Whole, prepare, rotate};
+use super::{Whole, get, prepare, rotate};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
 use crate::support::accounts::AGENT_USER;
-use crate::support::hub::PATIENCE;
+use crate::support::hub::{PATIENCE, create_signer, deploy};
 use crate::support::objects::managed_cluster_addons;
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -127,6 +127,26 @@ async fn an_agent_enrols_calls_and_survives_a_rotation_until_it_is_detached() {
     })
     .await;
     assert!(detached.elapsed() < Duration::from_secs(2), "it took {:?}", detached.elapsed());
+    whole.stop().await.unwrap();
+}
+
+/// A Service without a selector in another namespace may lead there, which its address does not show.
+#[tokio::test]
+async fn what_the_gateway_forwards_to_the_hubs_own_metrics_is_refused_there() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let admin = hub.admin().await;
+    let route = json!({ "path": "/metrics", "upstream": format!("http://{}", whole.metrics) });
+    let spec = json!({
+        "signerName": "example.com/telemetry", "addOns": ["telemetry"], "gateway": { "routes": [route] },
+    });
+    create_signer(&admin, "telemetry", spec).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    let answer = pair.call(whole.gateway, Method::GET, "/addons/telemetry/metrics").await.unwrap();
+    assert_eq!((answer.0.as_u16(), &*answer.1), (403, "the gateway forwards nothing to this address\n"));
+    assert_eq!(get(whole.metrics, "/metrics").await.0, 200);
     whole.stop().await.unwrap();
 }
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Whole, get, options, prepare};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::PATIENCE;
+use crate::support::hub::{PATIENCE, deploy};
 use crate::support::lease::{change, leases};
 use crate::support::log::capture;
 use crate::support::{TestHub, wait_until};
@@ -35,16 +35,19 @@ async fn refused(client: Client, options: HubOptions) -> String {
     format!("{:#}", tokio::time::timeout(PATIENCE, started).await.unwrap().unwrap_err())
 }
 
-/// What an API server answers when it is asked for requests: a code and a message, or what it knows.
+/// The end of the path that requests have.
+const REQUESTS: &str = "/certificatesigningrequests";
+
+/// What an API server answers when it is asked for some objects: a code and a message, or what it knows.
 type Fault = Option<(u16, &'static str)>;
 
-/// A client of an API server that may refuse to list requests, and how often it was asked for them.
-async fn mk_refused(hub: &TestHub, fault: Fault) -> (Client, watch::Sender<Fault>, Arc<AtomicU32>) {
+/// A client of an API server that may refuse to list what is at this path, and how often it was asked for that.
+async fn mk_refused(hub: &TestHub, path: &'static str, fault: Fault) -> (Client, watch::Sender<Fault>, Arc<AtomicU32>) {
     let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
     let (asked, fault) = (Arc::new(AtomicU32::new(0)), watch::Sender::new(fault));
     let (count, now) = (Arc::clone(&asked), fault.subscribe());
     let service = tower::service_fn(move |request: Request<Body>| {
-        let is_asked = request.uri().path().ends_with("/certificatesigningrequests");
+        let is_asked = request.uri().path().ends_with(path);
         count.fetch_add(u32::from(is_asked), Ordering::Relaxed);
         let (client, fault) = (client.clone(), now.borrow().filter(|_| is_asked));
         async move {
@@ -97,15 +100,18 @@ async fn missing_rights_and_a_missing_crd_are_named() {
 #[tokio::test]
 async fn an_api_server_that_refuses_the_hub_ends_it() {
     let hub = TestHub::start().await;
-    let (client, _fault, asked) = mk_refused(&hub, Some((403, "you may not"))).await;
-    let error = refused(client, options()).await;
-    let (_, sentence) = error.split_once(' ').unwrap();
-    assert_eq!(
-        sentence.split(": ").next(),
-        Some("cannot list certificatesigningrequests; give it the rights of deploy/rbac.yaml")
-    );
-    assert!(error.starts_with(HUB_USER) && error.contains("you may not"), "{error}");
-    assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
+    deploy(&hub).await;
+    for (path, what) in [
+        (REQUESTS, "certificatesigningrequests"),
+        ("/pods", "pods in the namespace addon-signer"),
+        ("/services", "services in the namespace addon-signer"),
+    ] {
+        let (client, _fault, asked) = mk_refused(&hub, path, Some((403, "you may not"))).await;
+        let error = refused(client, HubOptions { allow_loopback_upstreams: false, ..options() }).await;
+        let sentence = format!("{HUB_USER} cannot list {what}; give it the rights of deploy/rbac.yaml: ");
+        assert!(error.starts_with(&sentence) && error.contains("you may not"), "{error}");
+        assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
+    }
 }
 
 #[tokio::test]
@@ -130,7 +136,7 @@ async fn an_overloaded_api_server_is_asked_again_and_each_reason_is_logged_once(
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let (log, _guard) = capture("warn");
-    let (client, fault, asked) = mk_refused(&hub, Some((503, "etcd is away"))).await;
+    let (client, fault, asked) = mk_refused(&hub, REQUESTS, Some((503, "etcd is away"))).await;
     let whole = Whole::start_with(client, options(), Clock::default()).await;
     not_ready(&whole, "the hub does not run yet: the API server cannot answer now: etcd is away").await;
     wait_until(PATIENCE, "the second question", async || (asked.load(Ordering::Relaxed) >= 2).then_some(())).await;

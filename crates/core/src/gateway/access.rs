@@ -137,6 +137,33 @@ pub enum NoAccess {
     /// The route allows only these methods.
     #[error("the method is not one of {0}")]
     Method(String),
+    /// The method has no use for content.
+    #[error("a {0} with content is not passed on")]
+    Content(Method),
+}
+
+/// The connection to the backend that a call gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallConnection {
+    /// Any that is free; others use it afterwards.
+    Shared,
+    /// A new one, which ends with the call.
+    Own,
+}
+
+/// Checks whether a call may have the content that it has. Backends ignore content where HTTP gives it no meaning, and
+/// some then read it as the next request on that connection (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5): one that the
+/// caller wrote, with identity headers of its choice.
+///
+/// # Errors
+/// [`NoAccess::Content`]: it has content, and is no POST, PUT, PATCH or DELETE that may.
+pub fn content(method: &Method, has_content: bool, deletes_with_content: bool) -> Result<CallConnection, NoAccess> {
+    match *method {
+        Method::POST | Method::PUT | Method::PATCH => Ok(CallConnection::Shared),
+        _ if !has_content => Ok(CallConnection::Shared),
+        Method::DELETE if deletes_with_content => Ok(CallConnection::Own),
+        _ => Err(NoAccess::Content(method.clone())),
+    }
 }
 
 /// The caller's route for `/addons/<addon>/…`, and the path that goes to its backend.
@@ -153,4 +180,26 @@ pub fn route<'p>(peer: &'p Peer, method: &Method, path: &SafePath<'_>) -> Result
         return Err(NoAccess::Method(route.methods.iter().cloned().collect::<Vec<_>>().join(", ")));
     }
     Ok((route, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_methods_that_have_a_use_for_content_may_have_it() {
+        for method in ["POST", "PUT", "PATCH", "DELETE", "GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND"] {
+            let method: Method = method.parse().unwrap();
+            let has_use = ["POST", "PUT", "PATCH"].contains(&method.as_str());
+            for deletes in [false, true] {
+                assert_eq!(content(&method, false, deletes), Ok(CallConnection::Shared), "{method}");
+                let expected = match method {
+                    _ if has_use => Ok(CallConnection::Shared),
+                    Method::DELETE if deletes => Ok(CallConnection::Own),
+                    _ => Err(NoAccess::Content(method.clone())),
+                };
+                assert_eq!(content(&method, true, deletes), expected, "{method}");
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ pub mod access;
 pub mod authz;
 pub mod handshakes;
 pub mod headers;
+pub mod neighbours;
 pub mod pace;
 pub mod path;
 pub mod seats;

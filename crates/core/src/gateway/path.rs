@@ -153,6 +153,7 @@ mod tests {
             methods: ["GET".to_owned()].into(),
             max_body: 1,
             timeout: Duration::from_secs(1),
+            delete_with_content: false,
         }
     }
 

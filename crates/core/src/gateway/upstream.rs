@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The well-known prefix of NAT64 (RFC 6052): the last four bytes are an IPv4 address.
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+/// The prefix for NAT64 inside of a network (RFC 8215). Its operator chooses where in it the IPv4 address is.
+const LOCAL_NAT64: [u16; 3] = [0x64, 0xff9b, 1];
 /// AWS serves metadata and credentials below this prefix: instances at fd00:ec2::254, pods at fd00:ec2::23.
 const AWS_SERVICES: [u16; 2] = [0xfd00, 0x0ec2];
 /// The metadata services of clouds that are not on link-local addresses: Alibaba, Azure, Oracle, Google.
@@ -31,7 +33,7 @@ pub struct RefusedAddress {
 ///
 /// # Errors
 /// The address is a loopback, link-local, metadata, multicast, broadcast or unspecified one, also if it is written as
-/// an IPv6 address that has an IPv4 address in it.
+/// an IPv6 address that has an IPv4 address in it; or of the network for local NAT64.
 pub fn check(address: IpAddr, allow_loopback: bool) -> Result<(), RefusedAddress> {
     match kind(address) {
         None => Ok(()),
@@ -88,8 +90,18 @@ fn kind_of_v6(address: Ipv6Addr) -> Option<&'static str> {
         Some("a multicast address")
     } else if address.segments().starts_with(&AWS_SERVICES) {
         Some("the address of a cloud's metadata service")
+    } else if address.segments().starts_with(&LOCAL_NAT64) {
+        Some("an address of a local NAT64")
     } else {
         inside(address).and_then(|inner| kind(IpAddr::V4(inner)))
+    }
+}
+
+/// The IPv4 address in an address, if there is one; otherwise the address itself.
+pub(super) fn inner(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => inside(v6).map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
     }
 }
 
@@ -139,6 +151,9 @@ mod tests {
             ("ff02::1", MULTICAST),
             ("::ffff:224.0.0.1", MULTICAST),
             ("255.255.255.255", Some("the broadcast address")),
+            ("64:ff9b:1::7f00:1", Some("an address of a local NAT64")),
+            ("64:ff9b:1:ffff:ffff:ffff:ffff:ffff", Some("an address of a local NAT64")),
+            ("64:ff9b:2::7f00:1", None),
             ("10.0.0.1", None),
             ("192.168.1.1", None),
             ("169.253.255.255", None),

@@ -1,0 +1,97 @@
+//! Backends that are the hub itself, or beside it. For that the test makes two networks of its own, with this process
+//! in one and a backend in the other; where it may not, it passes at once.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+
+use super::upstream;
+use super::world::{GatewayWorld, SOON, route};
+use crate::support::needed::{Needed, skip};
+use crate::support::wait_until;
+
+/// Runs a command in a network with the addresses 198.51.100.1 and .2. It reaches another network, which has
+/// 203.0.113.2 to .4 and a web server without any of the files that are asked for.
+const NETWORKS: &str = r#"
+set -e
+ip link set lo up
+ip address add 198.51.100.1/24 dev lo
+ip address add 198.51.100.2/24 dev lo
+unshare --net sh -c '
+    until ip link set there up; do sleep 0.05; done
+    for host in 2 3 4; do ip address add 203.0.113.$host/24 dev there; done
+    exec python3 -m http.server 8080
+' > /dev/null 2>&1 &
+until [ "$(readlink /proc/$!/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+ip link add here type veth peer name there netns $!
+ip address add 203.0.113.1/24 dev here
+ip link set here up
+[ $# = 0 ] || exec "$@"
+"#;
+
+const INSIDE: &str = "ADDON_SIGNER_TEST_INSIDE";
+
+/// Runs a command there; `None` if this process may not make networks.
+fn in_networks(command: &mut Command) -> &mut Command {
+    command.args(["--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(["sh", "-c", NETWORKS, "sh"])
+}
+
+/// The test itself runs inside, in a process of its own.
+#[test]
+fn a_connection_that_reaches_the_hub_or_its_namespace_carries_nothing() {
+    if std::env::var_os(INSIDE).is_some() {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(inside());
+        return;
+    }
+    if !in_networks(&mut Command::new("unshare")).output().is_ok_and(|made| made.status.success()) {
+        skip(Needed::Network);
+        return;
+    }
+    let name = "gateway::neighbours::a_connection_that_reaches_the_hub_or_its_namespace_carries_nothing";
+    let mut unshare = Command::new("unshare");
+    let test = in_networks(&mut unshare).arg(std::env::current_exe().unwrap()).args([name, "--exact", "--nocapture"]);
+    let run = test.env(INSIDE, "yes").output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
+
+async fn status(world: &GatewayWorld, path: &str) -> (u16, bool) {
+    let answer = world.connect(&world.agent()).await.get(&format!("/addons/telemetry/{path}")).await;
+    (answer.status.as_u16(), answer.headers.get("content-type").is_some_and(|kind| kind == "application/problem+json"))
+}
+
+async fn inside() {
+    let own = upstream::start_at(SocketAddr::from(([0, 0, 0, 0], 0))).await.port();
+    let routes = || {
+        [
+            ("/own", format!("198.51.100.1:{own}")),
+            ("/own-second", format!("198.51.100.2:{own}")),
+            ("/pod", "203.0.113.2:8080".to_owned()),
+            ("/pod-as-v6", "[::ffff:203.0.113.2]:8080".to_owned()),
+            ("/service", "203.0.113.3:8080".to_owned()),
+            ("/elsewhere", "203.0.113.4:8080".to_owned()),
+        ]
+        .map(|(path, upstream)| route(path, &format!("http://{upstream}")))
+        .into()
+    };
+    let (reached, refused, absent) = ((200, false), (502, true), (404, false));
+
+    let anything = GatewayWorld::start(routes()).await;
+    let serves = async || (status(&anything, "elsewhere").await == absent).then_some(());
+    wait_until(SOON, "the backend to serve", serves).await;
+    for (path, expected) in [("own", reached), ("own-second", reached), ("pod", absent), ("service", absent)] {
+        assert_eq!(status(&anything, path).await, expected, "{path}, with --allow-loopback-upstreams");
+    }
+
+    let world = GatewayWorld::start_without_loopback(routes()).await;
+    let known = |address: &str| Some(Addresses::from([("a".to_owned(), vec![address.parse().unwrap()])]));
+    world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: None });
+    assert_eq!(status(&world, "elsewhere").await, refused, "Services are not listed yet");
+    world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: known("203.0.113.3") });
+    assert_eq!(status(&world, "elsewhere").await, absent);
+    for path in ["own", "own-second", "pod", "pod-as-v6", "service"] {
+        assert_eq!(status(&world, path).await, refused, "{path}");
+    }
+}
