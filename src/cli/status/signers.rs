@@ -74,7 +74,9 @@ impl FleetSigners {
 
     fn add(&mut self, signer: &AddOnSigner) {
         let spec = &signer.spec;
-        for addon in spec.add_ons.iter().filter_map(|addon| addon.parse().ok()) {
+        // Once the hub has looked, it says which ones belong to this AddOnSigner.
+        let is_its = |addon: &&String| signer.status.as_ref().is_none_or(|status| status.add_ons.contains(*addon));
+        for addon in spec.add_ons.iter().filter(is_its).filter_map(|addon| addon.parse().ok()) {
             let of = self.of_addon.entry(addon).or_default();
             of.signer_names.insert(spec.signer_name.clone());
             of.asks_itself |= spec.identity.requesters.contains(&Requester::AddOn);
@@ -120,7 +122,7 @@ mod tests {
         let status = if reason.is_empty() { "True" } else { "False" };
         let ready = json!({ "type": "Ready", "status": status, "reason": reason, "message": "Why.",
                             "lastTransitionTime": at });
-        json!({ "authorities": [authority], "conditions": [ready] })
+        json!({ "addOns": ["t"], "authorities": [authority], "conditions": [ready] })
     }
 
     fn of(signers: &[AddOnSigner]) -> FleetSigners {
@@ -139,6 +141,18 @@ mod tests {
         let knows = |all: &FleetSigners, id: &str| all.of_addon[&addon].has_authority(id);
         assert!(knows(&both, "a1") && knows(&both, "a2") && !knows(&both, "a0"));
         assert!(knows(&of(&[one, new]), "a0"));
+    }
+
+    #[test]
+    fn an_addon_that_belongs_to_another_is_not_asked_for_here() {
+        let mut others = mk_status("a2", "AddOnsOfOthers");
+        others["addOns"] = json!([]);
+        let all = of(&[
+            mk_signer("one", &json!({}), &mk_status("a1", "")),
+            mk_signer("two", &json!({ "signerName": "a.b/d" }), &others),
+        ]);
+        let addon: AddOnName = "t".parse().unwrap();
+        assert_eq!(all.of_addon[&addon].signer_names, BTreeSet::from(["a.b/c".to_owned()]));
     }
 
     #[test]
