@@ -6,6 +6,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark fails by panicking")]
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use addon_signer_core::ca::authority::Authority;
@@ -13,12 +14,14 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{Issued, Issuer};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::CertificateRequest;
-use addon_signer_core::identity::AddOnName;
+use addon_signer_core::gateway::authz::identify;
+use addon_signer_core::identity::{AddOnName, Convention};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{SignerRules, Submission, evaluate};
 use addon_signer_core::registry::Registry;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::{SignerTrust, Trust};
 use criterion::{Criterion, criterion_group};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, UnparsedPublicKey};
@@ -156,6 +159,40 @@ fn benches(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// How the gateway finds the signer of a new connection's certificate among so many, each with two authorities.
+fn identifying(criterion: &mut Criterion) {
+    let (hub, _) = fixture();
+    let leaf = hub.whole().certificate;
+    let authority = |name: &str| {
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &hub.rng).unwrap();
+        let life = Duration::from_secs(365 * 86_400);
+        Authority::self_signed(&format!("addon-signer client CA {name}"), &key, NOW, life, &hub.rng).unwrap()
+    };
+    let mut group = criterion.benchmark_group("identify");
+    for signers in [1, 101, 256] {
+        let trust = |name: String, anchors: Vec<Authority>| {
+            Arc::new(SignerTrust {
+                signer_name: format!("example.com/{name}").parse().unwrap(),
+                name,
+                addons: hub.rules.addons.clone(),
+                convention: Convention::default(),
+                client_anchors: Bundle::new(anchors).unwrap(),
+                routes: Vec::new(),
+            })
+        };
+        let others = (1..signers).map(|n| format!("a{n}")).map(|name| {
+            let anchors = vec![authority(&name), authority(&name)];
+            trust(name, anchors)
+        });
+        let its = trust("telemetry".to_owned(), vec![hub.issuer.authority().clone(), authority("telemetry")]);
+        let trust = Trust { signers: others.chain([its]).collect(), ..Trust::default() };
+        group.bench_function(format!("among {signers} signers"), |bencher| {
+            bencher.iter(|| identify(&trust, black_box(&leaf), NOW).unwrap());
+        });
+    }
+    group.finish();
+}
+
 const ROUNDS: usize = 3000;
 const CALLS: u32 = 8;
 
@@ -182,7 +219,7 @@ fn summary() {
     println!("ratio whole/floor = {:.3} ({:.3}); goal 1.15", whole / floor, whole_median / floor_median);
 }
 
-criterion_group!(issue, benches);
+criterion_group!(issue, benches, identifying);
 
 fn main() {
     issue();

@@ -12,8 +12,8 @@ use super::{Finding, Inspection, Verdict, unknown};
 use crate::api::AddOnSigner;
 use crate::api::rules::SignerConfig;
 use crate::api::status::{
-    CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED, CONDITION_TRUST_DISTRIBUTED,
-    CONDITION_TRUST_PUBLISHED,
+    CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED,
+    CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
 };
 use crate::inventory::API_SERVICE;
 use addon_signer_core::ca::authority::LAST_CALL;
@@ -150,7 +150,7 @@ fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding>
         {
             Verdict::Bad
         }
-        CONDITION_FOREIGN if holds => Verdict::Bad,
+        CONDITION_FOREIGN | CONDITION_ADDONS_CONFLICTED if holds => Verdict::Bad,
         _ if FORCED.contains(&condition.reason.as_str()) => Verdict::Bad,
         _ => return None,
     };
