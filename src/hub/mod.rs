@@ -5,7 +5,7 @@
 pub mod authorities;
 pub mod distribution;
 pub mod lease;
-mod recording;
+pub(crate) mod recording;
 pub mod registrations;
 pub mod requests;
 mod standings;

@@ -18,7 +18,7 @@ pub struct VerifyArgs {
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
     ledger: Location,
     /// A published checkpoint, `head.json` of the ConfigMap addon-signer-ledger: it also shows whether the end was cut
-    /// off or everything was made anew.
+    /// off or everything was made anew. If its row is in an archive, give that archive too.
     #[arg(long = "head", value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// A file that `certs archive` made; may be repeated, the oldest first.
@@ -37,7 +37,8 @@ pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read_checkpoint(file: &std::path::Path) -> anyhow::Result<Checkpoint> {
+/// Reads a checkpoint from a file.
+pub(super) fn read_checkpoint(file: &std::path::Path) -> anyhow::Result<Checkpoint> {
     let cannot = || format!("the checkpoint {} cannot be used", file.display());
     let text = std::fs::read_to_string(file).with_context(cannot)?;
     Checkpoint::read(text.trim()).with_context(cannot)
@@ -58,13 +59,7 @@ fn as_text(report: &VerifyReport) -> String {
 }
 
 fn checkpoint_text(report: &CheckpointReport) -> String {
-    let CheckpointReport { checkpoint, covers, key_is_recorded } = report;
-    if !covers {
-        return format!(
-            "the checkpoint of {} is of row {}, which is in an archive: give it with --archive",
-            checkpoint.time, checkpoint.seq
-        );
-    }
+    let CheckpointReport { checkpoint, key_is_recorded } = report;
     let key = match key_is_recorded {
         true => format!("its key {} is the one that the ledger names", checkpoint.key),
         false => format!("compare its key with the one that you keep: {}", checkpoint.key),
