@@ -15,6 +15,7 @@ use crate::ledger::archive::{Archive, Archived, archive};
 use crate::output::print;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 
@@ -22,8 +23,8 @@ use addon_signer_platform::kubernetes;
 #[derive(Debug, Clone, Args)]
 pub struct ArchiveArgs {
     /// The ledger's URL. Its hub may be running.
-    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
-    ledger: Location,
+    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
+    ledger: Opaque,
     /// Only entries that were written, and certificates that expired, before this day or time, or this long ago
     /// (8760h).
     #[arg(long, value_name = "TIME", value_parser = past)]
@@ -44,6 +45,7 @@ pub struct ArchiveArgs {
 }
 
 pub(super) async fn run(args: ArchiveArgs) -> anyhow::Result<()> {
+    let location = Location::read(&args.ledger)?;
     let checkpoint = match &args.checkpoint {
         Some(file) => read_checkpoint(file)?,
         None => published(&args).await.context(
@@ -54,7 +56,7 @@ pub(super) async fn run(args: ArchiveArgs) -> anyhow::Result<()> {
     let line = ProgressLine::new();
     let file = args.to.display().to_string();
     let now = Clock::default().now();
-    let order = Archive { location: args.ledger, checkpoint, before: args.before, to: args.to, now };
+    let order = Archive { location, checkpoint, before: args.before, to: args.to, now };
     let moved = archive(order, |done, total| line.show(done, total)).await;
     line.end();
     print(&as_text(&moved?, &file));

@@ -10,13 +10,14 @@ use crate::ledger::Location;
 use crate::ledger::verify::{Check, CheckpointReport, VerifyReport, verify};
 use crate::output::print;
 use addon_signer_core::journal::checkpoint::Checkpoint;
+use addon_signer_platform::arguments::Opaque;
 
 /// Arguments of `certs verify`.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
     /// The ledger's URL.
-    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
-    ledger: Location,
+    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
+    ledger: Opaque,
     /// A published checkpoint, `head.json` of the ConfigMap addon-signer-ledger: it also shows whether the end was cut
     /// off or everything was made anew. If its row is in an archive, give that archive too.
     #[arg(long = "head", value_name = "FILE")]
@@ -27,12 +28,13 @@ pub struct VerifyArgs {
 }
 
 pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
+    let location = Location::read(&args.ledger)?;
     let checkpoint = args.checkpoint.map(|file| read_checkpoint(&file)).transpose()?;
     let line = ProgressLine::new();
-    let check = Check { location: args.ledger.clone(), checkpoint, archives: args.archive };
+    let check = Check { location: location.clone(), checkpoint, archives: args.archive };
     let checked = verify(check, |progress| line.show(progress.done, progress.total)).await;
     line.end();
-    let report = checked.with_context(|| format!("{} is not good", args.ledger))?;
+    let report = checked.with_context(|| format!("{location} is not good"))?;
     print(&as_text(&report));
     Ok(())
 }
