@@ -18,6 +18,7 @@ use crate::open_files;
 use crate::registry_age::AgeBounds;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
+use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::kubernetes;
@@ -90,7 +91,7 @@ pub struct HubArgs {
         default_value = "sqlite:///var/lib/addon-signer/ledger.db",
         hide_env_values = true
     )]
-    ledger: Location,
+    ledger: Opaque,
     /// The name of this process in the Lease and in the ledger, such as the pod's name.
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
     replica: String,
@@ -127,6 +128,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// Why the hub cannot start, or which task ended and why.
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
+    let ledger = Location::read(&args.ledger)?;
     let gateway_limits = Limits::sized(args.gateway_connections, args.gateway_identity_connections);
     let of_inventory = if args.inventory_listen.is_some() { inventory::OPEN_FILES } else { 0 };
     open_files::raise(gateway_limits.open_files().saturating_add(of_inventory));
@@ -145,7 +147,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
         inventory,
         replica: args.replica,
-        ledger: args.ledger,
+        ledger,
         lease_duration: args.lease_duration,
         registry_age: AgeBounds { stale: args.registry_stale_after, outdated: args.registry_refuse_after },
     };

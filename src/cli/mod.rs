@@ -23,7 +23,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 #[cfg(feature = "demo")]
 use crate::demo;
+use crate::ledger::LedgerError;
 use crate::output;
+use addon_signer_platform::arguments;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
 
@@ -119,7 +121,7 @@ fn signer_object(text: &str) -> Result<String, String> {
 
 /// Parses the command line, runs the command, and reports what went wrong.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = arguments::parse();
     let quiet = !matches!(cli.command, Command::Hub(_));
     let usual = if matches!(cli.command, Command::Hub(_)) { AuditLog::Stdout } else { AuditLog::Off };
     let audit = cli.audit_log.unwrap_or(usual);
@@ -127,9 +129,14 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer: {}", explain(error.as_ref()));
-            ExitCode::from(1)
+            if is_usage(&error) { ExitCode::from(2) } else { ExitCode::from(1) }
         }
     }
+}
+
+/// Whether a value on the command line is wrong that clap did not read, because it may have a password in it.
+fn is_usage(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(LedgerError::Url(_)))
 }
 
 /// Commands for people log nothing unless RUST_LOG says otherwise, because their output is what they print.

@@ -6,7 +6,7 @@ pub mod authorities;
 pub mod distribution;
 pub mod lease;
 mod neighbours;
-mod recording;
+pub(crate) mod recording;
 pub mod registrations;
 pub mod requests;
 mod standings;

@@ -10,9 +10,12 @@ use super::Location;
 /// Why a call of the ledger failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// The URL is not one of a ledger.
-    #[error("{0:?} is not the URL of a ledger; use sqlite:///PATH or postgres://USER:PASSWORD@HOST/DATABASE")]
-    Url(String),
+    /// The URL is not one of a ledger. It may have a password anywhere, so no part of it is shown.
+    #[error(
+        "the ledger's URL (--ledger, ADDON_SIGNER_LEDGER) cannot be used: {0}; write sqlite:///PATH or \
+         postgres://USER:PASSWORD@HOST/DATABASE"
+    )]
+    Url(&'static str),
     /// The store does not answer now; a retry may succeed.
     #[error("the ledger {ledger} cannot be used now: {cause}")]
     Unavailable {

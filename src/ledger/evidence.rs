@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::connection::Connection;
 use super::error::classify;
 use super::{LedgerError, Location, schema};
 use addon_signer_core::journal::checkpoint::Checkpoint;
@@ -12,7 +13,8 @@ use addon_signer_core::journal::checkpoint::Checkpoint;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Location {
-    /// Why the ledger contradicts `checkpoint`; `None` if it does not, or if the checkpoint's row is in an archive.
+    /// Why the ledger contradicts `checkpoint`; `None` if it does not. No archive takes the row of the published
+    /// checkpoint, so it must be there.
     ///
     /// # Errors
     /// [`LedgerError`] when it cannot be read.
@@ -23,17 +25,7 @@ impl Location {
 
     async fn compare(&self, checkpoint: &Checkpoint) -> Result<Option<String>, LedgerError> {
         let mut connection = schema::open_to_read(self).await?;
-        let failed = |error: sqlx::Error| classify(self, &error);
-        let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
-        let rows = connection.rows(sql, vec![checkpoint.seq.into()]).await.map_err(failed)?;
-        if let Some(row) = rows.first() {
-            let same = data_encoding::HEXLOWER.encode(row.bytes(0)) == checkpoint.hash;
-            return Ok((!same).then(|| format!("row {} is another one", checkpoint.seq)));
-        }
-        let sql = "SELECT MAX(through) FROM archives".to_owned();
-        let rows = connection.rows(sql, Vec::new()).await.map_err(failed)?;
-        let archived = rows.first().is_some_and(|row| row.count(0) >= checkpoint.seq);
-        Ok((!archived).then(|| format!("it has no row {}", checkpoint.seq)))
+        contradiction(&mut connection, checkpoint).await.map_err(|error| classify(self, &error))
     }
 
     /// The last epoch that wrote. 0 if the ledger does not exist yet or does not answer; the writer finds that out.
@@ -46,4 +38,26 @@ impl Location {
         let rows = connection.rows("SELECT epoch FROM fence WHERE id = 1".to_owned(), Vec::new()).await;
         Ok(rows.map_err(|error| classify(self, &error))?.first().map_or(0, |row| row.count(0)))
     }
+}
+
+/// Why the ledger contradicts `checkpoint`.
+pub(super) async fn contradiction(
+    connection: &mut Connection,
+    checkpoint: &Checkpoint,
+) -> Result<Option<String>, sqlx::Error> {
+    let seq = checkpoint.seq;
+    let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
+    let rows = connection.rows(sql, vec![seq.into()]).await?;
+    if let Some(row) = rows.first() {
+        let same = data_encoding::HEXLOWER.encode(row.bytes(0)) == checkpoint.hash;
+        return Ok((!same).then(|| format!("row {seq} is another one")));
+    }
+    let rows = connection.rows("SELECT MAX(through) FROM archives".to_owned(), Vec::new()).await?;
+    let through = rows.first().map_or(0, |row| row.count(0));
+    Ok(Some(match through {
+        through if through >= seq => {
+            format!("it has no row {seq}, and says that those up to {through} are in archives")
+        }
+        _ => format!("it has no row {seq}"),
+    }))
 }

@@ -9,6 +9,7 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
 use super::LedgerError;
+use addon_signer_platform::arguments::Opaque;
 
 /// A ledger's place, from its URL. Printed without the password.
 #[derive(Clone)]
@@ -23,26 +24,66 @@ impl FromStr for Location {
     type Err = LedgerError;
 
     fn from_str(url: &str) -> Result<Self, LedgerError> {
-        // An error never shows the whole URL, because it may contain a password.
-        let refused = || LedgerError::Url(url.split('@').next_back().unwrap_or_default().to_owned());
         if let Some(path) = url.strip_prefix("sqlite://") {
-            let plain = !path.is_empty() && !path.contains(['?', '#', '\0']);
-            return if plain { Ok(Self::Sqlite(PathBuf::from(path))) } else { Err(refused()) };
+            return sqlite(path).map(Self::Sqlite).map_err(LedgerError::Url);
         }
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let options = postgres(url).map_err(|_| refused())?;
+            let options = postgres(url).map_err(LedgerError::Url)?;
             let options =
                 options.application_name("addon-signer").statement_cache_capacity(512).disable_statement_logging();
             return Ok(Self::Postgres(Box::new(options)));
         }
-        Err(refused())
+        Err(LedgerError::Url("it begins neither with sqlite:// nor with postgres://"))
     }
 }
 
+fn sqlite(path: &str) -> Result<PathBuf, &'static str> {
+    if path.is_empty() || path.contains(['?', '#', '\0']) {
+        return Err("after sqlite:// must be the path of a file, without ? and #");
+    }
+    if path.split_once(':').is_some_and(|(_, rest)| rest.contains('@')) {
+        return Err("a file of SQLite has no user, password or host");
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// The parameters that sqlx reads. It would log any other one, with its value.
+const PARAMETERS: [&str; 19] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+    "", // nothing between two &
+];
+
 /// Reads the URL of a database. Without `sslmode` in it the server must show a certificate for its name, unless it is
 /// on this machine: the ledger is the evidence, and the password goes the same way.
-fn postgres(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
-    let options = PgConnectOptions::from_str(url)?;
+fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
+    let unreadable = |_| "its port, a parameter or a %XX in it cannot be read";
+    if url.contains('#') {
+        return Err("it has a #, which a user or a password has as %23");
+    }
+    if url.split_once('?').is_some_and(|(_, query)| query.split('&').any(|pair| !is_known(pair))) {
+        return Err("it has a parameter that is not known, or a ?, which a user or a password has as %3F");
+    }
+    let options = PgConnectOptions::from_str(url).map_err(unreadable)?;
+    if !is_host(options.get_host()) || options.get_database().unwrap_or_default().contains(['@', ':', '/']) {
+        return Err("its host or its database is none; a user or a password has / as %2F, @ as %40, : as %3A");
+    }
     if is_local(&options) {
         return Ok(options);
     }
@@ -51,7 +92,20 @@ fn postgres(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
         Some((base, query)) => format!("{base}?sslmode=verify-full&{query}"),
         None => format!("{url}?sslmode=verify-full"),
     };
-    PgConnectOptions::from_str(&default)
+    PgConnectOptions::from_str(&default).map_err(unreadable)
+}
+
+/// Whether a parameter is one of those that sqlx reads.
+fn is_known(pair: &str) -> bool {
+    let name = pair.split('=').next().unwrap_or_default();
+    PARAMETERS.contains(&name) || (name.starts_with("options[") && name.ends_with(']'))
+}
+
+/// Whether this can be a host, and is not a password that a missing or wrong character brought there.
+fn is_host(host: &str) -> bool {
+    let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_name = host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
+    literal.is_ok() || is_name || host.starts_with('/')
 }
 
 /// Whether the server is on this machine: behind a socket's path, `localhost` or a loopback address.
@@ -63,6 +117,14 @@ fn is_local(options: &PgConnectOptions) -> bool {
 }
 
 impl Location {
+    /// Reads the value of a flag or variable.
+    ///
+    /// # Errors
+    /// [`LedgerError::Url`].
+    pub fn read(value: &Opaque) -> Result<Self, LedgerError> {
+        value.text().ok_or(LedgerError::Url("it is not UTF-8"))?.parse()
+    }
+
     /// How many bytes the file system of the file has left for this process; `None` for a database, and for a file
     /// system that does not say.
     pub(crate) fn available(&self) -> Option<u64> {
@@ -135,9 +197,20 @@ mod tests {
 
     #[test]
     fn other_urls_are_refused_without_their_password() {
-        for url in
-            ["", "ledger.db", "mysql://a:secret@b/c", "sqlite://", "sqlite:///x?mode=ro", "postgres://a:secret@[b/c"]
-        {
+        for url in [
+            "",
+            "ledger.db",
+            "mysql://a:secret@b/c",
+            "sqlite://",
+            "sqlite:///x?mode=ro",
+            "sqlite://a:secret@b/c",
+            "postgres://a:secret@[b/c",
+            "postgres://a:12/secret@b/c",
+            "postgres://a%3Asecret%40b/c",
+            "postgres://a:12#secret@b/c",
+            "postgres://b/c?passwd=secret",
+            "postgres://b/c?host=a:secret@d",
+        ] {
             let error = Location::from_str(url).unwrap_err();
             assert!(matches!(error, LedgerError::Url(_)), "{url}");
             assert!(!error.to_string().contains("secret"), "{error}");

@@ -25,6 +25,7 @@ mod profiles;
 mod real_parts;
 mod reference;
 mod requests;
+mod secrets;
 mod stand_in;
 mod stand_in_kubectl;
 mod support;

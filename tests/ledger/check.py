@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Checks a ledger of addon-signer without addon-signer.
 
-  check.py FILE... [--head HEAD.json]
+  check.py FILE... [--head HEAD.json] [--archives ARCHIVES.txt]
 
 FILE is a SQLite ledger, or a text file with one entry per line: an archive, or what
 
   psql -AtX -c 'SELECT entry FROM entries ORDER BY seq' URL > entries.txt
 
-prints of a ledger in PostgreSQL. Several files are one ledger, oldest first: archives, then what is left.
+prints of a ledger in PostgreSQL. Several files are one ledger, oldest first: archives, then what is left. If a ledger in PostgreSQL
+has archives, name what this prints, too:
+
+  psql -AtX -c "SELECT through, encode(hash, 'hex') FROM archives ORDER BY through" URL > archives.txt
 
 Checked: the numbers of the entries, their one form, the hash of each in the next one, the hash stored beside each (SQLite),
-times and epochs, the index of certificates (SQLite), and with --head that the ledger still contains what a published checkpoint vouches
-for. Without a checkpoint a ledger that was rewritten or cut off as a whole looks good. Whose key signed the checkpoint is for you to know:
-it is printed.
+times and epochs, where archives end, the index of certificates (SQLite), and with --head that the row which a published checkpoint
+vouches for is in one of the files. Without a checkpoint a ledger that was rewritten, cut off or emptied as a whole looks good. Whose key
+signed the checkpoint is for you to know: it is printed.
 
 Exit code: 0 the ledger is good; 1 it is not, and one line names the first bad row; 2 the files cannot be read or the
 arguments are wrong. Written against docs/ledger-format.md; needs Python 3.8 and nothing else.
@@ -94,20 +97,41 @@ def parse(row, text):
 class Chain:
     """What was checked so far."""
 
-    def __init__(self, checkpoint):
+    def __init__(self, checkpoint, archives):
         self.seq, self.hash, self.time, self.epoch = 0, ZERO, 0, 0
+        self.begun = 0  # rows up to this one are in files that are not here
         self.first = None
         self.ledger = None
         self.checkpoint = checkpoint
-        self.checkpoint_keys = set()
+        self.archives = archives  # the last row of each archive -> its hash; None where nothing says so
+        self.checkpoint_keys = []  # seq of a `head-key` entry, its key
         self.expected = {}  # intent's seq -> [state, seq of its `signed` entry]
         self.by_serial = {}  # serial number -> seq of the last intent that has it
 
-    def begin_after(self, seq, digest):
-        """The rows up to `seq` are in files that are not here."""
-        self.seq, self.hash = seq, digest
-        if self.checkpoint and self.checkpoint["seq"] == seq:
-            self.compare(seq, digest)
+    def through(self):
+        """The last row that is in an archive, by the ledger's word."""
+        return max(self.archives or {0: ZERO})
+
+    def begins(self, first):
+        """Checks the table of archives against the first row of what is left, which is None where nothing is."""
+        for row, digest in sorted((self.archives or {}).items()):
+            if len(digest) != len(ZERO):
+                raise Bad(row, "an archive ends with it, and what the ledger has in the place of its hash is none")
+        through = self.through()
+        if first is None and through > 0:
+            raise Bad(through + 1, f"it is missing, and all after it: the ledger has no row, and says that those up to {through} are in archives")
+        if first is not None and first <= through:
+            raise Bad(first, f"it is here, and the ledger says that its rows up to {through} are in archives")
+
+    def begin_at(self, row):
+        """The rows before `row` are in files that are not here, if the ledger says so."""
+        if self.first is None and row > 1 and row - 1 in (self.archives or {}):
+            self.begun = self.seq = row - 1
+            self.hash = self.archives[self.seq]
+
+    def ends_archive(self):
+        if self.archives is not None and self.archives.get(self.seq) != self.hash:
+            raise Bad(self.seq, "an archive ends with it, and the ledger knows no archive that does")
 
     def follow(self, seq, text, stored):
         """Checks the next row. `seq` and `stored` are None where the source has the texts alone."""
@@ -155,7 +179,7 @@ class Chain:
         if kind == "opened":
             self.ledger = details.get("ledger")
         elif kind == "head-key":
-            self.checkpoint_keys.add(details.get("key"))
+            self.checkpoint_keys.append((row, details.get("key")))
         elif kind == "intent":
             self.expected[row] = ["intent", None]
             self.by_serial[serial] = row
@@ -172,12 +196,19 @@ class Chain:
         if checkpoint["seq"] > self.seq:
             raise Bad(self.seq + 1, f"it is missing, and all after it: the ledger ends at row {self.seq}, "
                                     f"and the checkpoint vouches for row {checkpoint['seq']}")
+        if checkpoint["seq"] <= self.begun:
+            raise Bad(checkpoint["seq"], "the checkpoint vouches for it, and it is not here: the ledger says that its rows up to "
+                                         f"{self.begun} are in archives; name the one that has it, and those after it, before the ledger")
+
+    def judge_checkpoint(self):
+        """Whether the checkpoint is of this ledger, and signed with the key that the ledger named last before it."""
+        checkpoint = self.checkpoint
         if self.ledger not in (None, checkpoint["ledger"]):
             raise Bad(None, f"it is of ledger {checkpoint['ledger']}, and this one is {self.ledger}")
-        if self.first == 1 and checkpoint["key"] not in self.checkpoint_keys:
-            raise Bad(None, "it is signed with a key that the ledger does not name")
-        if self.first and checkpoint["seq"] < self.first - 1:
-            raise Unreadable(f"the checkpoint vouches for row {checkpoint['seq']}, which is in an archive: name that before the ledger")
+        named = [key for row, key in self.checkpoint_keys if row <= checkpoint["seq"]]
+        unknown = checkpoint["key"] != named[-1] if named else self.first == 1
+        if unknown:
+            raise Bad(None, "it is signed with a key that the ledger does not name for it")
 
 
 # ---- the index of certificates
@@ -325,39 +356,84 @@ def is_sqlite(path):
         return file.read(16) == b"SQLite format 3\0"
 
 
-def check_lines(path, chain):
+def lines(path):
     with open(path, "rb") as file:
-        for line in file:
-            chain.follow(None, line.rstrip(b"\n"), None)
+        yield from (line.rstrip(b"\n") for line in file)
 
 
-def check_database(path, chain):
+def first_of_lines(path):
+    """The number of the first entry in a file; None if the file is empty. What is none is found when it is followed."""
+    for line in lines(path):
+        try:
+            entry = json.loads(line)
+            return entry["seq"] if is_count(entry["seq"]) else 1
+        except (ValueError, TypeError, KeyError):
+            return 1
+    return None
+
+
+def check_lines(path, chain):
+    chain.begin_at(first_of_lines(path) or 1)
+    for line in lines(path):
+        chain.follow(None, line, None)
+
+
+def open_database(path):
     place = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    with contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as database:
-        database.text_factory = bytes
-        database.execute("BEGIN")  # one moment of a ledger that is written to
-        if chain.seq == 0:
-            archived = database.execute("SELECT through, hash FROM archives WHERE through = ?", (first_row(database) - 1,))
-            for through, digest in archived:
-                chain.begin_after(through, digest.hex())
-        rows = "SELECT seq, CAST(entry AS BLOB), CAST(hash AS BLOB) FROM entries WHERE seq > ? ORDER BY seq"
-        for seq, text, digest in database.execute(rows, (chain.seq,)):
-            chain.follow(seq, text, digest.hex())
+    database = sqlite3.connect(f"file:{place}?mode=ro", uri=True)
+    database.text_factory = bytes
+    database.execute("BEGIN")  # one moment of a ledger that is written to
+    return database
+
+
+def check_rows(database, chain):
+    chain.begin_at(chain.through() + 1)
+    rows = "SELECT seq, CAST(entry AS BLOB), CAST(hash AS BLOB) FROM entries WHERE seq > ? ORDER BY seq"
+    for seq, text, digest in database.execute(rows, (chain.seq,)):
+        chain.follow(seq, text, digest.hex())
+
+
+def read_archives(path):
+    """The table `archives` of a ledger in PostgreSQL."""
+    rows = (line.decode("utf-8", "replace").split("|") for line in lines(path))
+    try:
+        return {int(through): digest for through, digest in rows}
+    except ValueError:
+        raise Unreadable(f"{path}: a line is not THROUGH|HASH") from None
+
+
+def check(options):
+    """Checks all files; returns the chain."""
+    *archives, last = options.files
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(contextlib.closing(open_database(last))) if is_sqlite(last) else None
+        table = read_archives(options.archives) if options.archives else None
+        if database:
+            table = {through: digest.hex() for through, digest in database.execute("SELECT through, hash FROM archives")}
+        chain = Chain(read_checkpoint(options.checkpoint) if options.checkpoint else None, table)
+        chain.begins(database.execute("SELECT MIN(seq) FROM entries").fetchone()[0] if database else first_of_lines(last))
+        for path in archives:
+            check_lines(path, chain)
+            chain.ends_archive()
+        if archives and chain.seq < chain.through():
+            raise Bad(chain.seq + 1, f"it and the rows up to {chain.through()} are in a later archive; name that one, too")
+        check_rows(database, chain) if database else check_lines(last, chain)
         chain.end()
-        check_index(database, chain)
+        if database:
+            check_index(database, chain)
+        if chain.checkpoint:
+            chain.judge_checkpoint()
+        return chain
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", metavar="FILE", nargs="+", help="a SQLite ledger, or entries line by line")
     parser.add_argument("--head", dest="checkpoint", metavar="HEAD.json", help="a published checkpoint; its signature is checked")
+    parser.add_argument("--archives", metavar="ARCHIVES.txt", help="where the archives of a ledger in PostgreSQL end")
     options = parser.parse_args(arguments)
     try:
-        checkpoint = read_checkpoint(options.checkpoint) if options.checkpoint else None
-        chain = Chain(checkpoint)
-        for path in options.files:
-            (check_database if is_sqlite(path) else check_lines)(path, chain)
-        chain.end()
+        chain = check(options)
     except Bad as bad:
         print(f"bad: {bad}")
         return 1
@@ -365,7 +441,10 @@ def main(arguments):
         print(f"check.py: {error}", file=sys.stderr)
         return 2
     print(f"good: rows {chain.first or 0} to {chain.seq}, the last has the hash {chain.hash}")
-    if checkpoint:
+    if chain.begun:
+        print(f"rows 1 to {chain.begun} are in archives and were not checked: name these before the ledger")
+    if chain.checkpoint:
+        checkpoint = chain.checkpoint
         print(f"good: the checkpoint of {checkpoint['time']} vouches for the rows up to {checkpoint['seq']}; its key is {checkpoint['key']}")
     return 0
 

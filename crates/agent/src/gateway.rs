@@ -31,10 +31,10 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Larger than any trust bundle. It limits the memory that a broken gateway can cost the agent.
 const MAX_BODY: usize = 256 * 1024;
 
-/// The text is not the address of a gateway.
+/// The text is not the address of a gateway. It may have a password, so it is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not the address of a gateway; use https://HOST[:PORT]")]
-pub struct GatewayUrlError(String);
+#[error("--gateway (ADDON_SIGNER_GATEWAY) is not the address of a gateway; use https://HOST[:PORT]")]
+pub struct GatewayUrlError;
 
 /// Why a request to the gateway failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +67,7 @@ impl FromStr for Gateway {
     type Err = GatewayUrlError;
 
     fn from_str(text: &str) -> Result<Self, GatewayUrlError> {
-        let refused = || GatewayUrlError(text.to_owned());
+        let refused = || GatewayUrlError;
         let uri: Uri = text.parse().map_err(|_| refused())?;
         let plain = uri.scheme_str() == Some("https") && uri.query().is_none() && matches!(uri.path(), "" | "/");
         let authority = uri.authority().filter(|authority| plain && !authority.as_str().contains('@'));
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn only_https_without_a_path_is_a_gateway() {
         for bad in ["", "gateway", "http://a", "https://", "https://a/b", "https://u@a", "https://a?b", "https://a:b"] {
-            assert_eq!(bad.parse::<Gateway>(), Err(GatewayUrlError(bad.to_owned())), "{bad:?}");
+            assert_eq!(bad.parse::<Gateway>(), Err(GatewayUrlError), "{bad:?}");
         }
         for (good, name) in
             [("https://a.example", "a.example"), ("https://127.0.0.1:8443/", "127.0.0.1"), ("https://[::1]:1", "::1")]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{self, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::connection::connect_noting;
@@ -35,15 +35,30 @@ pub enum KubeconfigError {
 /// [`KubeconfigError`].
 pub async fn config(file: Option<&Path>) -> Result<Config, KubeconfigError> {
     let Some(path) = file else {
-        return Config::infer().await.map_err(|error| KubeconfigError::Missing(explain(&error)));
+        return match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
+            Ok(config) => Ok(config),
+            Err(error) => Config::incluster().map_err(|in_pod| {
+                KubeconfigError::Missing(format!("{}; not in a pod: {}", describe(&error), explain(&in_pod)))
+            }),
+        };
     };
     let unusable = |cause: String| KubeconfigError::Unusable { path: path.to_owned(), cause };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(explain(&error)))?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(describe(&error)))?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    config.map_err(|error| unusable(explain(&error)))
+    config.map_err(|error| unusable(describe(&error)))
 }
 
-/// A client with the settings of [`config`].
+/// What is wrong with a kubeconfig. The text of a YAML error would show the lines around the place, with the tokens,
+/// keys and passwords in them.
+fn describe(error: &config::KubeconfigError) -> String {
+    let config::KubeconfigError::Parse(error) = error else { return explain(error) };
+    match error.location() {
+        Some(at) => format!("it is not the YAML of a kubeconfig; see line {}, column {}", at.line(), at.column()),
+        None => "it is not the YAML of a kubeconfig".to_owned(),
+    }
+}
+
+/// A client with the settings of [`config()`].
 ///
 /// # Errors
 /// [`KubeconfigError`].

@@ -1,5 +1,6 @@
 //! What both programs share: the clock, Kubernetes clients, the crypto provider, logs.
 
+pub mod arguments;
 pub mod clock;
 pub mod connection;
 pub mod contacts;

@@ -58,7 +58,7 @@ impl Dialer {
         let proxies = Matcher::builder().https(proxy).no(no_proxy.join(",")).build();
         let any = Matcher::builder().https(proxy).build();
         let used = any.intercept(&Uri::from_static("https://hub.invalid"));
-        if !unset && used.is_none_or(|proxy| proxy.uri().scheme_str() != Some("http")) {
+        if !unset && used.is_none_or(|proxy| !is_usable(proxy.uri())) {
             return Err(ProxyError(named_by));
         }
         let mut tcp = HttpConnector::new();
@@ -90,6 +90,16 @@ impl Service<Uri> for Dialer {
     }
 }
 
+/// Whether this is the URL of an HTTP proxy with nothing but host and port, which errors name. A character that is
+/// missing or wrong in a URL can bring a part of the password there.
+fn is_usable(uri: &Uri) -> bool {
+    let Some(authority) = uri.authority() else { return false };
+    let end = authority.as_str().strip_prefix(authority.host());
+    let port = end.and_then(|end| end.strip_prefix(':'));
+    let is_whole = end == Some("") || port.is_some_and(|port| port.parse::<u16>().is_ok());
+    uri.scheme_str() == Some("http") && is_whole && !authority.host().contains(['@', '%'])
+}
+
 fn tunnel(tcp: HttpConnector, proxy: &Intercept) -> Tunnel<HttpConnector> {
     let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
     match proxy.basic_auth() {
@@ -114,7 +124,22 @@ mod tests {
         for good in ["", "http://proxy:3128", "http://user:secret@proxy:3128/", "proxy:3128"] {
             assert!(Dialer::new(good, "", "HTTPS_PROXY").is_ok(), "{good}");
         }
-        for bad in ["https://user:secret@proxy", "socks5://secret", "ftp://secret", "::", "http://"] {
+        for bad in [
+            "https://user:secret@proxy",
+            "socks5://secret",
+            "ftp://secret",
+            "::",
+            "http://",
+            "http://user:se@cret@proxy:3128",
+            "http://user:secret",
+            "user:secret",
+            "http://user%3Asecret%40proxy:3128",
+            "http://user:secret@proxy:secret",
+            "http:/user:secret@proxy:3128",
+            "http://user:se/cret@proxy",
+            "http://user:#secret@proxy:3128",
+            "http://user:se cret@proxy:3128",
+        ] {
             let error = Dialer::new(bad, "", "HTTPS_PROXY").unwrap_err().to_string();
             assert!(error.contains("HTTPS_PROXY") && !error.contains("secret"), "{bad}: {error}");
         }

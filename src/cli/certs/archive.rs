@@ -2,21 +2,29 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 
+use super::verify::read_checkpoint;
 use super::{ProgressLine, past};
+use crate::hub::recording::checkpoints::{CHECKPOINT, LEDGER_OBJECT};
 use crate::ledger::Location;
 use crate::ledger::archive::{Archive, Archived, archive};
 use crate::output::print;
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubernetes;
 
 /// Arguments of `certs archive`.
 #[derive(Debug, Clone, Args)]
 pub struct ArchiveArgs {
     /// The ledger's URL. Its hub may be running.
-    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
-    ledger: Location,
+    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
+    ledger: Opaque,
     /// Only entries that were written, and certificates that expired, before this day or time, or this long ago
     /// (8760h).
     #[arg(long, value_name = "TIME", value_parser = past)]
@@ -24,16 +32,45 @@ pub struct ArchiveArgs {
     /// The file, which must not be there yet. After a crash the same command finishes what it began.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
+    /// A published checkpoint, whose row and all after it stay [default: head.json of the ConfigMap
+    /// addon-signer-ledger].
+    #[arg(long = "head", value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// The hub's kubeconfig, to read that ConfigMap [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The hub's namespace.
+    #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
+    namespace: String,
 }
 
 pub(super) async fn run(args: ArchiveArgs) -> anyhow::Result<()> {
+    let location = Location::read(&args.ledger)?;
+    let checkpoint = match &args.checkpoint {
+        Some(file) => read_checkpoint(file)?,
+        None => published(&args).await.context(
+            "the published checkpoint must be known, because its row is never archived; give it with --head, or a \
+             kubeconfig that may read it",
+        )?,
+    };
     let line = ProgressLine::new();
     let file = args.to.display().to_string();
-    let order = Archive { location: args.ledger, before: args.before, to: args.to, now: Clock::default().now() };
+    let now = Clock::default().now();
+    let order = Archive { location, checkpoint, before: args.before, to: args.to, now };
     let moved = archive(order, |done, total| line.show(done, total)).await;
     line.end();
     print(&as_text(&moved?, &file));
     Ok(())
+}
+
+/// The checkpoint that the hub has published last.
+async fn published(args: &ArchiveArgs) -> anyhow::Result<Checkpoint> {
+    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client, &args.namespace);
+    let of = format!("the ConfigMap {LEDGER_OBJECT} in the namespace {}", args.namespace);
+    let map = maps.get_opt(LEDGER_OBJECT).await.with_context(|| format!("{of} cannot be read"))?;
+    let text = map.and_then(|map| map.data?.remove(CHECKPOINT)).with_context(|| format!("{of} has no {CHECKPOINT}"))?;
+    Checkpoint::read(&text).with_context(|| format!("{CHECKPOINT} in {of} cannot be used"))
 }
 
 fn as_text(moved: &Archived, file: &str) -> String {

@@ -16,10 +16,11 @@ use kube::Client;
 
 use super::inventory;
 use crate::ledger::view::{Certificate, Details, Page};
-use crate::ledger::{Location, Reader, answer};
+use crate::ledger::{LedgerError, Location, Reader, answer};
 use addon_signer_core::query::Query;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::parse_duration;
+use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 
@@ -56,8 +57,8 @@ pub async fn run(command: CertsCommand) -> anyhow::Result<()> {
 #[derive(Debug, Clone, Args)]
 pub(super) struct SourceArgs {
     /// The ledger's URL [default: ask the hub, through its Kubernetes API].
-    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
-    ledger: Option<Location>,
+    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
+    ledger: Option<Opaque>,
     /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -67,6 +68,14 @@ impl SourceArgs {
     /// The hub's kubeconfig, if one is named.
     pub(super) fn kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_deref()
+    }
+
+    /// The ledger, if one is named.
+    ///
+    /// # Errors
+    /// [`LedgerError::Url`].
+    pub(super) fn location(&self) -> Result<Option<Location>, LedgerError> {
+        self.ledger.as_ref().map(Location::read).transpose()
     }
 }
 
@@ -78,7 +87,7 @@ pub(super) enum LedgerSource {
 
 impl LedgerSource {
     pub(super) async fn open(args: SourceArgs) -> anyhow::Result<Self> {
-        match args.ledger {
+        match args.location()? {
             Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),
             None => {
                 let client = kubernetes::client(args.kubeconfig.as_deref()).await;

@@ -10,15 +10,16 @@ use crate::ledger::Location;
 use crate::ledger::verify::{Check, CheckpointReport, VerifyReport, verify};
 use crate::output::print;
 use addon_signer_core::journal::checkpoint::Checkpoint;
+use addon_signer_platform::arguments::Opaque;
 
 /// Arguments of `certs verify`.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
     /// The ledger's URL.
-    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL")]
-    ledger: Location,
+    #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
+    ledger: Opaque,
     /// A published checkpoint, `head.json` of the ConfigMap addon-signer-ledger: it also shows whether the end was cut
-    /// off or everything was made anew.
+    /// off or everything was made anew. If its row is in an archive, give that archive too.
     #[arg(long = "head", value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// A file that `certs archive` made; may be repeated, the oldest first.
@@ -27,17 +28,19 @@ pub struct VerifyArgs {
 }
 
 pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
+    let location = Location::read(&args.ledger)?;
     let checkpoint = args.checkpoint.map(|file| read_checkpoint(&file)).transpose()?;
     let line = ProgressLine::new();
-    let check = Check { location: args.ledger.clone(), checkpoint, archives: args.archive };
+    let check = Check { location: location.clone(), checkpoint, archives: args.archive };
     let checked = verify(check, |progress| line.show(progress.done, progress.total)).await;
     line.end();
-    let report = checked.with_context(|| format!("{} is not good", args.ledger))?;
+    let report = checked.with_context(|| format!("{location} is not good"))?;
     print(&as_text(&report));
     Ok(())
 }
 
-fn read_checkpoint(file: &std::path::Path) -> anyhow::Result<Checkpoint> {
+/// Reads a checkpoint from a file.
+pub(super) fn read_checkpoint(file: &std::path::Path) -> anyhow::Result<Checkpoint> {
     let cannot = || format!("the checkpoint {} cannot be used", file.display());
     let text = std::fs::read_to_string(file).with_context(cannot)?;
     Checkpoint::read(text.trim()).with_context(cannot)
@@ -58,13 +61,7 @@ fn as_text(report: &VerifyReport) -> String {
 }
 
 fn checkpoint_text(report: &CheckpointReport) -> String {
-    let CheckpointReport { checkpoint, covers, key_is_recorded } = report;
-    if !covers {
-        return format!(
-            "the checkpoint of {} is of row {}, which is in an archive: give it with --archive",
-            checkpoint.time, checkpoint.seq
-        );
-    }
+    let CheckpointReport { checkpoint, key_is_recorded } = report;
     let key = match key_is_recorded {
         true => format!("its key {} is the one that the ledger names", checkpoint.key),
         false => format!("compare its key with the one that you keep: {}", checkpoint.key),

@@ -74,6 +74,7 @@ impl Paging {
 /// # Errors
 /// One sentence on what the API server did not list.
 pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
+    args.source.location()?; // wrong usage is said before anything is asked
     let client = kubernetes::client(args.source.kubeconfig()).await?;
     let wanted = Selection { addon: args.addon, cluster: args.cluster };
     let ledger = LedgerSource::open(args.source).await;

@@ -164,8 +164,8 @@ impl Checkpoints {
             error!(
                 why,
                 kept = CONTRADICTED,
-                "The ledger contradicts the checkpoint that was published last: it was replaced, restored or cut. \
-                 See \"Restoring a backup\" in docs/operations.md"
+                "The ledger contradicts the checkpoint that was published last: it was replaced, restored, cut or \
+                 emptied. See \"Restoring a backup\" in docs/operations.md"
             );
             self.metrics.differs("checkpoint", 1);
             data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());

@@ -1,7 +1,7 @@
 //! Records in the ledger what the hub does and sees: steps of authorities, configurations, standings, revocations and
 //! uses. Publishes signed checkpoints of the ledger.
 
-pub(super) mod checkpoints;
+pub(crate) mod checkpoints;
 pub(super) mod chronicle;
 mod notes;
 

@@ -1,8 +1,9 @@
 //! Moves the oldest entries, whose certificates have expired, from the ledger into a file, while its hub runs.
 //!
 //! The file is complete, on disk and read back before the first row is deleted. Rows are deleted in steps. Each step is
-//! one transaction that leaves the ledger whole: no certificate keeps only a part of its rows, and the last row always
-//! stays, because the chain continues from it. After a crash the same command continues where it stopped.
+//! one transaction that leaves the ledger whole: no certificate keeps only a part of its rows, and the row of the
+//! published checkpoint always stays, with all after it. So whoever has the checkpoint finds its row, and the chain
+//! continues from the last one. After a crash the same command continues where it stopped.
 
 mod plan;
 
@@ -13,9 +14,11 @@ use std::path::{Path, PathBuf};
 
 use super::connection::Connection;
 use super::error::classify;
+use super::evidence::contradiction;
 use super::file::{self, FileError};
 use super::{LedgerError, Location, schema};
-use addon_signer_core::journal::chain::{Chain, Fault};
+use addon_signer_core::journal::chain::{Chain, Fault, begins};
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Hash, Tip};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -27,6 +30,8 @@ const ROWS: u64 = 1000;
 pub struct Archive {
     /// The ledger.
     pub location: Location,
+    /// The published checkpoint, whose row and all after it stay.
+    pub checkpoint: Checkpoint,
     /// Only what was written and has expired before this time.
     pub before: Timestamp,
     /// The file, which is created and never overwritten.
@@ -109,6 +114,12 @@ pub enum ArchiveError {
     /// The ledger is not good.
     #[error("the ledger is not good, and nothing was taken out of it: {0}")]
     Fault(#[from] Fault),
+    /// The ledger is not the one that the checkpoint vouches for.
+    #[error(
+        "the ledger contradicts the checkpoint, and nothing was taken out of it: {0}; see what `certs verify --head` \
+         says"
+    )]
+    Contradiction(String),
     /// Another process archived rows meanwhile.
     #[error("another process archived rows meanwhile; nothing was lost, look at both files")]
     Overtaken,
@@ -139,14 +150,16 @@ pub async fn archive(archive: Archive, progress: impl Fn(u64, u64)) -> Result<Ar
 
 impl Archive {
     async fn run(&self, connection: &mut Connection, progress: impl Fn(u64, u64)) -> Result<Archived, ArchiveError> {
-        let floor = Floor::read(connection).await?;
-        let last = last_row(connection).await?;
-        if self.to.exists() {
-            return self.resume(connection, &floor, last, progress).await;
+        if let Some(why) = contradiction(connection, &self.checkpoint).await? {
+            return Err(ArchiveError::Contradiction(why));
         }
+        let floor = Floor::read(connection).await?;
         let through = floor.tip().seq;
-        let to = last.saturating_sub(1).max(through);
-        let plan = plan::plan(connection, through, to, Some(self.before)).await?;
+        begins(through, first_row(connection).await?)?;
+        if self.to.exists() {
+            return self.resume(connection, &floor, progress).await;
+        }
+        let plan = plan::plan(connection, through, self.checkpoint.seq.saturating_sub(1), Some(self.before)).await?;
         let Some(end) = plan.steps.last().copied() else {
             return Ok(Archived { rows: None, resumed: false, stays: plan.stays });
         };
@@ -257,7 +270,6 @@ impl Archive {
         &self,
         connection: &mut Connection,
         floor: &Floor,
-        last: u64,
         progress: impl Fn(u64, u64),
     ) -> Result<Archived, ArchiveError> {
         let through = floor.tip().seq;
@@ -272,7 +284,7 @@ impl Archive {
         let rows = connection.rows(sql, vec![end.into()]).await?;
         let same = rows.first().is_some_and(|row| row.bytes(0) == chain.tip().hash.as_bytes());
         let plan = plan::plan(connection, through, end, None).await?;
-        if !same || end >= last || plan.steps.last() != Some(&end) {
+        if !same || end >= self.checkpoint.seq || plan.steps.last() != Some(&end) {
             let cause = format!("row {end} of the ledger is another one, or cannot be archived yet");
             return Err(ArchiveError::Other { file, cause });
         }
@@ -327,7 +339,7 @@ impl Floor {
     }
 }
 
-async fn last_row(connection: &mut Connection) -> Result<u64, sqlx::Error> {
-    let rows = connection.rows("SELECT MAX(seq) FROM entries".to_owned(), Vec::new()).await?;
-    Ok(rows.first().map_or(0, |row| row.count(0)))
+async fn first_row(connection: &mut Connection) -> Result<Option<u64>, sqlx::Error> {
+    let rows = connection.rows("SELECT MIN(seq) FROM entries".to_owned(), Vec::new()).await?;
+    Ok(rows.first().filter(|row| row.int(0).is_some()).map(|row| row.count(0)))
 }

@@ -28,7 +28,7 @@ pub(super) async fn plan(
     to: u64,
     before: Option<Timestamp>,
 ) -> Result<Plan, sqlx::Error> {
-    let mut stays = format!("row {} is the last", to + 1);
+    let mut stays = format!("row {} is the one that the published checkpoint vouches for", to + 1);
     let mut to = to;
     if let Some(before) = before {
         let older = written_before(connection, through, to, before).await?;

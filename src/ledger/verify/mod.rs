@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use super::error::classify;
 use super::file::{self, FileError};
 use super::{LedgerError, Location};
-use addon_signer_core::journal::chain::{Chain, Fault};
+use addon_signer_core::journal::chain::{Chain, Fault, Problem};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
 use index::Index;
@@ -60,8 +60,6 @@ pub struct VerifyReport {
 pub struct CheckpointReport {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
-    /// Whether the rows that it vouches for were checked: they may be in an archive that was not given.
-    pub covers: bool,
     /// Whether the ledger itself says that checkpoints are signed with this key; otherwise a person must compare it.
     pub key_is_recorded: bool,
 }
@@ -80,9 +78,6 @@ pub enum VerifyError {
         /// What is wrong with it.
         cause: FileError,
     },
-    /// The archives are good, but they do not fit this ledger.
-    #[error("{0}")]
-    Archives(String),
     /// The checkpoint does not belong to this ledger.
     #[error("the checkpoint proves nothing about this ledger: {0}")]
     Checkpoint(String),
@@ -200,11 +195,9 @@ fn begin(
     archives: &[PathBuf],
     notes: &mut RecordedKeys,
 ) -> Result<(Chain, u64), VerifyError> {
+    snapshot.check_archives()?;
     let through = snapshot.through();
-    let start = |row: u64| {
-        let tip = snapshot.tip_before(row)?;
-        Some(Chain::after(tip, checkpoint.filter(|checkpoint| checkpoint.seq > tip.seq).cloned()))
-    };
+    let start = |row: u64| Some(Chain::after(snapshot.tip_before(row)?, checkpoint.cloned()));
     let mut chain: Option<Chain> = None;
     let mut first = through + 1;
     for path in archives {
@@ -212,34 +205,17 @@ fn begin(
         let begin = |row| chain.clone().or_else(|| start(row));
         let (began, followed) = file::follow(path, begin, |entry| notes.take(entry)).map_err(failed)?;
         let tip = followed.tip();
-        match snapshot.archives.iter().find(|archive| archive.0 == tip.seq) {
-            Some((_, hash)) if *hash == tip.hash => {}
-            _ => {
-                return Err(VerifyError::Archives(format!(
-                    "the archive {} ends with row {} of hash {}, and the ledger knows no archive that does; is it of \
-                     this \
-                     ledger, and was `certs archive` finished?",
-                    path.display(),
-                    tip.seq,
-                    tip.hash
-                )));
-            }
+        if snapshot.archived(tip.seq) != Some(tip.hash) {
+            return Err(failed(Problem::NoArchive.at(tip.seq).into()));
         }
         first = first.min(began);
         chain = Some(followed);
     }
-    if let Some(chain) = &chain
-        && chain.tip().seq != through
-    {
-        let next = chain.tip().seq + 1;
-        return Err(VerifyError::Archives(format!(
-            "rows {next} to {through} are in a later archive; give that one too"
-        )));
-    }
     // Without archives, the ledger itself says where it begins.
-    match chain.or_else(|| start(through + 1)) {
-        Some(chain) => Ok((chain, first)),
-        None => Err(VerifyError::Archives("the ledger does not say where its archives end".to_owned())),
+    let chain = chain.or_else(|| start(through + 1)).unwrap_or_else(|| Chain::after(Tip::EMPTY, checkpoint.cloned()));
+    match chain.tip().seq {
+        seq if seq < through => Err(Problem::Later(through).at(seq + 1).into()),
+        _ => Ok((chain, first)),
     }
 }
 
@@ -249,20 +225,16 @@ fn judge_checkpoint(
     notes: &RecordedKeys,
     unchecked: u64,
 ) -> Result<CheckpointReport, VerifyError> {
+    let nothing = |why: String| Err(VerifyError::Checkpoint(why));
     if checkpoint.ledger != ledger {
-        return Err(VerifyError::Checkpoint(format!(
-            "it is of the ledger {}, and this is {ledger}",
-            checkpoint.ledger
-        )));
+        return nothing(format!("it is of the ledger {}, and this is {ledger}", checkpoint.ledger));
     }
-    let known = notes.keys.iter().rev().find(|(seq, _)| *seq <= checkpoint.seq);
-    match known {
-        Some((seq, key)) if *key != checkpoint.key => Err(VerifyError::Checkpoint(format!(
-            "it is signed with the key {}, and since row {seq} checkpoints are signed with {key}",
-            checkpoint.key
-        ))),
-        known => {
-            Ok(CheckpointReport { covers: checkpoint.seq > unchecked, key_is_recorded: known.is_some(), checkpoint })
+    let key = &checkpoint.key;
+    match notes.keys.iter().rev().find(|(seq, _)| *seq <= checkpoint.seq) {
+        Some((seq, named)) if named != key => {
+            nothing(format!("it is signed with the key {key}, and since row {seq} checkpoints are signed with {named}"))
         }
+        None if unchecked == 0 => nothing(format!("it is signed with the key {key}, which the ledger does not name")),
+        named => Ok(CheckpointReport { key_is_recorded: named.is_some(), checkpoint }),
     }
 }

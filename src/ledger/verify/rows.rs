@@ -7,6 +7,7 @@ use super::VerifyError;
 use crate::ledger::connection::{Cells, Connection};
 use crate::ledger::error::classify;
 use crate::ledger::{Location, schema};
+use addon_signer_core::journal::chain::{Fault, Problem, begins};
 use addon_signer_core::journal::entry::{Hash, Tip};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -20,8 +21,10 @@ pub(super) struct Snapshot {
     connection: Connection,
     /// The last entry.
     pub(super) last: u64,
-    /// The last entry of each archive, with its hash.
-    pub(super) archives: Vec<(u64, Hash)>,
+    /// The first entry.
+    first: Option<u64>,
+    /// The last entry of each archive, with its hash if that is one.
+    archives: Vec<(u64, Option<Hash>)>,
     /// The id of the ledger, from the table of latest values.
     pub(super) ledger: String,
 }
@@ -35,16 +38,16 @@ impl Snapshot {
 
     async fn look(mut connection: Connection) -> Result<Self, sqlx::Error> {
         connection.begin_to_read().await?;
-        let rows = connection.rows("SELECT MAX(seq) FROM entries".to_owned(), Vec::new()).await?;
+        let rows = connection.rows("SELECT MAX(seq), MIN(seq) FROM entries".to_owned(), Vec::new()).await?;
         let last = rows.first().map_or(0, |row| row.count(0));
+        let first = rows.first().filter(|row| row.int(1).is_some()).map(|row| row.count(1));
         let sql = "SELECT through, hash FROM archives ORDER BY through".to_owned();
         let archives = connection.rows(sql, Vec::new()).await?;
-        let archive = |row: &Cells| Some((row.count(0), Hash::from_bytes(row.bytes(1))?));
-        let archives = archives.iter().filter_map(archive).collect();
+        let archives = archives.iter().map(|row| (row.count(0), Hash::from_bytes(row.bytes(1)))).collect();
         let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''".to_owned();
         let rows = connection.rows(sql, Vec::new()).await?;
         let ledger = rows.first().map(|row| row.text(0)).unwrap_or_default();
-        Ok(Self { connection, last, archives, ledger })
+        Ok(Self { connection, last, first, archives, ledger })
     }
 
     /// The last entry that is in an archive; 0 for none.
@@ -52,13 +55,25 @@ impl Snapshot {
         self.archives.last().map_or(0, |archive| archive.0)
     }
 
+    /// Checks what the ledger says about its archives against the entry that it begins with.
+    pub(super) fn check_archives(&self) -> Result<(), Fault> {
+        match self.archives.iter().find(|(_, hash)| hash.is_none()) {
+            Some((through, _)) => Err(Problem::NoHash.at(*through)),
+            None => begins(self.through(), self.first),
+        }
+    }
+
+    /// The hash of the entry `seq`, if an archive ends with it.
+    pub(super) fn archived(&self, seq: u64) -> Option<Hash> {
+        self.archives.iter().find(|archive| archive.0 == seq)?.1
+    }
+
     /// The tip that the entry `seq` must follow, if it is the first entry of all or the first one after an archive.
     pub(super) fn tip_before(&self, seq: u64) -> Option<Tip> {
-        if seq == 1 {
-            return Some(Tip::EMPTY);
+        match seq.checked_sub(1)? {
+            0 => Some(Tip::EMPTY),
+            before => Some(Tip { seq: before, hash: self.archived(before)?, time: Timestamp::from_unix(0) }),
         }
-        let (through, hash) = self.archives.iter().find(|archive| archive.0 + 1 == seq)?;
-        Some(Tip { seq: *through, hash: *hash, time: Timestamp::from_unix(0) })
     }
 
     /// Begins to read everything from the entry `from` on.

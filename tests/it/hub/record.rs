@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use addon_signer::api::AddOnSigner;
+use addon_signer::ledger::Location;
 use addon_signer_core::journal::chain::Chain;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
@@ -17,6 +18,8 @@ use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 
 use super::{mk_csr, mk_served, submit};
+use crate::cli;
+use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use crate::support::{TestHub, objects, wait_until};
 
@@ -195,6 +198,29 @@ async fn the_checkpoint_is_published_and_one_that_is_not_borne_out_is_kept() {
     .await;
     assert_eq!(Checkpoint::read(&kept).unwrap().ledger, checkpoint.ledger);
     assert_ne!(Checkpoint::read(&recorded.map().await.data.unwrap()["head.json"]).unwrap().ledger, checkpoint.ledger);
+}
+
+#[tokio::test]
+async fn an_archive_stops_before_the_row_that_the_hub_has_published() {
+    let recorded = Recorded::start().await;
+    let text = recorded.map().await.data.unwrap().remove("head.json").unwrap();
+    let kubeconfig = cli::write(recorded.dir.path(), &recorded.hub.kubeconfig(HUB_USER, &HUB_GROUPS));
+    let location: Location = format!("sqlite://{}", recorded.file("ledger.db").display()).parse().unwrap();
+    let archive = async |namespace: &str| {
+        let to = recorded.file("a.jsonl").display().to_string();
+        let kubeconfig = kubeconfig.display().to_string();
+        let ledger = location.to_string();
+        let arguments = ["certs", "archive", "--before", "0s", "--ledger", &ledger, "--to", &to];
+        let source = ["--kubeconfig", &kubeconfig, "--namespace", namespace];
+        cli::run(recorded.dir.path(), &[&arguments[..], &source[..]].concat()).await
+    };
+    let unknown = archive("elsewhere").await;
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.stderr.contains("the published checkpoint must be known"), "{}", unknown.stderr);
+    let moved = archive("addon-signer").await;
+    assert_eq!(moved.code, 0, "{}", moved.stderr);
+    assert!(moved.stdout.starts_with("rows 1 to "), "{}", moved.stdout);
+    assert_eq!(location.contradicts(&Checkpoint::read(&text).unwrap()).await, Ok(None));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use addon_signer::api::status::AuthorityState;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::checkpoint::Checkpoint;
+use addon_signer_core::journal::entry::{Entry, Hash};
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -171,6 +172,45 @@ async fn a_ledger_from_an_older_backup_is_noticed_and_every_request_keeps_its_on
     world.assert_given_once().await;
     third.stop().await;
     assert_whole(&world.url("backup.db"), world.dir.path()).await;
+}
+
+/// Somebody says that all rows are in an archive, takes them away, and begins anew.
+#[tokio::test]
+async fn a_ledger_whose_published_row_is_said_to_be_archived_contradicts_its_checkpoint() {
+    let (log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    world.issue().await;
+    world.wait_checkpoint(1).await;
+    first.stop().await;
+    let url = world.url("ledger.db");
+    let last = Entry::parse(entries(&url).await.last().unwrap()).unwrap();
+    let forged = Entry { seq: last.seq + 1, previous: "07".repeat(32), kind: "leader".to_owned(), ..last.clone() };
+    let text = forged.text();
+    run(
+        &world.dir.path().join("ledger.db"),
+        &[
+            &format!("INSERT INTO archives VALUES ({}, x'{}', 'a.jsonl', '{}')", last.seq, forged.previous, last.time),
+            "DELETE FROM entries; DELETE FROM certificates; DELETE FROM unfinished",
+            &format!("INSERT INTO entries VALUES ({}, '{text}', x'{}')", forged.seq, Hash::of(&text)),
+        ],
+    )
+    .await;
+    let maps: Api<ConfigMap> = Api::namespaced(world.admin.clone(), "addon-signer");
+    let published = maps.get("addon-signer-ledger").await.unwrap().data.unwrap().remove("head.json").unwrap();
+
+    let second = world.start("ledger.db").await;
+    said(&log, &["The ledger contradicts the checkpoint that was published last", "are in archives"]).await;
+    assert_eq!(differs(&second, "checkpoint").as_deref(), Some("1"));
+    let kept = wait_until(PATIENCE, "the checkpoint to be kept and the next one to be published", async || {
+        let data = maps.get("addon-signer-ledger").await.ok()?.data?;
+        let next = Checkpoint::read(&data["head.json"]).unwrap();
+        (next.seq > forged.seq).then(|| data["contradicted-head.json"].clone())
+    })
+    .await;
+    assert_eq!(kept, published);
+    world.issue().await;
+    world.assert_given_once().await;
 }
 
 /// The backup was made between the intent and the signature of a certificate that was published afterwards.

@@ -9,9 +9,13 @@ use std::time::Duration;
 use addon_signer::ledger::archive::{Archive, ArchiveError, Archived, archive};
 use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
 use addon_signer::ledger::{LedgerWriter, Location};
+use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::{Existing, Intended, Record};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
+use ring::rand::SystemRandom;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -72,12 +76,26 @@ async fn prepare(location: &Location) -> u64 {
     1 + 1 + 1 + 600 + 1 // opened, leader, ours, certificates, ours
 }
 
-fn to(location: &Location, file: &Path) -> Archive {
-    Archive { location: location.clone(), before: OVER, to: file.to_owned(), now: OVER.plus(Duration::from_secs(60)) }
+/// A checkpoint of the last row.
+async fn mk_checkpoint(location: &Location) -> Checkpoint {
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
+    let report = check(location, &[]).await.unwrap();
+    Checkpoint::sign(&report.ledger, report.tip, OVER, &key, &rng).unwrap()
+}
+
+async fn to(location: &Location, file: &Path) -> Archive {
+    Archive {
+        location: location.clone(),
+        checkpoint: mk_checkpoint(location).await,
+        before: OVER,
+        to: file.to_owned(),
+        now: OVER.plus(Duration::from_secs(60)),
+    }
 }
 
 async fn move_out(location: &Location, file: &Path) -> Result<Archived, ArchiveError> {
-    archive(to(location, file), |_, _| ()).await
+    archive(to(location, file).await, |_, _| ()).await
 }
 
 async fn check(location: &Location, archives: &[&Path]) -> Result<VerifyReport, VerifyError> {
@@ -119,7 +137,7 @@ async fn across(store: &TestStore, location: &Location) {
     let later = Archive {
         before: OVER.plus(Duration::from_secs(1_000_001)),
         now: OVER.plus(Duration::from_secs(2_000_000)),
-        ..to(location, &second)
+        ..to(location, &second).await
     };
     let moved = archive(later, |_, _| ()).await.unwrap();
     assert_eq!(moved.rows, Some((over + 1, rest.tip.seq + 1)));
@@ -130,13 +148,42 @@ async fn across(store: &TestStore, location: &Location) {
 
     assert_eq!(check(location, &[&second]).await.unwrap().unchecked, over);
     let error = check(location, &[&first]).await.unwrap_err().to_string();
-    assert!(error.contains(&format!("rows {} to ", over + 1)) && error.contains("later archive"), "{error}");
+    assert!(error.starts_with(&format!("row {}: ", over + 1)) && error.contains("later archive"), "{error}");
     let error = check(location, &[&second, &first]).await.unwrap_err().to_string();
     assert!(error.contains("1.jsonl"), "{error}");
     let altered = fs::read_to_string(&first).unwrap().replacen("cluster1", "cluster2", 1);
     fs::write(&first, altered).unwrap();
     let error = check(location, &[&first, &second]).await.unwrap_err().to_string();
     assert!(error.contains("1.jsonl: row ") && error.contains("it was altered"), "{error}");
+}
+
+#[tokio::test]
+async fn the_row_of_the_published_checkpoint_stays_with_all_after_it() {
+    on_every_store(async |store| {
+        let location: Location = store.url().parse().unwrap();
+        let open = hub(&location, &clock(), 1).await;
+        fill(&open, 0..3).await;
+        publish(&open, 0..3).await;
+        open.ledger.append(Record::Leader, "").await.unwrap();
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("a.jsonl");
+        let whole = to(&location, &file).await;
+        let seq = whole.checkpoint.seq;
+        open.ledger.append(Record::Leader, "").await.unwrap();
+        open.close().await;
+
+        let other = Checkpoint { hash: "0".repeat(64), ..whole.checkpoint.clone() };
+        let error = archive(Archive { checkpoint: other, ..whole.clone() }, |_, _| ()).await.unwrap_err();
+        assert!(matches!(error, ArchiveError::Contradiction(_)) && !file.exists(), "{error}");
+
+        let moved = archive(whole.clone(), |_, _| ()).await.unwrap();
+        assert_eq!(moved.rows, Some((1, seq - 1)));
+        assert_eq!(moved.stays, format!("row {seq} is the one that the published checkpoint vouches for"));
+        assert_eq!(location.contradicts(&whole.checkpoint).await, Ok(None));
+        let check = Check { location, checkpoint: Some(whole.checkpoint), archives: Vec::new() };
+        assert_eq!(verify(check, |_| ()).await.unwrap().unchecked, seq - 1);
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -154,9 +201,10 @@ async fn what_is_open_or_valid_or_last_stays() {
     assert_eq!(moved.rows, None);
     assert!(moved.stays.contains("csr-1, which is still open"), "{}", moved.stays);
     assert!(!dir.path().join("b.jsonl").exists());
-    let future = Archive { before: OVER.plus(Duration::from_secs(61)), ..to(&location, &file) };
+    let future = Archive { before: OVER.plus(Duration::from_secs(61)), ..to(&location, &file).await };
     assert!(matches!(archive(future, |_, _| ()).await, Err(ArchiveError::Future(_))));
-    let early = Archive { before: Timestamp::from_unix(1_700_000_000), ..to(&location, &dir.path().join("b.jsonl")) };
+    let early =
+        Archive { before: Timestamp::from_unix(1_700_000_000), ..to(&location, &dir.path().join("b.jsonl")).await };
     let moved = archive(early, |_, _| ()).await.unwrap();
     assert!(moved.rows.is_none() && moved.stays.starts_with("row 4 was written on 2023"), "{}", moved.stays);
     open.close().await;
@@ -239,11 +287,13 @@ async fn an_archive_that_is_killed_at_any_moment_loses_nothing() {
     let open = hub_with_expired(EXPIRED, &location).await;
     let file = dir.path().join("a.jsonl");
     let before = Clock::default().now().minus(Duration::from_secs(86_400)).to_string();
+    let checkpoint = dir.path().join("head.json");
+    fs::write(&checkpoint, mk_checkpoint(&location).await.json()).unwrap();
     let mut kills = 0;
     let mut finished = false;
     let mut wait = Duration::from_millis(20);
     while !finished {
-        let mut child = start_archive(&before, &file, &location);
+        let mut child = start_archive(&before, &file, &location, &checkpoint);
         match tokio::time::timeout(wait, child.wait()).await.map(|status| status.unwrap().success()) {
             // Nothing was moved, and the command says to delete the file; or the last kill came after the last step.
             Ok(false) if check(&location, &[]).await.unwrap().unchecked == 0 => fs::remove_file(&file).unwrap(),
@@ -294,10 +344,12 @@ async fn hub_with_expired(count: u64, location: &Location) -> Open {
 }
 
 /// Starts `addon-signer certs archive`.
-fn start_archive(before: &str, file: &Path, location: &Location) -> Child {
+fn start_archive(before: &str, file: &Path, location: &Location, checkpoint: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_addon-signer"))
         .args(["certs", "archive", "--before", before, "--to"])
         .arg(file)
+        .arg("--head")
+        .arg(checkpoint)
         .args(["--ledger", &location.to_string()])
         .stderr(Stdio::null())
         .stdout(Stdio::null())

@@ -145,7 +145,10 @@ async fn checks(store: &TestStore) {
     assert!(good.stdout.contains("vouches for the rows up to 245; its key "), "{}", good.stdout);
 
     let file = home.path().join("2026.jsonl").display().to_string();
-    let archive = ["certs", "archive", "--ledger", &url, "--before", "0s", "--to", &file];
+    let archive = ["certs", "archive", "--ledger", &url, "--before", "0s", "--to", &file, "--head", &checkpoint];
+    let unknown = run(home.path(), &archive[..archive.len() - 2]).await;
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.stderr.contains("the published checkpoint must be known"), "{}", unknown.stderr);
     let moved = run(home.path(), &archive).await;
     assert_eq!(moved.code, 0, "{}", moved.stderr);
     assert!(moved.stdout.starts_with(&format!("rows 1 to 3 are in {file}\nrow 4 ")), "{}", moved.stdout);

@@ -3,6 +3,7 @@
 mod archiving;
 mod certs;
 pub(crate) mod checker;
+mod claimed;
 mod disk;
 mod format;
 mod holders;

@@ -72,8 +72,20 @@ pub(super) async fn replace(store: &TestStore, rows: &[EntryRow]) {
             sqlx::query(insert).bind(seq).bind(entry).bind(hash).execute(&mut connection).await.map(drop).unwrap();
         });
     }
-    run(store, "INSERT INTO certificates SELECT * FROM saved WHERE seq IN (SELECT seq FROM entries)").await;
+    let intents = "SELECT seq FROM entries WHERE entry LIKE '%\"kind\":\"intent\"%'";
+    run(store, &format!("INSERT INTO certificates SELECT * FROM saved WHERE seq IN ({intents})")).await;
     run(store, "INSERT INTO unfinished SELECT seq FROM certificates WHERE state IN ('intent', 'signed')").await;
+}
+
+/// Lets the ledger say that its archives end with these rows, and that these are their hashes.
+pub(super) async fn replace_archives(store: &TestStore, archives: &[(u64, Vec<u8>)]) {
+    run(store, "DELETE FROM archives").await;
+    for (through, hash) in archives {
+        let hex = data_encoding::HEXLOWER.encode(hash);
+        let hash = if store.is_file() { format!("x'{hex}'") } else { format!("'\\x{hex}'") };
+        let insert = format!("INSERT INTO archives VALUES ({through}, {hash}, 'a.jsonl', '2026-11-24T00:00:00Z')");
+        run(store, &insert).await;
+    }
 }
 
 /// Evaluates an SQL expression whose value is a number.

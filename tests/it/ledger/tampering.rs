@@ -102,7 +102,7 @@ fn respell(rows: &mut [EntryRow]) {
     chain_on(rows, 6);
 }
 
-fn make_anew(rows: &mut [EntryRow]) {
+pub(super) fn make_anew(rows: &mut [EntryRow]) {
     alter_and_hash(rows, 5);
     chain_on(rows, 5);
 }
@@ -130,7 +130,7 @@ fn chain_on(rows: &mut [EntryRow], from: usize) {
 }
 
 /// Makes a ledger with eleven entries; returns its rows and a checkpoint of the ninth.
-async fn mk_ledger(store: &TestStore) -> (Vec<EntryRow>, String) {
+pub(super) async fn mk_ledger(store: &TestStore) -> (Vec<EntryRow>, String) {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
     let running = RunningWriter::start(&store.url());
@@ -179,13 +179,15 @@ async fn theirs(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
 }
 
 /// Writes the entries into a file, by the command in docs/ledger-format.md.
-fn dump(database: &Database, dir: &Path) -> PathBuf {
-    let output = Command::new(programs().unwrap().join("psql"))
-        .args(["-AtX", "-c", "SELECT entry FROM entries ORDER BY seq", &database.url])
-        .output()
-        .unwrap();
+pub(super) fn dump(database: &Database, dir: &Path) -> PathBuf {
+    print(database, "SELECT entry FROM entries ORDER BY seq", dir.join("entries.txt"))
+}
+
+/// Writes what psql prints into a file.
+pub(super) fn print(database: &Database, sql: &str, file: PathBuf) -> PathBuf {
+    let psql = programs().unwrap().join("psql");
+    let output = Command::new(psql).args(["-AtX", "-c", sql, &database.url]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let file = dir.join("entries.txt");
     fs::write(&file, output.stdout).unwrap();
     file
 }

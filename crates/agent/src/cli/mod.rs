@@ -11,13 +11,14 @@ use tracing::info;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::gateway::Gateway;
+use crate::gateway::GatewayUrlError;
 use crate::health::HealthLease;
 use crate::owner::OwnerName;
 use crate::store::Store;
 use crate::{Agent, Outcome, Settings, Timing};
 use addon_signer_core::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
 use addon_signer_core::units::parse_duration;
+use addon_signer_platform::arguments::{self, Opaque};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
@@ -45,8 +46,8 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
     hub_kubeconfig: PathBuf,
     /// The gateway's address, https://HOST[:PORT]. New certificates are proven there before they replace old ones.
-    #[arg(long, env = "ADDON_SIGNER_GATEWAY", value_name = "URL")]
-    gateway: Gateway,
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY", value_name = "URL", hide_env_values = true)]
+    gateway: Opaque,
     /// Keep tls.crt, tls.key and ca.crt in this directory.
     #[arg(long, env = "ADDON_SIGNER_OUTPUT_DIR", value_name = "DIR")]
     output_dir: Option<PathBuf>,
@@ -128,7 +129,7 @@ impl AgentArgs {
             signer_name: self.signer.clone(),
             expiration_seconds: self.expiration_seconds,
             hub_kubeconfig: self.hub_kubeconfig.clone(),
-            gateway: self.gateway.clone(),
+            gateway: self.gateway.text().unwrap_or_default().parse()?,
             timing: Timing { refresh: self.refresh, ..Timing::default() },
         })
     }
@@ -159,13 +160,13 @@ impl AgentArgs {
 /// Parses the command line, runs the agent, and prints an error if it failed.
 pub fn main() -> ExitCode {
     crypto::install_provider();
-    let args = AgentArgs::parse();
+    let args: AgentArgs = arguments::parse();
     tracing_subscriber::registry().with(logs::layer(args.log_format, logs::INFO)).init();
     match run_here(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer-agent: {}", explain(error.as_ref()));
-            ExitCode::from(1)
+            if error.is::<GatewayUrlError>() { ExitCode::from(2) } else { ExitCode::from(1) }
         }
     }
 }
@@ -177,8 +178,9 @@ fn run_here(args: AgentArgs) -> anyhow::Result<()> {
 
 /// Runs the agent until SIGTERM or SIGINT, or once with `--once`.
 async fn run(args: AgentArgs) -> anyhow::Result<()> {
+    let settings = args.settings()?;
     let health = args.health().await?;
-    let mut agent = Agent::new(args.settings()?, args.store().await?, Clock::default()).with_health(health);
+    let mut agent = Agent::new(settings, args.store().await?, Clock::default()).with_health(health);
     if args.once {
         match agent.once().await? {
             Outcome::Valid { renew_at } => info!(%renew_at, "The stored certificate is valid"),

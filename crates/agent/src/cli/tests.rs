@@ -27,7 +27,6 @@ fn bad_values_are_explained() {
     for (flags, words) in [
         ("--cluster Big", "is not a cluster name"),
         ("--signer telemetry", "example.com/name"),
-        ("--gateway http://a", "https://HOST[:PORT]"),
         ("--expiration-seconds 10", "600"),
         ("--refresh 361s", "at most 6m"),
         ("--refresh 0s", "at least 1s"),
@@ -39,6 +38,13 @@ fn bad_values_are_explained() {
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains(words), "{error}");
     }
+}
+
+#[test]
+fn a_bad_gateway_is_explained_and_is_wrong_usage() {
+    let line = format!("{GOOD} --output-dir d").replace("--gateway ", "--gateway http://");
+    let error = AgentArgs::try_parse_from(line.split_whitespace()).unwrap().settings().unwrap_err();
+    assert!(error.is::<GatewayUrlError>() && error.to_string().contains("https://HOST[:PORT]"), "{error}");
 }
 
 #[test]
@@ -58,5 +64,5 @@ fn the_arguments_of_the_manifest_are_accepted() {
     let arguments: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")).collect();
     assert!(arguments.len() >= 6, "{arguments:?}");
     let line = arguments.iter().fold("addon-signer-agent".to_owned(), |line, argument| format!("{line} --{argument}"));
-    AgentArgs::try_parse_from(line.split_whitespace()).unwrap();
+    AgentArgs::try_parse_from(line.split_whitespace()).unwrap().settings().unwrap();
 }

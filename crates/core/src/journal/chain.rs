@@ -59,20 +59,60 @@ pub enum Problem {
         /// The row of the checkpoint.
         checkpoint: u64,
     },
+    /// The row of the checkpoint is in an archive that was not given, if it is anywhere.
+    #[error(
+        "the checkpoint vouches for it, and it is not here: the ledger says that its rows up to {0} are in archives; \
+         give the one that has it, and those after it (--archive)"
+    )]
+    Archived(u64),
+    /// The row is in the ledger, which says that it is in an archive.
+    #[error("it is here, and the ledger says that its rows up to {0} are in archives")]
+    Left(u64),
+    /// The ledger says that rows are in archives, and has no row of its own. An archive leaves the last row.
+    #[error("it is missing, and all after it: the ledger has no row, and says that those up to {0} are in archives")]
+    Emptied(u64),
+    /// The row after the given archives is in another one.
+    #[error("it and the rows up to {0} are in a later archive; give that one too")]
+    Later(u64),
+    /// An archive ends with the row, and the ledger has no archive that ends with it.
+    #[error(
+        "an archive ends with it, and the ledger knows no archive that does; is it of this ledger, and was \
+         `certs archive` finished?"
+    )]
+    NoArchive,
+    /// The ledger has no hash of the last row of an archive.
+    #[error("an archive ends with it, and what the ledger has in the place of its hash is none")]
+    NoHash,
     /// The index contradicts the entries.
     #[error("the index of certificates says something else about it: {0}")]
     Index(String),
 }
 
 impl Problem {
-    fn at(self, row: u64) -> Fault {
+    /// The fault that this is wrong with a row.
+    pub fn at(self, row: u64) -> Fault {
         Fault { row, problem: self }
+    }
+}
+
+/// Checks that a ledger that says that its rows up to `through` are in archives begins with the row after them. `first`
+/// is its first row.
+///
+/// # Errors
+/// [`Problem::Left`] and [`Problem::Emptied`]. [`Chain::follow`] finds a gap.
+pub fn begins(through: u64, first: Option<u64>) -> Result<(), Fault> {
+    match first {
+        None if through > 0 => Err(Problem::Emptied(through).at(through + 1)),
+        Some(first) if first <= through => Err(Problem::Left(through).at(first)),
+        _ => Ok(()),
     }
 }
 
 /// The part of a chain that was checked so far.
 #[derive(Debug, Clone)]
 pub struct Chain {
+    /// The row after which it began. That row and those before it were not checked.
+    begun: u64,
     tip: Tip,
     epoch: u64,
     checkpoint: Option<Checkpoint>,
@@ -82,7 +122,7 @@ impl Chain {
     /// A chain that continues after `tip`, and that must contain the row of `checkpoint`. The caller must have checked
     /// the signature of the checkpoint.
     pub fn after(tip: Tip, checkpoint: Option<Checkpoint>) -> Self {
-        Self { tip, epoch: 0, checkpoint }
+        Self { begun: tip.seq, tip, epoch: 0, checkpoint }
     }
 
     /// The last row that was checked.
@@ -128,16 +168,16 @@ impl Chain {
         Ok(entry)
     }
 
-    /// Checks, after the last row, that the chain contains the row of the checkpoint.
+    /// Checks, after the last row, that the row of the checkpoint was one of those that were checked.
     ///
     /// # Errors
-    /// [`Problem::Cut`] with the first missing row.
+    /// [`Problem::Cut`] with the first missing row, [`Problem::Archived`] with the row of the checkpoint.
     pub fn end(&self) -> Result<Tip, Fault> {
-        match self.checkpoint.as_ref().filter(|checkpoint| checkpoint.seq > self.tip.seq) {
-            Some(checkpoint) => {
-                Err(Problem::Cut { end: self.tip.seq, checkpoint: checkpoint.seq }.at(self.tip.seq + 1))
-            }
-            None => Ok(self.tip),
+        let end = self.tip.seq;
+        match self.checkpoint.as_ref().map(|checkpoint| checkpoint.seq) {
+            Some(checkpoint) if checkpoint > end => Err(Problem::Cut { end, checkpoint }.at(end + 1)),
+            Some(checkpoint) if checkpoint <= self.begun => Err(Problem::Archived(self.begun).at(checkpoint)),
+            _ => Ok(self.tip),
         }
     }
 }
@@ -244,6 +284,32 @@ mod tests {
         rows.truncate(5);
         assert!(check(&rows, None).is_ok());
         assert_eq!(check(&rows, Some(checkpoint)), Err(Problem::Cut { end: 5, checkpoint: 7 }.at(6)));
+    }
+
+    #[test]
+    fn a_checkpoint_of_a_row_that_was_not_checked_proves_nothing() {
+        let rows = mk_rows(9);
+        let follow_after = |through: usize, seq| {
+            let hash = Hash::of(&rows[through - 1].1);
+            let tip = Tip { seq: u64::try_from(through).unwrap(), hash, time: Timestamp::from_unix(0) };
+            let mut chain = Chain::after(tip, Some(mk_checkpoint(&rows, seq)));
+            for (seq, text, hash) in &rows[through..] {
+                chain.follow(*seq, text, hash).unwrap();
+            }
+            chain.end().map(|tip| tip.seq)
+        };
+        assert_eq!(follow_after(4, 5), Ok(9));
+        assert_eq!(follow_after(5, 5), Err(Problem::Archived(5).at(5)));
+        assert_eq!(follow_after(6, 5), Err(Problem::Archived(6).at(5)));
+    }
+
+    #[test]
+    fn a_ledger_begins_after_its_archives() {
+        assert_eq!(begins(0, None), Ok(()));
+        assert_eq!(begins(5, Some(6)), Ok(()));
+        assert_eq!(begins(5, None), Err(Problem::Emptied(5).at(6)));
+        assert_eq!(begins(5, Some(5)), Err(Problem::Left(5).at(5)));
+        assert_eq!(begins(100, Some(1)), Err(Problem::Left(100).at(1)));
     }
 
     #[test]

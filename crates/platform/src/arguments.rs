@@ -1,0 +1,82 @@
+//! Command lines and their secrets: whatever is wrong with a value that may have a password in it, nobody prints it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::process::exit;
+
+use clap::Parser;
+
+/// The value of a flag or variable that may have a password in it, such as a URL. clap takes every value, so that it
+/// never prints one in an error; our own code reads it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Opaque(OsString);
+
+impl Opaque {
+    /// The value; `None` if it is not UTF-8.
+    pub fn text(&self) -> Option<&str> {
+        self.0.to_str()
+    }
+}
+
+impl From<OsString> for Opaque {
+    fn from(value: OsString) -> Self {
+        Self(value)
+    }
+}
+
+impl fmt::Debug for Opaque {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Opaque(…)")
+    }
+}
+
+/// Reads the command line, or ends the process as clap does. An argument in a wrong place may have a password, too:
+/// what clap says about it is printed without arguments that look like it.
+pub fn parse<C: Parser>() -> C {
+    C::try_parse().unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit() // help, or the version
+        }
+        let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+        eprint!("{}", hide(&error.render().to_string(), arguments));
+        exit(error.exit_code())
+    })
+}
+
+/// The text without the arguments in it that may have a password.
+fn hide(text: &str, arguments: impl Iterator<Item = String>) -> String {
+    let is_suspect = |argument: &&str| argument.contains("://") || argument.contains('@');
+    let values = |argument: String| match argument.split_once('=') {
+        Some((flag, value)) if flag.starts_with('-') => vec![argument.clone(), value.to_owned()],
+        _ => vec![argument],
+    };
+    let all: Vec<String> = arguments.flat_map(values).collect();
+    let mut suspects: Vec<&str> = all.iter().map(String::as_str).filter(is_suspect).collect();
+    suspects.sort_by_key(|value| std::cmp::Reverse(value.len())); // a part of another one comes after it
+    suspects.iter().fold(text.to_owned(), |text, suspect| text.replace(suspect, "(hidden)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_may_be_a_secret_is_not_shown() {
+        let opaque = Opaque::from(OsString::from("postgres://me:secret@host/db"));
+        assert_eq!(format!("{opaque:?}"), "Opaque(…)");
+        assert_eq!(opaque.text(), Some("postgres://me:secret@host/db"));
+    }
+
+    #[test]
+    fn what_looks_like_a_url_is_hidden_wherever_it_is() {
+        let hidden = |text: &str, argument: &str| hide(text, [argument.to_owned()].into_iter());
+        let url = "postgres://me:secret@host/db";
+        assert_eq!(
+            hidden(&format!("unexpected '{url}', use '-- {url}'"), url),
+            "unexpected '(hidden)', use '-- (hidden)'"
+        );
+        assert_eq!(hidden(&format!("invalid value '{url}'"), &format!("--ledgr={url}")), "invalid value '(hidden)'");
+        assert_eq!(hidden("unexpected 'me:secret@host'", "me:secret@host"), "unexpected '(hidden)'");
+        assert_eq!(hidden("unexpected 'frobnicate'", "frobnicate"), "unexpected 'frobnicate'");
+    }
+}
