@@ -101,9 +101,8 @@ async fn a_cluster_that_goes_silent_until_its_addon_is_made_anew_stays_revoked()
 
     // OCM's agent did not see that its addon was away, so it keeps its Secret until somebody deletes that.
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
-    if pair(&admin, &anchors).await.is_some_and(|pair| pair.certificate == revoked.certificate) {
-        secrets.delete(SECRET, &Default::default()).await.unwrap();
-    }
+    assert_eq!(pair(&admin, &anchors).await.unwrap().certificate, revoked.certificate);
+    secrets.delete(SECRET, &Default::default()).await.unwrap();
     let another = async || pair(&admin, &anchors).await.filter(|pair| pair.certificate != revoked.certificate);
     let another = agent.wait_until(PATIENCE, "another certificate", another).await;
     assert_eq!(another.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap().0, 200);
