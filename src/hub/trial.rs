@@ -115,6 +115,8 @@ pub(super) struct Asking<T> {
     pub(super) at: Instant,
     /// How often in turn the policy was not in force.
     in_turn: u32,
+    /// When it was last found not to hold, although the trial had shown it in force.
+    refuted: Option<Instant>,
     /// When the log last had a question without an answer.
     warned: Option<Instant>,
 }
@@ -122,7 +124,7 @@ pub(super) struct Asking<T> {
 impl<T: PolicyTrial> Asking<T> {
     pub(super) fn new(trial: T) -> Self {
         let now = Instant::now();
-        Self { trial, last: None, asked: now, answered: now, at: now, in_turn: 0, warned: None }
+        Self { trial, last: None, asked: now, answered: now, at: now, in_turn: 0, refuted: None, warned: None }
     }
 
     /// What is known after too long a time without an answer: perhaps it has the right, and nobody can see the policy.
@@ -144,6 +146,15 @@ impl<T: PolicyTrial> Asking<T> {
         self.at = self.at.min(self.asked + UNKNOWN);
     }
 
+    /// Takes the policy for missing, because the API server took what it forbids, and makes the hub ask again after a
+    /// pause that doubles with each time in turn.
+    pub(super) fn refute(&mut self) {
+        self.believe(Right::Unguarded(Doubt::Missing));
+        self.at = Instant::now() + doubled(SHORTEST, self.in_turn, ASK_AGAIN);
+        self.in_turn = self.in_turn.saturating_add(1);
+        self.refuted = Some(Instant::now());
+    }
+
     /// Asks the API server, and says what is new. `None` if it does not answer: the last answer is then believed for a
     /// while.
     pub(super) async fn ask(&mut self) -> Option<Right> {
@@ -158,7 +169,11 @@ impl<T: PolicyTrial> Asking<T> {
             Ok(right) => {
                 let is_unguarded = matches!(right, Right::Unguarded(_));
                 let pause = if is_unguarded { doubled(SHORTEST, self.in_turn, ASK_AGAIN) } else { RIGHT_AGE };
-                self.in_turn = if is_unguarded { self.in_turn.saturating_add(1) } else { 0 };
+                if is_unguarded {
+                    self.in_turn = self.in_turn.saturating_add(1);
+                } else if self.refuted.is_none_or(|at| at.elapsed() >= RIGHT_AGE) {
+                    self.in_turn = 0;
+                }
                 self.answered = Instant::now();
                 self.at = self.answered + pause;
                 self.believe(right.clone());
