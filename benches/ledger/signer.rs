@@ -157,6 +157,7 @@ fn mk_intent(n: u64, issuer: &AuthorityId, now: Timestamp) -> Intent {
         generation: 1,
         signer_name: "example.com/telemetry".parse().unwrap(),
         requester: format!("system:open-cluster-management:{cluster}:agent1"),
+        csr_user: None,
         identity: Some(mk_identity(&cluster, "telemetry", "telemetry")),
         issuer: issuer.clone(),
         serial: Serial::from_hex(&serial).unwrap(),

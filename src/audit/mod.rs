@@ -58,8 +58,8 @@ pub struct Grant<'g> {
     pub signer: &'g str,
     /// The CertificateSigningRequest.
     pub csr: &'g str,
-    /// Who asked, as the API server says.
-    pub requester: &'g str,
+    /// Who asked.
+    pub requester: Asker<'g>,
     /// Whose certificate it is; `None` for the gateway's own.
     pub identity: Option<&'g PeerIdentity>,
     /// The id of the authority that signed.
@@ -68,6 +68,15 @@ pub struct Grant<'g> {
     pub serial: Serial,
     /// The last second of the certificate.
     pub not_after: Timestamp,
+}
+
+/// Who made a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// The user, as the API server says.
+    pub user: &'a str,
+    /// For whom it asked, if it is OCM's gRPC server.
+    pub csr_user: Option<&'a str>,
 }
 
 /// The client of a connection at the gateway. A field that is not known or not proven is `None` or empty.
@@ -114,25 +123,27 @@ impl Audit {
         let [cluster, addon, agent] = names(grant.identity);
         let time = self.now();
         let csr = bounded(grant.csr);
-        let requester = bounded(requester);
+        let csr_user = bounded(requester.csr_user.unwrap_or_default());
+        let requester = bounded(requester.user);
         let serial = serial.to_string();
         let not_after = not_after.to_string();
         info!(
             target: AUDIT_TARGET,
-            time, event = "granted", signer, csr, requester, cluster, addon, agent, issuer, serial, not_after
+            time, event = "granted", signer, csr, requester, csr_user, cluster, addon, agent, issuer, serial, not_after
         );
     }
 
     /// A request for a certificate was refused.
-    pub fn refused(&self, signer: &str, csr: &str, requester: &str, refusal: &Refusal) {
+    pub fn refused(&self, signer: &str, csr: &str, requester: Asker<'_>, refusal: &Refusal) {
         let cause = refusal.reason();
         if self.admit(Cause::Refused("refused", cause)) {
             let time = self.now();
             let csr = bounded(csr);
-            let requester = bounded(requester);
+            let csr_user = bounded(requester.csr_user.unwrap_or_default());
+            let requester = bounded(requester.user);
             let rule = refusal.rule();
             let detail = bounded(&refusal.to_string());
-            info!(target: AUDIT_TARGET, time, event = "refused", signer, csr, requester, rule, cause, detail);
+            info!(target: AUDIT_TARGET, time, event = "refused", signer, csr, requester, csr_user, rule, cause, detail);
         }
     }
 

@@ -92,7 +92,7 @@ fn grants_authorities_and_standing_are_always_written() {
     audited(&disk, |audit, _| {
         for _ in 0..1000 {
             let csr = "csr-1";
-            let requester = "r";
+            let requester = Asker { user: "r", csr_user: None };
             let issuer = "i";
             let serial = Serial::from_hex(&"0".repeat(40)).unwrap();
             let not_after = Timestamp::from_unix(1_795_000_000);

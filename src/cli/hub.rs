@@ -58,7 +58,8 @@ pub struct HubArgs {
     /// The Service by which the API server reaches the inventory, in the hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_INVENTORY_SERVICE", value_name = "NAME", default_value = "addon-signer-inventory")]
     inventory_service: String,
-    /// The account of OCM's gRPC server: on its requests the annotation open-cluster-management.io/csr-user counts.
+    /// The account of OCM's gRPC server: on its requests the annotation open-cluster-management.io/csr-user counts,
+    /// while the policy of deploy/grpc-account is in force.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
     /// Let routes name backends on loopback addresses, such as a container of the hub's own pod, and in its namespace.

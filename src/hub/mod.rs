@@ -12,6 +12,7 @@ pub mod requests;
 mod standings;
 pub mod supervisor;
 mod tasks;
+pub mod trial;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,7 @@ use registrations::version::AddOnVersion;
 use registrations::wanted::Signers;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
+use requests::guard::Guard;
 use requests::sweep::Sweep;
 use standings::Standings;
 use supervisor::status::Report;
@@ -113,6 +115,8 @@ pub(crate) struct HubLinks {
     pub(crate) seen: Arc<Seen>,
     pub(crate) neighbours: watch::Sender<Neighbours>,
     pub(crate) pulses: Pulses,
+    /// Whether OCM's gRPC server can be believed.
+    pub(crate) guard: Guard,
 }
 
 /// The other ends of these links.
@@ -197,6 +201,7 @@ impl Hub {
             seen,
             neighbours,
             pulses,
+            guard: Guard::default(),
         };
         (Self { links, writer }, ends)
     }
@@ -250,6 +255,10 @@ async fn run(
     let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
+    if settings.grpc_proxy.is_some() {
+        let pulse = links.pulses.start("policy of the gRPC account");
+        tasks.spawn("policy of the gRPC account", links.guard.clone().keep(links.client.clone(), pulse).map(Ok));
+    }
     let (known, objects) = objects::channel();
     let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));

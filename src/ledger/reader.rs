@@ -120,6 +120,7 @@ impl Reader {
         let detail = |name: &str| intent.detail(name).to_owned();
         Ok(Details {
             requester: detail("requester"),
+            csr_user: Some(detail("csr-user")).filter(|user| !user.is_empty()),
             signer_name: detail("signer-name"),
             requested: detail("requested"),
             generation: detail("generation"),

@@ -121,6 +121,9 @@ pub struct Details {
     pub certificate: Certificate,
     /// Who asked, as Kubernetes names users.
     pub requester: String,
+    /// For whom OCM's gRPC server asked, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csr_user: Option<String>,
     /// `spec.signerName` of the request.
     pub signer_name: String,
     /// When the CSR was made.

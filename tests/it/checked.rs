@@ -5,12 +5,13 @@ use std::path::Path;
 use addon_signer::api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cli::{Output, run, write};
@@ -18,8 +19,9 @@ use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::hub::registrations::templates::{mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
-use crate::support::hub::{create_signer, wait_ready};
+use crate::support::hub::{RunningHub, RunningHubOptions, condition, create_signer, wait_csr, wait_ready};
 use crate::support::objects::{create_namespace, create_service};
+use crate::support::request::mk_csr;
 use crate::support::{TestHub, accept_cluster, install_addon};
 use crate::whole::{Whole, prepare, serving_anchors};
 
@@ -46,6 +48,7 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves ClusterManagementAddOn v1",
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (deploy/manifest-works)\n",
+        "ok   gRPC account: it is not installed (deploy/grpc-account)\n",
         "?    AddOnSigner telemetry: the upstream 127.0.0.1 is an address, which is not looked at; ",
         "ok   inventory: it is not installed (deploy/inventory)\n",
         &format!("ok   gateway {}: it shows a certificate for this name that agents accept\n", whole.gateway),
@@ -252,6 +255,43 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
     report(&admin, &json!({ "conditions": [distributed], "authorities": [] })).await;
     has(&format!("?    ManifestWorks: the hub writes them, and there is no ClusterRoleBinding {name} for the nam"))
         .await;
+}
+
+#[tokio::test]
+async fn a_grpc_server_that_cannot_be_believed_is_bad_and_said_with_what_to_do() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let options = RunningHubOptions {
+        grpc_proxy: Some("admin".to_owned()),
+        allow_loopback_upstreams: true,
+        ..RunningHubOptions::default()
+    };
+    let _running = RunningHub::start_with(&hub, options).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let name = requests.create(&PostParams::default(), &mk_csr("spoke1", "telemetry")).await.unwrap().name_any();
+    wait_csr(&admin, &name, "told why it waits", |csr| condition(csr, "ProxyUnproven")).await;
+    let home = tempfile::tempdir().unwrap();
+    let has = async |line: &str| {
+        let found = check(&hub, home.path(), &[]).await;
+        assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
+    };
+    has(
+        "BAD  gRPC account: requests that wait: 1. The hub does not answer this request of OCM's gRPC server, because \
+         the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anybody may write for whom it is. \
+         Apply deploy/grpc-account again; its binding must deny.\n",
+    )
+    .await;
+    requests.delete(&name, &DeleteParams::default()).await.unwrap();
+    has("ok   gRPC account: it is not installed (deploy/grpc-account)\n").await;
+    if hub.is_real() {
+        apply(&admin, &manifests("grpc-account")).await;
+        has("ok   gRPC account: a policy keeps for whom OCM's gRPC server asks\n").await;
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(admin.clone());
+        bindings.delete("addon-signer-grpc-account", &DeleteParams::default()).await.unwrap();
+        has("BAD  gRPC account: perhaps anybody may write for whom OCM's gRPC server asks: there is no Validating")
+            .await;
+    }
 }
 
 #[tokio::test]

@@ -9,8 +9,9 @@
 //! - No CRD machinery: the custom resources of the table are there, ManifestWorks while their CustomResourceDefinition
 //!   is, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is stored as a plain object. One of
 //!   the name of ClusterTrustBundles stands for the flags by which a real server of Kubernetes 1.36 serves them.
-//! - No admission policies, but one: while the ValidatingAdmissionPolicyBinding of deploy/manifest-works is stored, the
-//!   hub's account may create and change only ManifestWorks that have the hub's name and label.
+//! - No admission policies, but two: while the ValidatingAdmissionPolicyBinding of deploy/manifest-works is stored, the
+//!   hub's account may create and change only ManifestWorks that have the hub's name and label; while that of
+//!   deploy/grpc-account is, only OCM's gRPC server says for whom it makes a request, and nobody changes it.
 //! - No aggregation: an APIService is stored, and no request is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
 //!   namespace is deleted at once.

@@ -1,44 +1,67 @@
-//! The ValidatingAdmissionPolicy of deploy/manifest-works, as far as its rule about names. Pure functions.
+//! The ValidatingAdmissionPolicies of deploy/: that of deploy/manifest-works as far as its rule about names, and that
+//! of deploy/grpc-account but for the length of the annotation. Pure functions.
 //!
-//! It is in force while its binding is stored, and denies.
+//! A policy is in force while its binding is stored, and denies.
 
 use serde_json::Value;
 
 use super::objects::{self, text};
-use super::resources::BINDING_PLURAL;
+use super::resources::{BINDING_PLURAL, CSR_PLURAL};
 use super::status::ApiError;
 use super::store::{Key, Store};
 use super::write::Write;
 
-/// The name of the policy, and of its binding.
-const NAME: &str = "addon-signer-manifest-works";
+/// The policy of deploy/manifest-works, and its binding.
+const WORKS: &str = "addon-signer-manifest-works";
 /// What the hub's account is called, whatever its namespace.
-const ACCOUNT: &str = "addon-signer";
+const HUB: &str = "addon-signer";
 const LABEL: &str = "addon-signer.io/hub-trust";
+/// The policy of deploy/grpc-account, and its binding.
+const GRPC: &str = "addon-signer-grpc-account";
+const GRPC_ACCOUNT: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
+const CSR_USER: &str = "open-cluster-management.io/csr-user";
 
-/// Refuses the hub's account a ManifestWork that is not the hub's own.
-pub(super) fn check(store: &Store, w: &Write<'_>, object: &Value) -> Result<(), ApiError> {
-    let account = w.user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
-    let is_by_the_hub = account.is_some_and(|(_, name)| name == ACCOUNT);
-    if w.resource.plural != "manifestworks" || !is_by_the_hub || !is_in_force(store) {
-        return Ok(());
-    }
-    let name = text(object, "metadata.name");
-    let labels = objects::get(object, "metadata.labels");
-    let addon = labels.and_then(|labels| labels.get(LABEL)).and_then(Value::as_str).unwrap_or_default();
-    if !addon.is_empty() && name == format!("addon-signer-{addon}-trust") {
-        return Ok(());
-    }
-    Err(ApiError::DeniedByPolicy {
-        resource: w.resource,
-        name: name.to_owned(),
-        policy: NAME,
-        message: "addon-signer may only write ManifestWorks addon-signer-ADDON-trust with the label \
-                  addon-signer.io/hub-trust that names ADDON",
-    })
+/// Refuses what the policies in force forbid. `old` is what there was before; `None` for a new object.
+pub(super) fn check(store: &Store, w: &Write<'_>, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
+    let broken = match w.resource.plural {
+        "manifestworks" => works(w, new).map(|message| (WORKS, message)),
+        CSR_PLURAL => grpc(w, old, new).map(|message| (GRPC, message)),
+        _ => None,
+    };
+    let Some((policy, message)) = broken.filter(|(policy, _)| is_in_force(store, policy)) else { return Ok(()) };
+    Err(ApiError::DeniedByPolicy { resource: w.resource, name: text(new, "metadata.name").to_owned(), policy, message })
 }
 
-fn is_in_force(store: &Store) -> bool {
-    let key = Key { plural: BINDING_PLURAL, namespace: String::new(), name: NAME.to_owned() };
+/// The hub's account may write no ManifestWork but its own.
+fn works(w: &Write<'_>, object: &Value) -> Option<&'static str> {
+    let account = w.user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    let is_by_the_hub = account.is_some_and(|(_, name)| name == HUB);
+    let labels = objects::get(object, "metadata.labels");
+    let addon = labels.and_then(|labels| labels.get(LABEL)).and_then(Value::as_str).unwrap_or_default();
+    let is_ours = !addon.is_empty() && text(object, "metadata.name") == format!("addon-signer-{addon}-trust");
+    (is_by_the_hub && !is_ours).then_some(
+        "addon-signer may only write ManifestWorks addon-signer-ADDON-trust with the label \
+         addon-signer.io/hub-trust that names ADDON",
+    )
+}
+
+/// The account of OCM's gRPC server alone says for whom a new request is, and nobody changes that later.
+fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str> {
+    let user = |object: &Value| objects::get(object, "metadata.annotations")?.get(CSR_USER).cloned();
+    let after = user(new);
+    match old {
+        None => (after.is_some() && w.user.name != GRPC_ACCOUNT).then_some(
+            "only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may make a request with the \
+             annotation open-cluster-management.io/csr-user",
+        ),
+        Some(old) => (user(old) != after).then_some(
+            "the annotation open-cluster-management.io/csr-user is set when the request is made, and nobody may add, \
+             change or remove it later",
+        ),
+    }
+}
+
+fn is_in_force(store: &Store, policy: &str) -> bool {
+    let key = Key { plural: BINDING_PLURAL, namespace: String::new(), name: policy.to_owned() };
     store.get(&key).is_some_and(|binding| objects::texts(binding, "spec.validationActions").any(|it| it == "Deny"))
 }

@@ -61,7 +61,7 @@ fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
         ("signer", format!("{signer} ({}), rules of generation {generation}", details.signer_name)),
         ("issuer", certificate.issuer.clone()),
         ("request", format!("{}, UID {}, made {}", certificate.request, certificate.uid, details.requested)),
-        ("requester", details.requester.clone()),
+        ("requester", requester(details)),
         ("decided", written(&details.decided)),
         ("tbs", format!("SHA-256 {}", details.tbs)),
     ];
@@ -69,6 +69,11 @@ fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
     facts.extend(details.ended.as_ref().map(|ended| (certificate.state.name(), written(ended))));
     facts.extend(details.reason.as_ref().map(|reason| ("because", reason.clone())));
     facts
+}
+
+fn requester(details: &Details) -> String {
+    let csr_user = details.csr_user.as_ref().map(|user| format!(", for {user} (csr-user)"));
+    format!("{}{}", details.requester, csr_user.unwrap_or_default())
 }
 
 fn state(details: &Details, now: Timestamp) -> String {

@@ -1,18 +1,12 @@
 //! Looks at what the API server serves, and at the right to write ManifestWorks.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context, bail};
-use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec,
-    ValidatingAdmissionPolicySpec,
-};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
-use serde_json::{Map, Value, json};
 
+use super::policies::WORKS;
 use super::{Finding, Inspection, Verdict, unknown};
 use crate::api::AddOnSigner;
 use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS};
@@ -23,11 +17,8 @@ use crate::hub::registrations::discovery::served_version;
 use crate::hub::registrations::registry::discover;
 use addon_signer_platform::errors::explain;
 
-/// The ClusterRoleBinding, the policy and the policy's binding of deploy/manifest-works have this name.
-const WORKS_RIGHT: &str = "addon-signer-manifest-works";
-
-/// The policy and its binding.
-const POLICY: &str = include_str!("../../../deploy/manifest-works/policy.yaml");
+/// The ClusterRoleBinding of deploy/manifest-works.
+const WORKS_RIGHT: &str = WORKS.name;
 
 impl Inspection {
     /// The APIs that the hub reads. Without its own there is nothing else to look at.
@@ -80,7 +71,7 @@ impl Inspection {
     pub(super) async fn manifest_works(&self) -> Vec<Finding> {
         let about = "ManifestWorks";
         let found = match self.may_write_works().await {
-            Ok(true) => self.policy().await.map(|lack| match lack {
+            Ok(true) => self.policy(&WORKS).await.map(|lack| match lack {
                 None => Finding::good(about, "the hub may write them, and a policy lets it write its ConfigMaps alone"),
                 Some(lack) => Finding::bad(
                     about,
@@ -103,29 +94,6 @@ impl Inspection {
         Ok(subjects.iter().any(|subject| subject.namespace.as_ref() == Some(&self.namespace)))
     }
 
-    /// What the policy lacks.
-    async fn policy(&self) -> kube::Result<Option<String>> {
-        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
-        // An API server before Kubernetes 1.30 has no such resource, and answers the same.
-        let Some(policy) = policies.get_opt(WORKS_RIGHT).await? else {
-            return Ok(Some(format!("there is no ValidatingAdmissionPolicy {WORKS_RIGHT}")));
-        };
-        let edited = differences(&policy.spec.unwrap_or_default());
-        if !edited.is_empty() {
-            return Ok(Some(format!(
-                "the ValidatingAdmissionPolicy {WORKS_RIGHT} is not that of this version: it differs in {}",
-                edited.join(", ")
-            )));
-        }
-        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
-        let Some(binding) = bindings.get_opt(WORKS_RIGHT).await? else {
-            return Ok(Some(format!("there is no ValidatingAdmissionPolicyBinding {WORKS_RIGHT}")));
-        };
-        let is_in_force = denies(&binding.spec);
-        let not_in_force = || format!("the ValidatingAdmissionPolicyBinding {WORKS_RIGHT} does not deny everywhere");
-        Ok((!is_in_force).then(not_in_force))
-    }
-
     /// A hub whose AddOnSigners say how far ManifestWorks have brought the trust bundle has the right all the same.
     async fn without_right(&self, about: &str) -> kube::Result<Finding> {
         let signers: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.client.clone());
@@ -141,86 +109,5 @@ impl Inspection {
             return Ok(Finding::new(Verdict::Unknown, about, sentence));
         }
         Ok(Finding::good(about, "it is not installed (deploy/manifest-works)"))
-    }
-}
-
-/// The fields of the policy that are not as deploy/manifest-works has them.
-fn differences(policy: &ValidatingAdmissionPolicySpec) -> Vec<String> {
-    let (there, ours) = (fields(policy.clone()), fields(shipped()));
-    let names: BTreeSet<&String> = there.keys().chain(ours.keys()).collect();
-    names.into_iter().filter(|name| there.get(*name) != ours.get(*name)).cloned().collect()
-}
-
-/// The policy of deploy/manifest-works.
-fn shipped() -> ValidatingAdmissionPolicySpec {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(POLICY).unwrap_or_default();
-    let mut policies =
-        documents.into_iter().filter_map(|it| serde_json::from_value::<ValidatingAdmissionPolicy>(it).ok());
-    policies.next().and_then(|policy| policy.spec).unwrap_or_default()
-}
-
-/// The fields of a policy, with what the API server writes into those that say nothing (k8s.io/kubernetes
-/// `pkg/apis/admissionregistration/v1/defaults.go`).
-fn fields(mut policy: ValidatingAdmissionPolicySpec) -> Map<String, Value> {
-    policy.failure_policy.get_or_insert_with(|| "Fail".to_owned());
-    if let Some(constraints) = &mut policy.match_constraints {
-        constraints.match_policy.get_or_insert_with(|| "Equivalent".to_owned());
-        constraints.namespace_selector.get_or_insert_default();
-        constraints.object_selector.get_or_insert_default();
-        for rule in constraints.resource_rules.iter_mut().flatten() {
-            rule.scope.get_or_insert_with(|| "*".to_owned());
-        }
-    }
-    match json!(policy) {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
-}
-
-fn denies(spec: &ValidatingAdmissionPolicyBindingSpec) -> bool {
-    spec.policy_name == WORKS_RIGHT
-        && spec.validation_actions.iter().any(|action| action == "Deny")
-        && spec.match_resources.is_none()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_policy_is_that_of_this_version_or_its_fields_that_differ_are_named() {
-        assert!(shipped().validations.is_some_and(|rules| !rules.is_empty()));
-        assert_eq!(differences(&shipped()), [""; 0], "where the API server has added nothing");
-        let there = json!(fields(shipped()));
-        let differ = |path: &str, value: Value| {
-            let mut edited = there.clone();
-            *edited.pointer_mut(path).unwrap() = value;
-            differences(&serde_json::from_value(edited).unwrap())
-        };
-        assert_eq!(differ("/failurePolicy", json!("Fail")), [""; 0]);
-        for (path, value, field) in [
-            ("/failurePolicy", json!("Ignore"), "failurePolicy"),
-            ("/validations/0/expression", json!("true"), "validations"),
-            ("/validations", json!([]), "validations"),
-            ("/variables/0/expression", json!("true"), "variables"),
-            ("/matchConditions/0/expression", json!("false"), "matchConditions"),
-            ("/matchConstraints/matchPolicy", json!("Exact"), "matchConstraints"),
-            ("/matchConstraints/objectSelector", json!({ "matchLabels": { "a": "b" } }), "matchConstraints"),
-            ("/matchConstraints/resourceRules/0/operations", json!(["CREATE"]), "matchConstraints"),
-            ("", json!({}), "validations"),
-        ] {
-            assert!(differ(path, value).contains(&field.to_owned()), "{path}");
-        }
-    }
-
-    #[test]
-    fn a_binding_is_in_force_only_if_it_denies_what_the_policy_refuses_everywhere() {
-        let is = |spec: serde_json::Value| denies(&serde_json::from_value(spec).unwrap());
-        assert!(is(json!({ "policyName": WORKS_RIGHT, "validationActions": ["Deny"] })));
-        assert!(is(json!({ "policyName": WORKS_RIGHT, "validationActions": ["Audit", "Deny"] })));
-        assert!(!is(json!({ "policyName": WORKS_RIGHT, "validationActions": ["Warn", "Audit"] })));
-        assert!(!is(json!({ "policyName": "another", "validationActions": ["Deny"] })));
-        let some = json!({ "namespaceSelector": { "matchLabels": { "a": "b" } } });
-        assert!(!is(json!({ "policyName": WORKS_RIGHT, "validationActions": ["Deny"], "matchResources": some })));
     }
 }

@@ -6,6 +6,7 @@ mod authorities;
 mod fleet;
 mod gateway;
 mod objects;
+mod policies;
 mod upstreams;
 
 use anyhow::bail;
@@ -115,6 +116,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.signers().await);
     say(inspection.serving().await);
     say(inspection.manifest_works().await);
+    say(inspection.grpc_account().await);
     say(inspection.inventory().await);
     say(inspection.certificates(LedgerSource::open(args.source).await).await);
     say(inspection.gateways(&args.gateway).await);

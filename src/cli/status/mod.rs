@@ -2,7 +2,7 @@
 
 mod certificates;
 mod gather;
-mod pages;
+pub(in crate::cli) mod pages;
 mod requests;
 mod row;
 mod selection;

@@ -17,7 +17,7 @@ const TRIES: u32 = 10;
 const LATER: Duration = Duration::from_secs(1);
 
 /// Gives `take` everything that an API lists, page after page, so that no more than one page is ever held.
-pub(super) async fn each<K>(api: Api<K>, params: ListParams, mut take: impl FnMut(K)) -> kube::Result<()>
+pub(in crate::cli) async fn each<K>(api: Api<K>, params: ListParams, mut take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {

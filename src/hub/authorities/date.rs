@@ -19,11 +19,7 @@ const BOUND: Duration = Duration::from_secs(60);
 ///
 /// The API server is asked after the decision, so a slow answer does not make the clock look as if it were ahead.
 pub(super) async fn doubt(client: &Client, now: Timestamp) -> Result<Option<String>, kube::Error> {
-    let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
-    // Every answer has the time, also one that refuses.
-    let answer = client.send(request).await?;
-    let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read);
-    Ok(match date {
+    Ok(match self::now(client).await? {
         Some(date) if now <= date.plus(BOUND) => None,
         // No times in the text: a condition has it, and must not change in each round.
         Some(date) => {
@@ -32,6 +28,14 @@ pub(super) async fn doubt(client: &Client, now: Timestamp) -> Result<Option<Stri
         }
         None => Some("the API server to say what time it is".to_owned()),
     })
+}
+
+/// The API server's time, if it says so.
+pub(in crate::hub) async fn now(client: &Client) -> Result<Option<Timestamp>, kube::Error> {
+    let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
+    // Every answer has the time, also one that refuses.
+    let answer = client.send(request).await?;
+    Ok(answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read))
 }
 
 /// Reads the time of RFC 9110, section 5.6.7, which is one of RFC 2822 in GMT.

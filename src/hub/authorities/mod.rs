@@ -6,7 +6,7 @@
 //! makes what people see.
 
 pub mod board;
-mod date;
+pub(in crate::hub) mod date;
 pub mod gate;
 pub mod holders;
 pub mod keeper;

@@ -30,6 +30,7 @@ use crate::hub::lease::Leading;
 use crate::hub::registrations::version::AddOnVersion;
 use crate::hub::registrations::wanted::Signers;
 use crate::hub::registrations::work::PAGE;
+use crate::hub::trial::{ASK_AGAIN, Asking, Right};
 use crate::pulse::Pulse;
 use crate::telemetry::Metrics;
 use addon_signer_core::backoff::doubled;
@@ -42,7 +43,7 @@ use addon_signer_platform::clock::Clock;
 use calls::{NotTaken, Works};
 use known::Known;
 use plan::{Distribution, Reached, Step, TrustReport};
-use right::{ASK_AGAIN, Asking, Right};
+use right::WorksTrial;
 
 /// The pause between two writes: 10,500 ManifestWorks take some five minutes.
 const PACE: Duration = Duration::from_millis(25);
@@ -101,7 +102,7 @@ pub(super) struct Distributor {
     applied: HashMap<AddOnKey, Timestamp>,
     /// Since when no AddOnSigner has wanted what is still there.
     unwanted: HashMap<AddOnKey, Instant>,
-    right: Asking,
+    right: Asking<WorksTrial>,
     /// When the first step is due of those that must wait.
     next: Option<Instant>,
     pace: Interval,
@@ -124,7 +125,7 @@ impl Distributor {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let works = Works { client: client.clone(), version };
         let client = client.clone();
-        let right = Asking::new(&client, &inputs.namespace);
+        let right = Asking::new(WorksTrial::new(&client, &inputs.namespace));
         Self {
             client,
             works,
@@ -179,7 +180,7 @@ impl Distributor {
 
     /// Whether the hub has only just started, and no hub before it had the right: then nobody waits for ManifestWorks.
     async fn never_had_the_right(&self) -> bool {
-        *self.inputs.report.borrow() == Distribution::Starting && self.right.was_never_there().await
+        *self.inputs.report.borrow() == Distribution::Starting && self.right.trial.was_never_there().await
     }
 
     /// Writes until the hub has no right any more.
@@ -225,7 +226,7 @@ impl Distributor {
             self.written = 0;
         }
         let fresh = self.note_applied(&report);
-        let unguarded = self.right.unguarded();
+        let unguarded = right::unguarded(&self.right);
         let is_guarded = unguarded.is_none();
         self.report(Distribution::Reached { trust, report, is_whole: signers.is_whole, unguarded, fresh });
         steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));

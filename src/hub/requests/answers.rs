@@ -10,9 +10,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::api::request::BoundedRequest;
 use crate::hub::lease::{Leads, NotWritten};
-use crate::hub::requests::plan::WAITS;
+use crate::hub::requests::plan::{WAITS, csr_user};
 use addon_signer_core::ca::issuer::Issued;
-use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
+use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};
 
 /// How a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +124,19 @@ impl<'l> Answers<'l> {
             // The API server answers with the object only if it is still there, and with a Status otherwise.
             left => Ok(left?.csr.metadata.finalizers.is_none_or(|left| left.is_empty())),
         }
+    }
+
+    /// Tries, in a dry run, to change for whom OCM's gRPC server made the request.
+    ///
+    /// # Errors
+    /// The error of the API server, which the policy of deploy/grpc-account must cause.
+    pub async fn try_for_another(&self, csr: &CertificateSigningRequest, subresource: &str) -> Result<(), kube::Error> {
+        // Whatever it is, this is another one: who is behind the gRPC server may choose the name.
+        let another = format!("not {}", csr_user(csr).unwrap_or_default());
+        let mut changed = csr.clone();
+        changed.metadata.annotations.get_or_insert_default().insert(ANNOTATION_CSR_USER.to_owned(), another);
+        let dry_run = PostParams { dry_run: true, field_manager: None };
+        self.api.replace_subresource(subresource, &csr.name_any(), &dry_run, &changed).await.map(|_| ())
     }
 
     /// Writes an Event that says why.

@@ -4,12 +4,14 @@
 //! others when it is their turn, `signer` works on the requests of one signer name, `plan` names the one action for a
 //! request, `answers` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what
 //! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those that
-//! another program signed, `failures` logs why work on a request failed.
+//! another program signed, `guard` knows whether OCM's gRPC server can be believed, `failures` logs why work on a
+//! request failed.
 
 pub mod answers;
 pub(super) mod dispatcher;
 mod failures;
 pub(super) mod foreign;
+pub mod guard;
 mod known;
 pub mod plan;
 mod rereads;

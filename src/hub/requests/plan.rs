@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt;
 
 use crate::api::request::BoundedRequest;
+use crate::hub::trial::Doubt;
 use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
@@ -20,11 +21,15 @@ pub const RATE_LIMITED: &str = "RateLimited";
 pub const REVOKED: &str = "Revoked";
 /// The condition that says that a request waits because the ledger's row of it cannot be used.
 pub const RECORD_UNUSABLE: &str = "RecordUnusable";
+/// The condition that says that a request waits because perhaps anybody can change for whom OCM's gRPC server made
+/// it.
+pub const PROXY_UNPROVEN: &str = "ProxyUnproven";
 /// The conditions that say that a request waits; they are removed when it gets its certificate.
-pub const WAITS: [&str; 3] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE];
+pub const WAITS: [&str; 4] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE, PROXY_UNPROVEN];
 
-/// The longest user name that the hub keeps of a request that is too large.
-const MAX_USER: usize = 512;
+/// The longest user name that the hub keeps of a request that is too large: the policy of deploy/grpc-account allows
+/// 253 characters, and refuses a write that loses them.
+const MAX_USER: usize = 4 * 253;
 /// The longest name of a request, as of most objects (Kubernetes, `IsDNS1123Subdomain`). For requests Kubernetes itself
 /// has no rule.
 const MAX_NAME: usize = 253;
@@ -46,6 +51,8 @@ pub enum Action {
     AwaitApproval,
     /// The hub does not know enough yet to decide.
     Wait,
+    /// Perhaps anybody can change for whom OCM's gRPC server made it, so the hub does not answer it.
+    Doubt(Doubt),
     /// The requester's cluster has had so many answers that the hub does not even ask whether this one is due.
     Limited(Duration),
     /// Sign it, after approving it if that is the hub's task.
@@ -177,8 +184,12 @@ fn metadata_size(metadata: &ObjectMeta) -> usize {
 
 /// Who must wait if it asks for too much. `grpc_proxy` is the account of OCM's gRPC server.
 pub fn tenant_of(csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) -> String {
-    let proxied = csr.annotations().get(ANNOTATION_CSR_USER).map(String::as_str);
-    policy::tenant(csr.spec.username.as_deref().unwrap_or_default(), proxied, grpc_proxy)
+    policy::tenant(csr.spec.username.as_deref().unwrap_or_default(), csr_user(csr), grpc_proxy)
+}
+
+/// For whom the request is, as the annotation says; that counts only on requests of OCM's gRPC server.
+pub fn csr_user(csr: &CertificateSigningRequest) -> Option<&str> {
+    csr.annotations().get(ANNOTATION_CSR_USER).map(String::as_str)
 }
 
 /// The UID of a request.
@@ -196,7 +207,8 @@ pub fn submission(csr: &CertificateSigningRequest) -> Submission {
     Submission {
         username: csr.spec.username.clone().unwrap_or_default(),
         groups: csr.spec.groups.clone().unwrap_or_default(),
-        csr_user: csr.annotations().get(ANNOTATION_CSR_USER).cloned(),
+        csr_user: csr_user(csr).map(str::to_owned),
+        is_guarded: false,
         cluster_label: csr.labels().get(LABEL_CLUSTER_NAME).cloned(),
         addon_label: csr.labels().get(LABEL_ADDON_NAME).cloned(),
         usages: csr.spec.usages.clone().unwrap_or_default(),

@@ -295,6 +295,7 @@ fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> Sig
         addons,
         retention: settings.retention,
         grpc_proxy: settings.grpc_proxy.clone(),
+        guard: links.guard.clone(),
         applied: links.applied.clone(),
         leading: links.leading.clone(),
         recorder: Recorder::new(links.client.clone(), reporter),

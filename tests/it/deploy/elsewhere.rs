@@ -8,6 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{dir, manifests, of_kind};
+use crate::support::accounts::GRPC_PROXY;
 use crate::support::needed::{Needed, skip};
 
 /// The beginning of every kustomization over deploy/.
@@ -149,6 +150,32 @@ fn an_agent_of_another_addon_needs_only_the_documented_edits() {
         ),
     });
     assert_eq!(by_name(rendered), by_name(expected.collect()));
+}
+
+/// The account in the hub's environment and in the policy.
+fn accounts(objects: &[Value]) -> [String; 2] {
+    let policy = of_kind(objects, "ValidatingAdmissionPolicy")[0];
+    let hub = of_kind(objects, "Deployment")[0];
+    let env = super::items(hub, "/spec/template/spec/containers/0/env");
+    let flag = env.into_iter().find(|variable| variable["name"] == "ADDON_SIGNER_GRPC_PROXY_ACCOUNT").unwrap();
+    let variable = &policy["spec"]["variables"][0];
+    assert_eq!(variable["name"], "account");
+    let quoted = variable["expression"].as_str().unwrap();
+    [flag["value"].as_str().unwrap().to_owned(), quoted.trim_matches('\'').to_owned()]
+}
+
+#[test]
+fn flag_and_policy_of_the_grpc_servers_account_come_together_and_name_the_same() {
+    let with = |more: &str| format!("{BASE}components: [../deploy/grpc-account]\n{more}");
+    let Some(rendered) = render(&with("")) else { return };
+    assert_eq!(accounts(&rendered), [GRPC_PROXY, GRPC_PROXY]);
+    let mut others = by_name(rendered);
+    others.retain(|name, _| !name.contains("grpc") && !name.contains("Deployment"));
+    let mut base = by_name(manifests("."));
+    base.retain(|name, _| !name.contains("Deployment"));
+    assert_eq!(others, base);
+    let another = render(&with(&documented("ADDON_SIGNER_GRPC_PROXY_ACCOUNT"))).unwrap();
+    assert_eq!(accounts(&another), ["system:serviceaccount:ocm:grpc"; 2]);
 }
 
 /// What kustomize cannot find: the namespace inside of an argument.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// The folders that an administrator applies with `kubectl apply -k`, in this order.
 pub(crate) const FOLDERS: [&str; 5] = [".", "agent", "example", "requester", "trust-reader"];
 /// What an administrator may add to the first of them.
-const COMPONENTS: [&str; 4] = ["cluster-trust-bundle", "inventory", "manifest-works", "postgres"];
+const COMPONENTS: [&str; 5] = ["cluster-trust-bundle", "grpc-account", "inventory", "manifest-works", "postgres"];
 
 /// The objects of one folder of deploy/, in the order of its kustomization.
 pub(crate) fn manifests(folder: &str) -> Vec<Value> {

@@ -16,8 +16,9 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use super::grpc_account::{self, guard_annotation, wait_believed};
 use super::stage::{stage, unstageable};
-use crate::requests::{Case, Fixture, GRPC_PROXY, Profile, Verdict, corpus};
+use crate::requests::{Case, Fixture, Profile, Verdict, corpus};
 use crate::support::hub::{
     RunningHub, RunningHubOptions, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
@@ -64,22 +65,28 @@ async fn every_request_of_the_corpus_gets_its_verdict_on_an_api_server() {
     let mut outcome = Outcome::default();
     let mut skipped = Vec::new();
     let mut run = Run { hub: &hub, admin: admin.clone(), clients: HashMap::new() };
-    let (proxied, plain): (Vec<_>, Vec<_>) =
-        by_fixture.into_values().partition(|(fixture, _)| *fixture == Fixture::GrpcProxy);
-    for (grpc_proxy, groups) in [(None, plain), (Some(GRPC_PROXY.to_owned()), proxied)] {
-        let options =
-            RunningHubOptions { grpc_proxy, serving: Fixture::serving_rules(), ..RunningHubOptions::default() };
-        let running = RunningHub::start_with(&hub, options).await;
-        wait_ready(&admin, "telemetry", "True").await;
-        for (fixture, cases) in groups {
-            if let Some(reason) = unstageable(fixture) {
-                skipped.extend(cases.iter().map(|case| format!("{}: {reason}", case.name)));
-                continue;
-            }
-            stage(&admin, &running, fixture).await;
-            run.all(&cases, &running, &mut outcome).await;
+    let [late, proxied] = [Fixture::GrpcProxyLate, Fixture::GrpcProxy].map(|it| by_fixture.remove(&format!("{it:?}")));
+    let options = RunningHubOptions { serving: Fixture::serving_rules(), ..RunningHubOptions::default() };
+    let running = RunningHub::start_with(&hub, options).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    for (fixture, cases) in by_fixture.into_values() {
+        if let Some(reason) = unstageable(fixture) {
+            skipped.extend(cases.iter().map(|case| format!("{}: {reason}", case.name)));
+            continue;
         }
+        stage(&admin, &running, fixture).await;
+        let created = run.create(&cases, &mut outcome).await;
+        run.check(created, &running, &mut outcome).await;
     }
+    drop(running);
+    guard_annotation(&hub, &admin).await;
+    let created = run.create(&late.unwrap().1, &mut outcome).await;
+    let running = RunningHub::start_with(&hub, grpc_account::options()).await;
+    run.check(created, &running, &mut outcome).await;
+    stage(&admin, &running, Fixture::GrpcProxy).await;
+    wait_believed(&hub, &admin).await;
+    let created = run.create(&proxied.unwrap().1, &mut outcome).await;
+    run.check(created, &running, &mut outcome).await;
     report(&hub, &outcome, &skipped);
     assert!(outcome.wrong.is_empty(), "{}", outcome.wrong.join("\n"));
     run.nothing_else_is_signed(&outcome).await;
@@ -112,25 +119,30 @@ struct Run<'h> {
 }
 
 impl Run<'_> {
-    async fn all(&mut self, cases: &[Case], running: &RunningHub, outcome: &mut Outcome) {
+    /// Makes the requests; returns those that the API server took.
+    async fn create(&mut self, cases: &[Case], outcome: &mut Outcome) -> Vec<Case> {
         let mut created = Vec::new();
         for case in cases {
             let api: Api<CertificateSigningRequest> = Api::all(self.impersonate(case).await);
             match api.create(&PostParams::default(), &object(case)).await {
-                Ok(_) => created.push(case),
+                Ok(_) => created.push(case.clone()),
                 Err(error) if matches!(case.verdict, Verdict::Refused { .. }) => {
                     outcome.at_creation.insert(case.name.clone(), error.to_string());
                 }
                 Err(error) => outcome.wrong.push(format!("{}: not created: {error}", case.name)),
             }
         }
+        created
+    }
+
+    async fn check(&self, created: Vec<Case>, running: &RunningHub, outcome: &mut Outcome) {
         for case in created {
             let csr = wait_csr(&self.admin, &case.name, "answered", |csr| {
                 let answered = certificate(csr).is_some() || condition(csr, "Denied").is_some();
                 answered.then(|| csr.clone())
             })
             .await;
-            match self.judge(case, &csr, running).await {
+            match self.judge(&case, &csr, running).await {
                 Ok(()) if certificate(&csr).is_some() => outcome.signed.push(case.name.clone()),
                 Ok(()) => outcome.denied.push(case.name.clone()),
                 Err(why) => outcome.wrong.push(format!("{}: {why}", case.name)),

@@ -5,6 +5,7 @@ mod corpus;
 mod crash;
 pub(crate) mod distribution;
 mod foreign;
+mod grpc_account;
 mod held;
 mod identity;
 mod lease;

@@ -109,7 +109,8 @@ async fn one_certificate_is_shown_with_everything_about_it() {
         "holder      cluster a-cluster-with-a-name-of-its-own, addon telemetry, agent other\n",
         "last seen   2026-11-18T22:13:20Z from 192.0.2.1\n",
         "signer      telemetry (example.com/telemetry), rules of generation 1\n",
-        "requester   system:open-cluster-management:cluster1:agent1\n",
+        "requester   system:open-cluster-management:cluster1:agent1, for \
+         system:open-cluster-management:cluster2:agent2 (csr-user)\n",
         "by hub-a, epoch 3, row 24",
         "\n  subject             ",
         "\n  extended key usage  client authentication\n",

@@ -86,6 +86,7 @@ pub(crate) fn mk_intent(n: u64) -> Intent {
         generation: 1,
         signer_name: "example.com/telemetry".parse().unwrap(),
         requester: "system:open-cluster-management:cluster1:agent1".to_owned(),
+        csr_user: n.is_multiple_of(3).then(|| "system:open-cluster-management:cluster2:agent2".to_owned()),
         identity: Some(mk_identity(&format!("cluster{}", n % 7), "telemetry", "telemetry")),
         issuer: "0123456789abcdef".into(),
         serial: mk_serial(n),

@@ -95,6 +95,7 @@ variants! {
     Refusal::RequesterOfSeveral { .. },
     Refusal::RequesterGroup(_),
     Refusal::ProxiedUserMissing,
+    Refusal::ProxiedUserUnproven,
     Refusal::NotTheGateway(_),
     Refusal::CommonNames(_),
     Refusal::CommonName(IdentityError::NotALabel(..)),

@@ -8,10 +8,9 @@ use addon_signer_core::policy::{RequesterKind, ServingRules, SignerRules};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use serde::{Deserialize, Serialize};
 
+use crate::support::accounts::GRPC_PROXY;
 use crate::support::rules::mk_rules;
 
-/// The only account that may name another user.
-pub(crate) const GRPC_PROXY: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 /// The gateway's account.
 pub(crate) const GATEWAY: &str = "system:serviceaccount:addon-signer:addon-signer";
 /// The gateway's DNS name.
@@ -45,8 +44,11 @@ pub(crate) enum Fixture {
     EcdsaP256Only,
     /// Like `installed`, and the configuration names the organizational unit `edge`.
     UnitEdge,
-    /// Like `installed`, and the configuration names the gRPC proxy's account.
+    /// Like `installed`, and the configuration names the gRPC proxy's account. The policy that keeps its annotation was
+    /// in force when the request was made.
     GrpcProxy,
+    /// Like `grpc-proxy`, but the hub has seen that policy in force only after the request was made.
+    GrpcProxyLate,
     /// Like `installed`, and the signer lets addons ask for themselves too.
     AddonRequester,
 }
@@ -59,7 +61,7 @@ impl Fixture {
             Self::EcdsaP256Only => rules.keys = BTreeSet::from([KeyKind::EcdsaP256]),
             Self::UnitEdge => rules.organizational_units = BTreeSet::from(["edge".to_owned()]),
             Self::AddonRequester => rules.requesters = [RequesterKind::Cluster, RequesterKind::AddOn].into(),
-            Self::GrpcProxy => rules.grpc_proxy = Some(GRPC_PROXY.to_owned()),
+            Self::GrpcProxy | Self::GrpcProxyLate => rules.grpc_proxy = Some(GRPC_PROXY.to_owned()),
             _ => {}
         }
         rules

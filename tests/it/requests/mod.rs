@@ -17,7 +17,7 @@ mod seeds;
 pub(crate) mod tlv;
 
 pub(crate) use file::corpus;
-pub(crate) use fixture::{Fixture, GRPC_PROXY};
+pub(crate) use fixture::Fixture;
 
 /// One certificate request, and its expected verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +83,7 @@ impl Case {
             username: self.username.clone(),
             groups: self.groups.clone(),
             csr_user: self.annotations.get("open-cluster-management.io/csr-user").cloned(),
+            is_guarded: self.fixture == Fixture::GrpcProxy,
             cluster_label: label("cluster-name"),
             addon_label: label("addon-name"),
             usages: self.usages.clone(),

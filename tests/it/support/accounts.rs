@@ -9,3 +9,6 @@ pub(crate) const AGENT_USER: &str = "system:serviceaccount:open-cluster-manageme
 
 /// The group of the addon's own hub identities, to which deploy/requester gives its role.
 pub(crate) const ADDON_GROUP: &str = "system:open-cluster-management:addon:telemetry";
+
+/// The account of OCM's gRPC server, the only one that may name another user.
+pub(crate) const GRPC_PROXY: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";

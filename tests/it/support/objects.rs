@@ -43,12 +43,20 @@ pub(crate) fn manifest_works(client: &Client, cluster: &str) -> Api<DynamicObjec
 /// Makes the stand-in serve ManifestWorks, of which the hub's account may write its own.
 pub(crate) async fn serve_manifest_works(admin: &Client) {
     serve(admin, "manifestworks.work.open-cluster-management.io").await;
-    let of_policy = manifests("manifest-works");
-    for binding in of_kind(&of_policy, "ValidatingAdmissionPolicyBinding") {
-        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
-        let bindings: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind));
-        create(&bindings, binding.clone()).await;
+    bind_policy(admin, "manifest-works").await;
+}
+
+/// Makes the policy of a folder of deploy/ be in force on the stand-in.
+pub(crate) async fn bind_policy(admin: &Client, folder: &str) {
+    for binding in of_kind(&manifests(folder), "ValidatingAdmissionPolicyBinding") {
+        create(&policy_bindings(admin), binding.clone()).await;
     }
+}
+
+/// ValidatingAdmissionPolicyBindings.
+pub(crate) fn policy_bindings(admin: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
+    Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind))
 }
 
 /// Makes the stand-in serve what it has on demand.

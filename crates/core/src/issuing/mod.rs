@@ -29,6 +29,8 @@ pub struct RequestFacts {
     pub name: String,
     /// `spec.username`.
     pub requester: String,
+    /// For whom the gRPC proxy asked, if it did.
+    pub csr_user: Option<String>,
     /// `spec.request`.
     pub csr: String,
     /// The AddOnSigner, or `gateway-serving`.
@@ -322,7 +324,7 @@ impl<'s> Issuance<'s> {
     }
 
     fn intent(&self, prepared: &Prepared) -> Intent {
-        let RequestFacts { uid, requested, name, requester, csr, signer, generation, signer_name } =
+        let RequestFacts { uid, requested, name, requester, csr_user, csr, signer, generation, signer_name } =
             self.request.clone();
         Intent {
             uid,
@@ -332,6 +334,7 @@ impl<'s> Issuance<'s> {
             generation,
             signer_name,
             requester,
+            csr_user,
             identity: self.approved.identity().cloned(),
             issuer: prepared.issuer().clone(),
             serial: prepared.serial(),

@@ -54,6 +54,8 @@ pub struct Intent {
     pub signer_name: SignerName,
     /// `spec.username`.
     pub requester: String,
+    /// For whom the gRPC proxy asked, if it did.
+    pub csr_user: Option<String>,
     /// The holder of the certificate; `None` for the gateway's own.
     pub identity: Option<PeerIdentity>,
     /// The id of the authority that signs.
@@ -340,15 +342,13 @@ fn version() -> String {
 impl Intent {
     /// The names of cluster, addon and agent; empty for the gateway's own certificate.
     pub fn names(&self) -> [&str; 3] {
-        match &self.identity {
-            Some(PeerIdentity { cluster, addon, agent }) => [cluster.as_str(), addon.as_str(), agent.as_str()],
-            None => [""; 3],
-        }
+        self.identity.as_ref().map_or([""; 3], |id| [id.cluster.as_str(), id.addon.as_str(), id.agent.as_str()])
     }
 
     fn details(&self) -> Vec<(&'static str, String)> {
         let [cluster, addon, agent] = self.names();
-        vec![
+        let csr_user = self.csr_user.iter().map(|user| ("csr-user", user.clone()));
+        let always = [
             ("addon", addon.to_owned()),
             ("agent", agent.to_owned()),
             ("cluster", cluster.to_owned()),
@@ -366,7 +366,8 @@ impl Intent {
             ("signer-name", self.signer_name.to_string()),
             ("tbs", self.tbs.clone()),
             ("uid", self.uid.to_string()),
-        ]
+        ];
+        csr_user.chain(always).collect()
     }
 }
 

@@ -76,6 +76,8 @@ pub struct Submission {
     pub groups: Vec<String>,
     /// The annotation `open-cluster-management.io/csr-user`.
     pub csr_user: Option<String>,
+    /// Whether nobody has been able to change that annotation since the request was made, as the hub knows.
+    pub is_guarded: bool,
     /// The label `open-cluster-management.io/cluster-name`: a hint that anybody can set.
     pub cluster_label: Option<String>,
     /// The label `open-cluster-management.io/addon-name`: a hint that anybody can set.

@@ -39,6 +39,13 @@ pub enum Refusal {
     /// Rule 1: the gRPC proxy did not name the user that it asks for.
     #[error("the gRPC proxy's request has no annotation open-cluster-management.io/csr-user")]
     ProxiedUserMissing,
+    /// Rule 1: the gRPC proxy's request is older than what the hub knows of the policy that keeps its annotation as it
+    /// was made.
+    #[error(
+        "the request may have been made before the ValidatingAdmissionPolicy addon-signer-grpc-account was in force, \
+         so anybody may have written its annotation open-cluster-management.io/csr-user; make a new request"
+    )]
+    ProxiedUserUnproven,
     /// Rule 1, serving: the requester is not the gateway.
     #[error("the requester {0:?} is not the gateway's account")]
     NotTheGateway(String),
@@ -139,6 +146,7 @@ impl Refusal {
             | Self::RequesterOfSeveral { .. }
             | Self::RequesterGroup(_)
             | Self::ProxiedUserMissing
+            | Self::ProxiedUserUnproven
             | Self::NotTheGateway(_) => 1,
             Self::CommonNames(_)
             | Self::CommonName(_)
@@ -172,6 +180,7 @@ impl Refusal {
             Self::RequesterOfSeveral { .. } => "RequesterOfSeveralClusters",
             Self::RequesterGroup(_) => "RequesterNotInGroup",
             Self::ProxiedUserMissing => "ProxiedUserMissing",
+            Self::ProxiedUserUnproven => "ProxiedUserUnproven",
             Self::NotTheGateway(_) => "RequesterNotTheGateway",
             Self::CommonNames(_) => "CommonNameNotSingle",
             Self::CommonName(_) => "CommonNameNotConvention",

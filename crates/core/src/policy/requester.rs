@@ -56,6 +56,7 @@ impl Requester {
 pub(super) fn authenticate(rules: &SignerRules, submission: &Submission) -> Result<Requester, Refusal> {
     let proxied = rules.grpc_proxy.as_ref().is_some_and(|account| *account == submission.username);
     let username = match (&submission.csr_user, proxied) {
+        (Some(_), true) if !submission.is_guarded => return Err(Refusal::ProxiedUserUnproven),
         (Some(user), true) => user,
         (None, true) => return Err(Refusal::ProxiedUserMissing),
         (_, false) => &submission.username,

@@ -190,12 +190,15 @@ fn only_the_configured_proxy_may_name_another_user() {
         username: proxy.to_owned(),
         groups: vec![],
         csr_user: Some("system:open-cluster-management:spoke1:a1".to_owned()),
+        is_guarded: true,
         ..mk_submission()
     };
     let refused = evaluate(&mk_rules(), &submission, &mk_registry()).unwrap_err();
     assert_eq!(refused, Refusal::Requester(proxy.to_owned()));
     let rules = SignerRules { grpc_proxy: Some(proxy.to_owned()), ..mk_rules() };
     assert!(evaluate(&rules, &submission, &mk_registry()).is_ok());
+    let open = Submission { is_guarded: false, ..submission.clone() };
+    assert_eq!(evaluate(&rules, &open, &mk_registry()).unwrap_err(), Refusal::ProxiedUserUnproven);
     submission.csr_user = None;
     assert_eq!(evaluate(&rules, &submission, &mk_registry()).unwrap_err(), Refusal::ProxiedUserMissing);
     // The annotation has no effect on requests of others.

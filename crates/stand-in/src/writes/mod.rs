@@ -20,7 +20,7 @@ pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Res
     let name = text(&object, "metadata.name").to_owned();
     check_namespace(store, w, &name)?;
     check_metadata(w.resource, &name, &object)?;
-    policy::check(store, w, &object)?;
+    policy::check(store, w, None, &object)?;
     let key = w.key(&name);
     if store.get(&key).is_some() {
         return Err(ApiError::AlreadyExists { resource: w.resource, name });
@@ -185,7 +185,7 @@ pub(super) fn update(
     prepare_update(w, name, &mut new, &old)?;
     tidy_metadata(&mut new);
     check_metadata(w.resource, name, &new)?;
-    policy::check(store, w, &new)?;
+    policy::check(store, w, Some(&old), &new)?;
     if new == *old || w.dry_run {
         return Ok(new);
     }

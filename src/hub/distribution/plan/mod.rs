@@ -1,12 +1,14 @@
 //! What must be written so that every addon has its ManifestWork, and how far that is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use super::known::KnownObjects;
 use crate::api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
 use crate::api::status::Told;
 use crate::hub::registrations::wanted::Signers;
+use crate::hub::trial::Doubt;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::trust::Trust;
@@ -69,32 +71,31 @@ pub enum Distribution {
 }
 
 /// Why the hub does not use its right: nobody knows that the policy narrows it to the hub's own ManifestWorks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unguarded {
-    /// The API server takes what the policy forbids.
-    #[error(
-        "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. Apply \
-         deploy/manifest-works again; its binding must deny"
-    )]
-    Missing,
-    /// The trial of what the policy forbids ended otherwise.
-    #[error(
-        "it cannot see whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry \
-         run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {0}. First see that \
-         deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or something that changes \
-         new objects refuses the trial, exempt the hub's account, or that name, from it"
-    )]
-    Unknown(Arc<str>),
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unguarded(pub Doubt);
+
+impl fmt::Display for Unguarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Doubt::Missing => f.write_str(
+                "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. Apply \
+                 deploy/manifest-works again; its binding must deny",
+            ),
+            Doubt::Unknown(said) => write!(
+                f,
+                "it cannot see whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
+                 trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {said}. \
+                 First see that deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or \
+                 something that changes new objects refuses the trial, exempt the hub's account, or that name, from it"
+            ),
+        }
+    }
 }
 
 impl Unguarded {
     /// The condition `TrustDistributed` while it is so.
     pub(in crate::hub) fn condition(&self) -> Told {
-        let reason = match self {
-            Self::Missing => "PolicyMissing",
-            Self::Unknown(_) => "PolicyUnknown",
-        };
-        (false, reason, format!("The hub makes and changes no ManifestWork, because {self}."))
+        (false, self.0.reason(), format!("The hub makes and changes no ManifestWork, because {self}."))
     }
 }
 

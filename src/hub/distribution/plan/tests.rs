@@ -209,7 +209,7 @@ fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
             let trust = Arc::new(Trust { serving_anchors, ..Trust::default() });
             Distribution::Reached { trust, report, is_whole, unguarded, fresh: fresh.iter().cloned().collect() }
         };
-    let missing = || Some(Unguarded::Missing);
+    let missing = || Some(Unguarded(Doubt::Missing));
     for (distribution, waits_for) in [
         (Distribution::Off, ""),
         (Distribution::Starting, "the ManifestWorks to be read"),

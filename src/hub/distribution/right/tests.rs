@@ -1,6 +1,7 @@
 //! Tests the questions about the right against an API server of a few lines, on a clock that the test moves.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hyper::{Method, Request, Response, StatusCode};
 use kube::client::Body;
@@ -13,6 +14,7 @@ use super::super::tests::{key, mk_distributor_of};
 use super::super::{DOUBT, Distributor};
 use super::*;
 use crate::hub::lease::Announcer;
+use crate::hub::trial::{ASK_AGAIN, BELIEVED, RIGHT_AGE, UNKNOWN};
 
 /// What the API server has, and what it was asked.
 #[derive(Default)]
@@ -188,7 +190,7 @@ impl Running {
 const SOON: Duration = Duration::from_secs(5);
 
 fn unknown(end: &str) -> Right {
-    Right::Unguarded(Unguarded::Unknown(end.into()))
+    Right::Unguarded(Doubt::Unknown(end.into()))
 }
 
 #[tokio::test]
@@ -199,8 +201,8 @@ async fn only_the_policys_own_refusal_says_that_the_right_is_narrowed() {
     };
     assert_eq!(asked(false, BY_THE_POLICY).await, Some(Right::Missing));
     assert_eq!(asked(true, BY_THE_POLICY).await, Some(Right::Guarded));
-    assert_eq!(asked(true, Trial::Taken).await, Some(Right::Unguarded(Unguarded::Missing)));
-    assert_eq!(asked(true, IS_THERE).await, Some(Right::Unguarded(Unguarded::Missing)));
+    assert_eq!(asked(true, Trial::Taken).await, Some(Right::Unguarded(Doubt::Missing)));
+    assert_eq!(asked(true, IS_THERE).await, Some(Right::Unguarded(Doubt::Missing)));
     let renamed = [
         "ValidatingAdmissionPolicy 'prod-addon-signer-manifest-works' with binding 'prod-b' denied request: no",
         "ValidatingAdmissionPolicy 'addon-signer-manifest-works-2' with binding 'b-2' denied request: no",

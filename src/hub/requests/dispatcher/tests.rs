@@ -58,6 +58,7 @@ fn mk_signer(client: &Client) -> Signer {
         addons: AddOnApi::V1Beta1.into(),
         retention: LATE,
         grpc_proxy: None,
+        guard: Default::default(),
         applied: watch::channel(Default::default()).1,
         leading: lease::channel().1,
         recorder: Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None }),

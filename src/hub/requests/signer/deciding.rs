@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Kind, Signer, SignerError, SignerShared};
 use crate::api::rules::SignerConfig;
 use crate::hub::registrations::registry;
+use crate::hub::requests::guard::Guarded;
 use crate::hub::requests::plan::{self, Action, Mode};
 use addon_signer_core::policy::{self, Approved, Claim};
 
@@ -27,7 +28,7 @@ impl Signer {
         mode: Mode,
         config: Option<&SignerConfig>,
     ) -> Result<Action, SignerError> {
-        let submission = plan::submission(csr);
+        let mut submission = plan::submission(csr);
         let config = match (&self.kind, config) {
             (Kind::Serving(rules), _) => {
                 return Ok(plan::answer(csr, mode, policy::evaluate_serving(rules, &submission)));
@@ -35,6 +36,13 @@ impl Signer {
             (Kind::Client { .. }, None) => return Ok(Action::Wait),
             (Kind::Client { .. }, Some(config)) => config,
         };
+        if self.is_proxied(csr) {
+            match self.shared.guard.known() {
+                Guarded::Starting => return Ok(Action::Wait),
+                Guarded::Not(doubt) => return Ok(Action::Doubt(doubt)),
+                Guarded::Since(_) => submission.is_guarded = self.is_believed(csr),
+            }
+        }
         let claim = match Claim::read(&config.rules, &submission) {
             Ok(claim) => claim,
             Err(refusal) => return Ok(plan::answer(csr, mode, Err(refusal))),
@@ -57,7 +65,7 @@ impl Signer {
     }
 
     /// Whether the requester's cluster may have one more answer; if not, how long it must wait. Nothing is counted.
-    fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
+    pub(super) fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
         let tenant = plan::tenant_of(csr, self.shared.grpc_proxy.as_deref());
         let now = self.shared.clock.now();
         self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).wait(&tenant, now)

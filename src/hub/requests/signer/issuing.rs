@@ -49,6 +49,9 @@ impl Signer {
             return self.say_revoked(*led, until).await;
         }
         let Some(line) = self.signing_line() else { return Ok(Outcome::Wait) };
+        if let Some(outcome) = self.unproven(*led).await? {
+            return Ok(outcome);
+        }
         let signing = Signing {
             issuer: &line.ready.stored.issuer,
             published: &line.published,
@@ -138,7 +141,8 @@ impl Signer {
         request: &ApprovedRequest<'_>,
     ) -> Result<Effect, IssueError> {
         let approved = &request.approved;
-        let is_allowed = self.still_allows(approved, request.request.config);
+        let led = request.request;
+        let is_allowed = self.still_allows(approved, led.config) && self.is_believed(led.csr);
         let valid_from = approved.identity().and_then(|identity| {
             self.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
         });
@@ -173,6 +177,7 @@ impl Signer {
             requested: plan::requested(csr),
             name: csr.name_any(),
             requester: csr.spec.username.clone().unwrap_or_default(),
+            csr_user: self.requester(csr).csr_user.map(str::to_owned),
             csr: normalised(&csr.spec.request.0),
             signer: self.name(),
             generation: config.map_or(0, |config| config.generation),
@@ -226,7 +231,7 @@ impl Signer {
         self.shared.audit.granted(&Grant {
             signer: &self.name(),
             csr: &csr.name_any(),
-            requester: csr.spec.username.as_deref().unwrap_or_default(),
+            requester: self.requester(csr),
             identity: request.approved.identity(),
             issuer: issued.issuer.as_str(),
             serial: issued.serial,

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 mod deciding;
 mod held;
 mod issuing;
+mod proxied;
 
 pub use held::Unusable;
 use issuing::ApprovedRequest;
@@ -27,6 +28,7 @@ use crate::hub::authorities::state::LineState;
 use crate::hub::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::hub::registrations::version::AddOnVersion;
 use crate::hub::requests::answers::{Answers, RefusalKind};
+use crate::hub::requests::guard::{Guard, Guarded};
 use crate::hub::requests::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::hub::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::ledger::{Ledger, LedgerError};
@@ -77,6 +79,8 @@ pub struct SignerShared {
     pub retention: Duration,
     /// The account of OCM's gRPC server.
     pub grpc_proxy: Option<String>,
+    /// Whether that account can be believed.
+    pub guard: Guard,
     /// The trust that the gateway has in effect.
     pub applied: watch::Receiver<Arc<Trust>>,
     /// Whether this hub leads.
@@ -186,7 +190,8 @@ pub enum Outcome {
     Later(Duration),
     /// Its addon or cluster has asked for too much, and may have one more after this time at the earliest.
     Limited(Duration),
-    /// Its row of the ledger cannot be used.
+    /// Somebody must do something: its row of the ledger cannot be used, or the hub cannot see whether the policy of
+    /// deploy/grpc-account holds for it.
     Held,
     /// It failed, and is tried again.
     Failed(SignerError),
@@ -198,6 +203,7 @@ pub struct Changes {
     line: watch::Receiver<LineState>,
     serving: watch::Receiver<LineState>,
     applied: watch::Receiver<Arc<Trust>>,
+    guard: watch::Receiver<Guarded>,
     leading: Leading,
 }
 
@@ -215,6 +221,7 @@ impl Changes {
             Ok(()) = self.line.changed() => {}
             Ok(()) = self.serving.changed() => {}
             Ok(()) = self.applied.changed() => {}
+            Ok(()) = self.guard.changed() => {}
             () = self.leading.changed() => {}
         }
     }
@@ -258,6 +265,7 @@ impl Signer {
             Action::Deny(refusal) => self.refuse(request, RefusalKind::Denied, &refusal).await,
             Action::Fail(refusal) => self.refuse(request, RefusalKind::Failed, &refusal).await,
             Action::Issue { approved, approve } => self.issue(&ApprovedRequest { request, approved, approve }).await,
+            Action::Doubt(doubt) => self.say_unproven(request, &doubt).await.map(|()| Outcome::Wait),
             Action::Rest | Action::AwaitApproval | Action::Wait | Action::Limited(_) => Ok(Outcome::AwaitChange),
         };
         match done {
@@ -277,6 +285,7 @@ impl Signer {
             line: self.line.clone(),
             serving: self.serving.clone(),
             applied: self.shared.applied.clone(),
+            guard: self.shared.guard.watch(),
             leading: self.shared.leading.clone(),
         }
     }
@@ -319,14 +328,19 @@ impl Signer {
         verdict: RefusalKind,
         refusal: &Refusal,
     ) -> Result<Outcome, SignerError> {
+        if let Err(pause) = self.has_answers(request.csr) {
+            return Ok(Outcome::Limited(pause));
+        }
+        if let Some(outcome) = self.unproven(request).await? {
+            return Ok(outcome);
+        }
         if let Err(pause) = self.may_answer(request) {
             return Ok(Outcome::Limited(pause));
         }
         let LedRequest { leads, csr, .. } = request;
         let answers = self.answers(leads);
         self.counted(request, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
-        let requester = csr.spec.username.as_deref().unwrap_or_default();
-        self.shared.audit.refused(&self.name(), &csr.name_any(), requester, refusal);
+        self.shared.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
         self.shared.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
             // The condition on the request says the same; an event is a convenience.

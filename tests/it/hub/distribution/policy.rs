@@ -1,9 +1,7 @@
 //! The policy of deploy/manifest-works: what it leaves to the hub's account, and what the hub does without it.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -14,7 +12,7 @@ use crate::deploy::{manifests, of_kind};
 use crate::support::accounts::{HUB_GROUPS, HUB_USER};
 use crate::support::hub::{PATIENCE, RunningHub, telemetry};
 use crate::support::log::capture;
-use crate::support::objects::manifest_works;
+use crate::support::objects::{manifest_works, policy_bindings};
 use crate::support::{TestHub, accept_cluster, wait_until};
 
 /// The name of the policy and of its binding.
@@ -136,11 +134,6 @@ async fn check_what_others_added(admin: &Client, account: &Client, cluster: &str
     theirs.patch(NAME, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
 }
 
-fn bindings(admin: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
-    Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind))
-}
-
 /// Waits until the API server refuses, or takes, what the hub's account must not write.
 async fn wait_policy(account: &Client, denies: bool) {
     let dry_run = PostParams { dry_run: true, field_manager: None };
@@ -171,7 +164,7 @@ async fn switch_off(hub: &TestHub, admin: &Client) -> Client {
     let account = hub.client_as(HUB_USER, &HUB_GROUPS).await;
     wait_policy(&account, true).await;
     let audit = json!({ "spec": { "validationActions": ["Audit"] } });
-    bindings(admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await.unwrap();
+    policy_bindings(admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await.unwrap();
     wait_policy(&account, false).await;
     account
 }
@@ -190,7 +183,7 @@ async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_i
         told.is_some_and(|told| told.reason == "PolicyMissing" && told.message.contains("Apply deploy/manifest-works"))
     })
     .await;
-    bindings(&admin).delete(POLICY, &DeleteParams::default()).await.unwrap();
+    policy_bindings(&admin).delete(POLICY, &DeleteParams::default()).await.unwrap();
     rotate(&admin).await;
     let waits = "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force";
     wait_until(PATIENCE, waits, async || rotation(&admin).await.contains(waits).then_some(())).await;
@@ -199,7 +192,7 @@ async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_i
     }
 
     let binding = of_kind(&manifests("manifest-works"), "ValidatingAdmissionPolicyBinding")[0].clone();
-    bindings(&admin).create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    policy_bindings(&admin).create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
     // It asks ever later, at most each minute.
     wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
@@ -261,9 +254,9 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
     for cluster in ["spoke1", "spoke2"] {
         assert!(manifest_works(&admin, cluster).list(&ListParams::default()).await.unwrap().items.is_empty());
     }
-    bindings(&admin).delete("owners", &DeleteParams::default()).await.unwrap();
+    policy_bindings(&admin).delete("owners", &DeleteParams::default()).await.unwrap();
     let deny = json!({ "spec": { "validationActions": ["Deny"] } });
-    bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&deny)).await.unwrap();
+    policy_bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&deny)).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
     // It asks ever later, at most each minute.
     wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;

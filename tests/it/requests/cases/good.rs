@@ -1,12 +1,12 @@
 //! Requests that must be approved: a rule that is too strict for a real agent causes an outage.
 
 use super::{Case, Fixture, good};
-use crate::requests::fixture::GRPC_PROXY;
 use crate::requests::pkcs10::{
     ADDON_GROUP, CLUSTER_GROUP, CN, DNS_NAME, Key, O, OU, Request, SUBJECT_ALT_NAME, USER, alt_names, dns, extension,
     rdn, text, typed,
 };
 use crate::requests::tlv::{OCTET_STRING, PRINTABLE_STRING, oid, sequence, tlv};
+use crate::support::accounts::GRPC_PROXY;
 
 const OCM_REQUEST: &[u8] = include_bytes!("../../../../certs/requests/good/ocm-agent-v1.3.pem");
 const CSR_USER: &str = "open-cluster-management.io/csr-user";
@@ -132,7 +132,6 @@ fn surroundings() -> Vec<Case> {
         .with(Fixture::AddonRequester),
         case("cluster-where-addons-may-ask", "the registration agent asks all the same").with(Fixture::AddonRequester),
         case("annotation-means-nothing", "the annotation csr-user on an agent's own request")
-            .annotation(CSR_USER, "system:open-cluster-management:spoke2:a1")
-            .with(Fixture::GrpcProxy),
+            .annotation(CSR_USER, "system:open-cluster-management:spoke2:a1"),
     ]
 }

@@ -1,8 +1,8 @@
 //! Rule 1: who makes the request.
 
 use super::{Case, Fixture, refused_around};
-use crate::requests::fixture::GRPC_PROXY;
 use crate::requests::pkcs10::{ADDON_GROUP, CLUSTER_GROUP, USER};
+use crate::support::accounts::GRPC_PROXY;
 
 const GROUP: &str = "system:open-cluster-management:spoke1";
 const CSR_USER: &str = "open-cluster-management.io/csr-user";
@@ -54,6 +54,9 @@ fn proxied() -> Vec<Case> {
         by_proxy("names-addon-agent", "RequesterNotAllowed", "the proxied user is not a registration agent")
             .annotation(CSR_USER, USER)
             .with(Fixture::GrpcProxy),
+        by_proxy("older-than-policy", "ProxiedUserUnproven", "made before nobody could change the proxied user")
+            .annotation(CSR_USER, "system:open-cluster-management:spoke1:a1")
+            .with(Fixture::GrpcProxyLate),
     ]
 }
 

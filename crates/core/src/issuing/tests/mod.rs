@@ -85,6 +85,7 @@ fn facts() -> RequestFacts {
         requested: NOW,
         name: "csr-1".to_owned(),
         requester: "system:open-cluster-management:spoke1:a1".to_owned(),
+        csr_user: None,
         csr: "the request".to_owned(),
         signer: "telemetry".to_owned(),
         generation: 7,

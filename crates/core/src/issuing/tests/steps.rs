@@ -34,7 +34,7 @@ fn an_intent_says_what_the_certificate_will_say() {
     let (_, effect) = until(&hub, &mut World::default(), |effect| matches!(effect, Effect::RecordIntent(_)));
     let Effect::RecordIntent(intent) = effect else { panic!() };
     let prepared = hub.issuer.prepare(hub.approved.clone(), intent.serial, NOW).unwrap();
-    let RequestFacts { uid, requested, name, requester, csr, signer, generation, signer_name } = facts();
+    let RequestFacts { uid, requested, name, requester, csr_user, csr, signer, generation, signer_name } = facts();
     let expected = Intent {
         uid,
         requested,
@@ -43,6 +43,7 @@ fn an_intent_says_what_the_certificate_will_say() {
         generation,
         signer_name,
         requester,
+        csr_user,
         identity: hub.approved.identity().cloned(),
         issuer: hub.issuer.authority().id().clone(),
         serial: intent.serial,

@@ -1,0 +1,217 @@
+//! Looks at the ValidatingAdmissionPolicies of deploy/, and at requests that wait for one.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec,
+    ValidatingAdmissionPolicySpec,
+};
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use serde_json::{Map, Value, json};
+
+use super::{Finding, Inspection, unknown};
+use crate::api::AddOnSigner;
+use crate::api::request::BoundedRequest;
+use crate::cli::status::pages::each;
+use crate::hub::requests::plan::{self, PROXY_UNPROVEN};
+
+/// A policy of deploy/. Its binding has the same name.
+pub(super) struct ShippedPolicy {
+    pub(super) name: &'static str,
+    /// The policy and its binding.
+    text: &'static str,
+    /// The variables that an administrator may choose.
+    chosen: &'static [&'static str],
+}
+
+/// The policy of deploy/manifest-works.
+pub(super) const WORKS: ShippedPolicy = ShippedPolicy {
+    name: "addon-signer-manifest-works",
+    text: include_str!("../../../deploy/manifest-works/policy.yaml"),
+    chosen: &[],
+};
+/// The policy of deploy/grpc-account.
+const GRPC: ShippedPolicy = ShippedPolicy {
+    name: "addon-signer-grpc-account",
+    text: include_str!("../../../deploy/grpc-account/policy.yaml"),
+    chosen: &["account"],
+};
+
+impl Inspection {
+    /// What the policy lacks.
+    pub(super) async fn policy(&self, policy: &ShippedPolicy) -> kube::Result<Option<String>> {
+        let name = policy.name;
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        // An API server before Kubernetes 1.30 has no such resource, and answers the same.
+        let Some(there) = policies.get_opt(name).await? else {
+            return Ok(Some(format!("there is no ValidatingAdmissionPolicy {name}")));
+        };
+        let edited = policy.differences(&there.spec.unwrap_or_default());
+        if !edited.is_empty() {
+            return Ok(Some(format!(
+                "the ValidatingAdmissionPolicy {name} is not that of this version: it differs in {}",
+                edited.join(", ")
+            )));
+        }
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
+        let Some(binding) = bindings.get_opt(name).await? else {
+            return Ok(Some(format!("there is no ValidatingAdmissionPolicyBinding {name}")));
+        };
+        let is_in_force = policy.is_denied_by(&binding.spec);
+        let not_in_force = || format!("the ValidatingAdmissionPolicyBinding {name} does not deny everywhere");
+        Ok((!is_in_force).then(not_in_force))
+    }
+
+    /// Whether a policy keeps for whom OCM's gRPC server asks, if it is to be believed.
+    pub(super) async fn grpc_account(&self) -> Vec<Finding> {
+        let about = "gRPC account";
+        let found = async {
+            let waiting = self.unproven().await?;
+            let lack = self.policy(&GRPC).await?;
+            Ok(match (waiting, lack) {
+                (Some((count, why)), _) => Finding::bad(about, format!("requests that wait: {count}. {why}")),
+                (None, Some(_)) if !self.is_there(&GRPC).await? => {
+                    Finding::good(about, "it is not installed (deploy/grpc-account)")
+                }
+                (None, Some(lack)) => Finding::bad(
+                    about,
+                    format!(
+                        "perhaps anybody may write for whom OCM's gRPC server asks: {lack}: `kubectl apply` \
+                         deploy/grpc-account again"
+                    ),
+                ),
+                (None, None) => Finding::good(about, "a policy keeps for whom OCM's gRPC server asks"),
+            })
+        };
+        vec![found.await.unwrap_or_else(|error| unknown(about.to_owned(), &error))]
+    }
+
+    /// Whether there is anything of a policy.
+    async fn is_there(&self, policy: &ShippedPolicy) -> kube::Result<bool> {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
+        Ok(policies.get_opt(policy.name).await?.is_some() || bindings.get_opt(policy.name).await?.is_some())
+    }
+
+    /// How many requests the hub does not answer because it cannot believe OCM's gRPC server, and why.
+    async fn unproven(&self) -> kube::Result<Option<(usize, String)>> {
+        let signers: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.client.clone());
+        let signers = signers.list(&ListParams::default()).await?.items;
+        let requests: Api<BoundedRequest> = Api::all(self.client.clone());
+        let mut told = Vec::new();
+        for signer in signers.into_iter().filter_map(|signer| signer.0.ok()) {
+            let of_signer = ListParams::default().fields(&format!("spec.signerName={}", signer.spec.signer_name));
+            each(requests.clone(), of_signer, |request| told.extend(unproven(request))).await?;
+        }
+        let count = told.len();
+        Ok(told.pop().map(|why| (count, why)))
+    }
+}
+
+/// Why the hub does not answer a request of OCM's gRPC server, if it waits for that.
+fn unproven(BoundedRequest { csr, .. }: BoundedRequest) -> Option<String> {
+    if plan::is_issued(&csr) || plan::is_refused(&csr) {
+        return None;
+    }
+    let conditions = csr.status?.conditions?;
+    conditions.into_iter().find(|condition| condition.type_ == PROXY_UNPROVEN)?.message
+}
+
+impl ShippedPolicy {
+    /// The fields of a policy that are not as this version has them.
+    fn differences(&self, policy: &ValidatingAdmissionPolicySpec) -> Vec<String> {
+        let (there, ours) = (self.fields(policy.clone()), self.fields(self.spec()));
+        let names: BTreeSet<&String> = there.keys().chain(ours.keys()).collect();
+        names.into_iter().filter(|name| there.get(*name) != ours.get(*name)).cloned().collect()
+    }
+
+    fn spec(&self) -> ValidatingAdmissionPolicySpec {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(self.text).unwrap_or_default();
+        let mut policies =
+            documents.into_iter().filter_map(|it| serde_json::from_value::<ValidatingAdmissionPolicy>(it).ok());
+        policies.next().and_then(|policy| policy.spec).unwrap_or_default()
+    }
+
+    /// The fields of a policy, with what the API server writes into those that say nothing (k8s.io/kubernetes
+    /// `pkg/apis/admissionregistration/v1/defaults.go`).
+    fn fields(&self, mut policy: ValidatingAdmissionPolicySpec) -> Map<String, Value> {
+        policy.failure_policy.get_or_insert_with(|| "Fail".to_owned());
+        if let Some(constraints) = &mut policy.match_constraints {
+            constraints.match_policy.get_or_insert_with(|| "Equivalent".to_owned());
+            constraints.namespace_selector.get_or_insert_default();
+            constraints.object_selector.get_or_insert_default();
+            for rule in constraints.resource_rules.iter_mut().flatten() {
+                rule.scope.get_or_insert_with(|| "*".to_owned());
+            }
+        }
+        for variable in policy.variables.iter_mut().flatten() {
+            if self.chosen.contains(&variable.name.as_str()) {
+                variable.expression.clear();
+            }
+        }
+        match json!(policy) {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    fn is_denied_by(&self, binding: &ValidatingAdmissionPolicyBindingSpec) -> bool {
+        binding.policy_name == self.name
+            && binding.validation_actions.iter().any(|action| action == "Deny")
+            && binding.match_resources.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_that_of_this_version_or_its_fields_that_differ_are_named() {
+        assert!(WORKS.spec().validations.is_some_and(|rules| !rules.is_empty()));
+        assert_eq!(WORKS.differences(&WORKS.spec()), [""; 0], "where the API server has added nothing");
+        let there = json!(WORKS.fields(WORKS.spec()));
+        let differ = |path: &str, value: Value| {
+            let mut edited = there.clone();
+            *edited.pointer_mut(path).unwrap() = value;
+            WORKS.differences(&serde_json::from_value(edited).unwrap())
+        };
+        assert_eq!(differ("/failurePolicy", json!("Fail")), [""; 0]);
+        for (path, value, field) in [
+            ("/failurePolicy", json!("Ignore"), "failurePolicy"),
+            ("/validations/0/expression", json!("true"), "validations"),
+            ("/validations", json!([]), "validations"),
+            ("/variables/0/expression", json!("true"), "variables"),
+            ("/matchConditions/0/expression", json!("false"), "matchConditions"),
+            ("/matchConstraints/matchPolicy", json!("Exact"), "matchConstraints"),
+            ("/matchConstraints/objectSelector", json!({ "matchLabels": { "a": "b" } }), "matchConstraints"),
+            ("/matchConstraints/resourceRules/0/operations", json!(["CREATE"]), "matchConstraints"),
+            ("", json!({}), "validations"),
+        ] {
+            assert!(differ(path, value).contains(&field.to_owned()), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_binding_is_in_force_only_if_it_denies_what_the_policy_refuses_everywhere() {
+        let is = |spec: serde_json::Value| WORKS.is_denied_by(&serde_json::from_value(spec).unwrap());
+        assert!(is(json!({ "policyName": WORKS.name, "validationActions": ["Deny"] })));
+        assert!(is(json!({ "policyName": WORKS.name, "validationActions": ["Audit", "Deny"] })));
+        assert!(!is(json!({ "policyName": WORKS.name, "validationActions": ["Warn", "Audit"] })));
+        assert!(!is(json!({ "policyName": "another", "validationActions": ["Deny"] })));
+        let some = json!({ "namespaceSelector": { "matchLabels": { "a": "b" } } });
+        assert!(!is(json!({ "policyName": WORKS.name, "validationActions": ["Deny"], "matchResources": some })));
+    }
+
+    #[test]
+    fn the_account_of_the_grpc_server_may_be_another() {
+        let mut there = json!(GRPC.spec());
+        assert_eq!(there["variables"][0]["name"], "account");
+        there["variables"][0]["expression"] = json!("'system:serviceaccount:a:b'");
+        assert_eq!(GRPC.differences(&serde_json::from_value(there.clone()).unwrap()), [""; 0]);
+        there["variables"][1]["expression"] = json!("[]");
+        assert_eq!(GRPC.differences(&serde_json::from_value(there).unwrap()), ["variables"]);
+    }
+}
