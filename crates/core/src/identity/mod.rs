@@ -28,10 +28,13 @@ const SIGNER_MAX: usize = 571; // as OCM has it: a domain of 253, a slash and a 
 const LABEL_MAX: usize = 63; // an RFC 1123 label, because a cluster's namespace has the same name
 
 fn is_label(text: &str) -> bool {
+    text.len() <= LABEL_MAX && has_form_of_label(text)
+}
+
+fn has_form_of_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    bytes.len() <= LABEL_MAX
-        && edge(bytes.first())
+    edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
@@ -51,7 +54,7 @@ fn is_signer(text: &str) -> bool {
     let Some((domain, name)) = text.split_once('/') else { return false };
     let Some((labels, last)) = domain.rsplit_once('.') else { return false };
     let is_named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    let has_form = labels.split('.').all(|label| label.len() > 1 && is_label(label))
+    let has_form = labels.split('.').all(|label| label.len() > 1 && has_form_of_label(label))
         && !last.is_empty()
         && last.bytes().all(|byte| byte.is_ascii_lowercase())
         && !name.is_empty()

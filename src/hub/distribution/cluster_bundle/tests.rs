@@ -27,7 +27,7 @@ fn mk_trust(anchors: &str) -> Arc<Trust> {
 /// The AddOnSigners with these names, each with what it says in `trust.clusterTrustBundle`.
 fn mk_signers(served: &[(&str, &str)]) -> Signers {
     let mk = |(name, mode): &(&str, &str)| {
-        let spec = json!({ "signerName": "a.b/c", "addOns": ["a"], "trust": { "clusterTrustBundle": mode } });
+        let spec = json!({ "signerName": "aa.b/c", "addOns": ["a"], "trust": { "clusterTrustBundle": mode } });
         let config = SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap();
         ((*name).to_owned(), Arc::new(config))
     };

@@ -187,7 +187,7 @@ fn agents_without_any_way_to_ask_are_told_both_ways() {
 
 /// The addon `telemetry` with a signer name of this length, whose template names it.
 fn mk_long(length: usize, has_pods: bool) -> (RegistrationReport, SignerConfig) {
-    let signer = format!("a.b/{}", "c".repeat(length - 4));
+    let signer = format!("aa.b/{}", "c".repeat(length - 5));
     let mut config = mk_config("Managed", &["telemetry"]);
     config.rules.signer_name = signer.parse().unwrap();
     let template = TemplateFacts { has_pods, ..mk_template(&signer, false) };
