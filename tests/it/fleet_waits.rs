@@ -115,7 +115,11 @@ async fn a_request_says_what_it_waits_for_and_a_revocation_what_it_revokes() {
     let unreadable = "a time in its annotation addon-signer.io/revoke-before, which cannot be read as one";
     assert_eq!(row["waitsFor"], unreadable);
 
-    annotate(&admin, json!({ REVOKE_BEFORE: Clock::default().now().to_string() })).await;
+    // The certificate begins when the addon was made, which may be this second.
+    let second = Clock::default().now();
+    let next = async || Some(Clock::default().now()).filter(|now| *now > second);
+    let revoked = wait_until(PATIENCE, "another second", next).await;
+    annotate(&admin, json!({ REVOKE_BEFORE: revoked.to_string() })).await;
     let limited = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let waits = |expected: String| move |row: &Value| row["waitsFor"] == expected.as_str();
     let sentence = "This addon or its cluster had too many certificates; the request waits and is signed later.";

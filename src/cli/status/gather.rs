@@ -61,12 +61,12 @@ pub(in crate::cli) async fn gather(
     };
     let mut requests = newest(client, &signers.answerers, |key| addons.contains_key(key)).await?;
     let mut rows = Vec::new();
-    for (key, InstalledAddOn { no_standing, unregistered, valid_from, is_brought }) in addons {
+    for (key, InstalledAddOn { no_standing, unregistered, valid_from: _, revoked_before, is_brought }) in addons {
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
         let shown = holding.as_ref().and_then(|holding| holding.has_shown());
         let facts = Facts {
             no_standing,
-            revoked_until: valid_from.filter(|from| *from > now),
+            revoked_until: revoked_before.filter(|before| *before > now),
             unregistered,
             trust: brought.of(&key, shown, is_brought),
             has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
@@ -85,6 +85,8 @@ struct InstalledAddOn {
     unregistered: Option<String>,
     /// Certificates that begin before this time are refused.
     valid_from: Option<Timestamp>,
+    /// Certificates that begin before this time are revoked.
+    revoked_before: Option<Timestamp>,
     /// Whether a ManifestWork is to bring the trust bundle, if the hub writes any.
     is_brought: bool,
 }
@@ -103,11 +105,13 @@ async fn installed(
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
         let Some(served) = signers.of_addon.get(&key.addon) else { return };
         let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
+        // A revocation that cannot be read leaves no standing.
+        let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
         let read = InstalledAddOn {
             no_standing: no_standing(addon, &key, &accepted),
             unregistered: unregistered(addon, api, served),
-            // A revocation that cannot be read leaves no standing.
-            valid_from: ocm::created(addon).max(ocm::revocation(addon).ok().flatten().map(|known| known.before)),
+            valid_from: ocm::created(addon).max(revoked_before),
+            revoked_before,
             is_brought: has_place && served.brings_trust,
         };
         addons.insert(key, read);
