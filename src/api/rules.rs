@@ -5,12 +5,17 @@ use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use crate::api::signer::{AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode};
+use crate::api::ocm::created_at;
+use crate::api::signer::{
+    AddOnSigner, AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode,
+};
 use addon_signer_core::ca::line::RESERVE_AHEAD;
 use addon_signer_core::gateway::upstream;
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::ownership::Claimant;
 use addon_signer_core::policy::{MIN_LIFETIME, SignerRules};
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Route;
 use addon_signer_core::units::{parse_duration, parse_quantity};
 
@@ -120,6 +125,17 @@ impl SignerConfig {
                 .map_err(|refused| invalid("gateway.routes", &format!("upstream of route {index}: {refused}")))?;
         }
         Ok(self)
+    }
+}
+
+/// What an AddOnSigner lays claim to, whether it can be served or not.
+pub fn claimant(object: &AddOnSigner) -> Claimant {
+    Claimant {
+        created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
+        signer_name: object.spec.signer_name.clone(),
+        addons: object.spec.add_ons.iter().cloned().collect(),
+        successor: object.spec.successor.clone(),
+        had: object.status.as_ref().map(|status| status.add_ons.clone()).unwrap_or_default(),
     }
 }
 

@@ -232,6 +232,11 @@ async fn run(
         let beside = neighbours::keep(links.client.clone(), settings.namespace.clone(), links.neighbours.clone());
         tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
     }
+    // A hub that takes over has seen the policy in force before the requests that wait for it were made.
+    if settings.grpc_proxy.is_some() {
+        let pulse = links.pulses.start("policy of the gRPC account");
+        tasks.spawn("policy of the gRPC account", links.guard.clone().keep(links.client.clone(), pulse).map(Ok));
+    }
     let epoch = tokio::select! {
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
@@ -255,10 +260,6 @@ async fn run(
     let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
-    if settings.grpc_proxy.is_some() {
-        let pulse = links.pulses.start("policy of the gRPC account");
-        tasks.spawn("policy of the gRPC account", links.guard.clone().keep(links.client.clone(), pulse).map(Ok));
-    }
     let (known, objects) = objects::channel();
     let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));

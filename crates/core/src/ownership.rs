@@ -19,8 +19,8 @@ pub struct Claimant {
     pub addons: BTreeSet<String>,
     /// `spec.successor`.
     pub successor: Option<String>,
-    /// `status.addOns`, which the hub alone writes: the addons that it was served for. An older AddOnSigner that comes
-    /// to name one of them later does not get it.
+    /// `status.addOns`, which the hub alone writes: the addons that were its own. An older AddOnSigner that comes to name
+    /// one of them later does not get it, not even if it was its successor.
     pub had: BTreeSet<String>,
 }
 
@@ -81,12 +81,22 @@ impl Ownership {
         (owner != name).then_some(owner)
     }
 
+    /// Whether this AddOnSigner has the addon itself, and not only as a successor.
+    #[must_use]
+    pub fn owns(&self, name: &str, addon: &str) -> bool {
+        self.owner(addon) == Some(name)
+    }
+
+    fn owner(&self, addon: &str) -> Option<&str> {
+        self.first(&Shared::AddOn(addon.to_owned()), |claimant| claimant.had.contains(addon))
+    }
+
     /// The addons that this AddOnSigner names and that belong to others, each with its owner.
     #[must_use]
     pub fn not_of(&self, name: &str) -> BTreeMap<&str, &str> {
         let addons = self.claimants.get(name).into_iter().flat_map(|claimant| &claimant.addons);
         let lost = addons.filter_map(|addon| {
-            let owner = self.first(&Shared::AddOn(addon.clone()), |claimant| claimant.had.contains(addon))?;
+            let owner = self.owner(addon)?;
             let successor = self.claimants.get(owner).and_then(|owner| owner.successor.as_deref());
             (owner != name && successor != Some(name)).then_some((addon.as_str(), owner))
         });
@@ -157,18 +167,30 @@ mod tests {
     }
 
     #[test]
+    fn a_successor_that_is_older_does_not_take_the_addon_from_its_owner() {
+        let mut ownership = Ownership::default();
+        let successor = Some("older".to_owned());
+        ownership.put("owner", Some(Claimant { successor, ..mk_had(mk_claimant(2, &["a"])) }));
+        ownership.put("older", Some(mk_claimant(1, &["a"])));
+        assert_eq!((ownership.not_of("owner"), ownership.not_of("older")), (BTreeMap::new(), BTreeMap::new()));
+        assert!(ownership.owns("owner", "a") && !ownership.owns("older", "a"));
+        ownership.put("owner", None);
+        assert!(ownership.owns("older", "a"));
+    }
+
+    #[test]
     fn only_the_owner_names_a_successor() {
         let mut ownership = Ownership::default();
         let names = |successor: &str, claimant| Claimant { successor: Some(successor.to_owned()), ..claimant };
         ownership.put("old", Some(names("next", mk_had(mk_claimant(1, &["a"])))));
-        ownership.put("next", Some(names("last", mk_had(mk_claimant(2, &["a"])))));
+        ownership.put("next", Some(names("last", mk_claimant(2, &["a"]))));
         ownership.put("last", Some(mk_claimant(3, &["a"])));
         assert_eq!(ownership.not_of("next"), BTreeMap::new());
         assert_eq!(ownership.not_of("last"), BTreeMap::from([("a", "old")]));
         ownership.put("old", Some(mk_had(mk_claimant(1, &["a"]))));
         assert_eq!(ownership.not_of("next"), BTreeMap::from([("a", "old")]));
         ownership.put("old", None);
-        assert_eq!(ownership.not_of("next"), BTreeMap::new(), "it had the addon, too");
+        assert_eq!(ownership.not_of("next"), BTreeMap::new());
         assert_eq!(ownership.not_of("last"), BTreeMap::new(), "its successor");
     }
 }

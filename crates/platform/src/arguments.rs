@@ -30,15 +30,17 @@ impl fmt::Debug for Opaque {
     }
 }
 
-/// Reads the command line, or ends the process as clap does. An argument in a wrong place may have a password, too:
-/// what clap says about it is printed without arguments that look like it.
+/// Reads the command line, or ends the process as clap does. An argument or a variable in a wrong place may have a
+/// password, too: what clap says about it is printed without those that look like it.
 pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
         if !error.use_stderr() {
             error.exit() // help, or the version
         }
-        let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
-        eprint!("{}", hide(&error.render().to_string(), arguments));
+        let is_ours = |(name, _): &(OsString, OsString)| name.to_string_lossy().starts_with("ADDON_SIGNER_");
+        let variables = std::env::vars_os().filter(is_ours).map(|(_, value)| value);
+        let all = std::env::args_os().skip(1).chain(variables).map(|value| value.to_string_lossy().into_owned());
+        eprint!("{}", hide(&error.render().to_string(), all));
         exit(error.exit_code())
     })
 }
@@ -50,7 +52,9 @@ fn hide(text: &str, arguments: impl Iterator<Item = String>) -> String {
         Some((flag, value)) if flag.starts_with('-') => vec![argument.clone(), value.to_owned()],
         _ => vec![argument],
     };
-    let all: Vec<String> = arguments.flat_map(values).collect();
+    // Some messages have it as Rust writes a text.
+    let escaped = |value: String| [value.escape_debug().to_string(), value];
+    let all: Vec<String> = arguments.flat_map(values).flat_map(escaped).collect();
     let mut suspects: Vec<&str> = all.iter().map(String::as_str).filter(is_suspect).collect();
     suspects.sort_by_key(|value| std::cmp::Reverse(value.len())); // a part of another one comes after it
     suspects.iter().fold(text.to_owned(), |text, suspect| text.replace(suspect, "(hidden)"))

@@ -147,7 +147,7 @@ impl ShippedPolicy {
             }
         }
         for variable in policy.variables.iter_mut().flatten() {
-            if self.chosen.contains(&variable.name.as_str()) {
+            if self.chosen.contains(&variable.name.as_str()) && is_one_text(&variable.expression) {
                 variable.expression.clear();
             }
         }
@@ -162,6 +162,12 @@ impl ShippedPolicy {
             && binding.validation_actions.iter().any(|action| action == "Deny")
             && binding.match_resources.is_none()
     }
+}
+
+/// Whether it is one text of CEL, and nothing that looks at the request.
+fn is_one_text(expression: &str) -> bool {
+    let text = expression.trim().strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    text.is_some_and(|text| !text.contains(['\'', '\\']))
 }
 
 #[cfg(test)]

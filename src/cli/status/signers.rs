@@ -10,9 +10,11 @@ use kube::{Api, Client, ResourceExt};
 use super::pages::each;
 use crate::api::AddOnSigner;
 use crate::api::identity::Requester;
+use crate::api::rules::claimant;
 use crate::api::signer::{Approval, TrustMode};
 use crate::api::status::CONDITION_READY;
 use addon_signer_core::identity::AddOnName;
+use addon_signer_core::ownership::Ownership;
 
 /// The reason of `Ready` of an AddOnSigner that answers nothing, because an older one has its signer name.
 const DUPLICATE: &str = "DuplicateSignerName";
@@ -38,6 +40,14 @@ impl SignersOf {
         self.is_unreported || self.authorities.contains(id)
     }
 
+    fn extend(&mut self, more: &Self) {
+        self.signer_names.extend(more.signer_names.iter().cloned());
+        self.asks_itself |= more.asks_itself;
+        self.brings_trust |= more.brings_trust;
+        self.authorities.extend(more.authorities.iter().cloned());
+        self.is_unreported |= more.is_unreported;
+    }
+
     #[cfg(test)]
     pub(super) fn with_authorities(ids: &[&str]) -> Self {
         Self { authorities: ids.iter().map(|id| (*id).to_owned()).collect(), ..Self::default() }
@@ -57,6 +67,8 @@ pub(super) struct Answerer {
 #[derive(Debug, Default)]
 pub(super) struct FleetSigners {
     pub(super) of_addon: BTreeMap<AddOnName, SignersOf>,
+    ownership: Ownership,
+    parts: Vec<(String, Vec<String>, SignersOf)>,
     /// By signer name.
     pub(super) answerers: BTreeMap<String, Answerer>,
 }
@@ -69,23 +81,33 @@ impl FleetSigners {
         // `check` says which ones cannot be read.
         let listed = each(api, ListParams::default(), |signer| signer.0.iter().for_each(|signer| all.add(signer)));
         listed.await.context("AddOnSigners cannot be listed")?;
-        Ok(all)
+        Ok(all.sorted())
+    }
+
+    /// Sorts them by addon, when all were added: an addon counts for those that it belongs to.
+    fn sorted(mut self) -> Self {
+        for (name, addons, part) in std::mem::take(&mut self.parts) {
+            let others = self.ownership.not_of(&name);
+            let its = addons.iter().filter(|addon| !others.contains_key(addon.as_str()));
+            for addon in its.filter_map(|addon| addon.parse().ok()) {
+                self.of_addon.entry(addon).or_default().extend(&part);
+            }
+        }
+        self
     }
 
     fn add(&mut self, signer: &AddOnSigner) {
         let spec = &signer.spec;
-        // Once the hub has looked, it says which ones belong to this AddOnSigner.
-        let is_its = |addon: &&String| signer.status.as_ref().is_none_or(|status| status.add_ons.contains(*addon));
-        for addon in spec.add_ons.iter().filter(is_its).filter_map(|addon| addon.parse().ok()) {
-            let of = self.of_addon.entry(addon).or_default();
-            of.signer_names.insert(spec.signer_name.clone());
-            of.asks_itself |= spec.identity.requesters.contains(&Requester::AddOn);
-            of.brings_trust |= spec.trust.manifest_work == TrustMode::Auto;
-            match &signer.status {
-                Some(status) => of.authorities.extend(status.authorities.iter().map(|known| known.id.clone())),
-                None => of.is_unreported = true,
-            }
-        }
+        self.ownership.put(&signer.name_any(), Some(claimant(signer)));
+        let authorities = signer.status.iter().flat_map(|status| &status.authorities);
+        let part = SignersOf {
+            signer_names: BTreeSet::from([spec.signer_name.clone()]),
+            asks_itself: spec.identity.requesters.contains(&Requester::AddOn),
+            brings_trust: spec.trust.manifest_work == TrustMode::Auto,
+            authorities: authorities.map(|known| known.id.clone()).collect(),
+            is_unreported: signer.status.is_none(),
+        };
+        self.parts.push((signer.name_any(), spec.add_ons.clone(), part));
         let conditions = signer.status.iter().flat_map(|status| &status.conditions);
         let mut bad = conditions.filter(|told| told.type_ == CONDITION_READY && told.status != "True");
         let bad = bad.next();
@@ -122,37 +144,37 @@ mod tests {
         let status = if reason.is_empty() { "True" } else { "False" };
         let ready = json!({ "type": "Ready", "status": status, "reason": reason, "message": "Why.",
                             "lastTransitionTime": at });
-        json!({ "addOns": ["t"], "authorities": [authority], "conditions": [ready] })
+        json!({ "authorities": [authority], "conditions": [ready] })
     }
 
     fn of(signers: &[AddOnSigner]) -> FleetSigners {
         let mut all = FleetSigners::default();
         signers.iter().for_each(|signer| all.add(signer));
-        all
+        all.sorted()
     }
 
     #[test]
     fn an_authority_that_no_status_names_is_gone_unless_one_has_no_status_yet() {
         let addon: AddOnName = "t".parse().unwrap();
-        let one = mk_signer("one", &json!({}), &mk_status("a1", ""));
+        let one = mk_signer("one", &json!({ "successor": "two" }), &mk_status("a1", ""));
         let two = mk_signer("two", &json!({ "signerName": "a.b/d" }), &mk_status("a2", ""));
         let new = mk_signer("new", &json!({ "signerName": "a.b/e" }), &Value::Null);
-        let both = of(&[one.clone(), two]);
+        let both = of(&[one, two]);
         let knows = |all: &FleetSigners, id: &str| all.of_addon[&addon].has_authority(id);
         assert!(knows(&both, "a1") && knows(&both, "a2") && !knows(&both, "a0"));
+        let one = mk_signer("one", &json!({ "successor": "new" }), &mk_status("a1", ""));
         assert!(knows(&of(&[one, new]), "a0"));
     }
 
     #[test]
     fn an_addon_that_belongs_to_another_is_not_asked_for_here() {
-        let mut others = mk_status("a2", "AddOnsOfOthers");
-        others["addOns"] = json!([]);
-        let all = of(&[
-            mk_signer("one", &json!({}), &mk_status("a1", "")),
-            mk_signer("two", &json!({ "signerName": "a.b/d" }), &others),
-        ]);
         let addon: AddOnName = "t".parse().unwrap();
-        assert_eq!(all.of_addon[&addon].signer_names, BTreeSet::from(["a.b/c".to_owned()]));
+        let names = |successor: &Value| {
+            let one = mk_signer("one", &json!({ "successor": successor }), &mk_status("a1", ""));
+            let two = mk_signer("two", &json!({ "signerName": "a.b/d" }), &mk_status("a2", "AddOnsOfOthers"));
+            of(&[one, two]).of_addon[&addon].signer_names.len()
+        };
+        assert_eq!((names(&Value::Null), names(&json!("two"))), (1, 2));
     }
 
     #[test]

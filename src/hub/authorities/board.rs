@@ -132,6 +132,9 @@ impl Board {
         let mut members = Vec::new();
         for (name, BoardEntry { line, .. }) in &entries.signers {
             let line = line.borrow();
+            if matches!(*line, LineState::Absent) {
+                continue;
+            }
             let ready = line.last().ok_or_else(|| format!("the authorities of the AddOnSigner {name} to be read"))?;
             members.extend_from_slice(ready.line().members());
         }

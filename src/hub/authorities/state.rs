@@ -29,6 +29,8 @@ impl ReadyLine {
 pub enum LineState {
     /// Nothing was read yet.
     Starting,
+    /// There is none, and the hub may not make the first authority: so there are no certificates.
+    Absent,
     /// The line can sign.
     Ready(Arc<ReadyLine>),
     /// The line must not sign. What was trusted stays trusted.
@@ -47,7 +49,7 @@ impl LineState {
     pub fn ready(&self) -> Option<&Arc<ReadyLine>> {
         match self {
             Self::Ready(ready) => Some(ready),
-            Self::Starting | Self::Broken { .. } => None,
+            Self::Starting | Self::Absent | Self::Broken { .. } => None,
         }
     }
 
@@ -56,7 +58,7 @@ impl LineState {
         match self {
             Self::Ready(ready) => Some(ready),
             Self::Broken { last, .. } => last.as_ref(),
-            Self::Starting => None,
+            Self::Starting | Self::Absent => None,
         }
     }
 }

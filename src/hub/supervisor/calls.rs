@@ -18,7 +18,7 @@ impl Supervisor {
     /// Takes in what became of a call.
     pub(super) fn take(&mut self, end: CallEnd) {
         match end {
-            CallEnd::Asked(name, answer) => self.take_answer(&name, answer),
+            CallEnd::Asked(name, signer_name, answer) => self.take_answer(&name, &signer_name, answer),
             CallEnd::Written(written) => self.take_written(*written),
             CallEnd::WrittenUndecodable(name, written) => self.take_written_undecodable(name, written),
             CallEnd::Said => {}

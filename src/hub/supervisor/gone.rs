@@ -24,8 +24,14 @@ impl Supervisor {
         }
         let served = self.served.iter().map(|(name, served)| (name.clone(), served.config.borrow().clone()));
         let served: BTreeMap<_, _> = served.collect();
-        self.notes.serve(served.values().flat_map(|config| config.rules.addons.iter().cloned()).collect());
-        let is_whole = self.undecodable.is_empty() && served.len() == self.objects.len();
+        self.notes.serve(
+            self.objects
+                .values()
+                .flat_map(|object| self.owned(object))
+                .filter_map(|addon| addon.parse().ok())
+                .collect(),
+        );
+        let is_whole = self.unserved.is_empty();
         let signers = Signers { served: Arc::new(served), deleted: Arc::new(deleted), is_whole };
         self.signers.send_if_modified(|known| {
             let differs = known.as_ref() != Some(&signers);

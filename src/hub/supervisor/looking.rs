@@ -8,14 +8,11 @@ use tracing::info;
 
 use super::Supervisor;
 use crate::api::AddOnSigner;
-use crate::api::ocm::created_at;
-use crate::api::rules::SignerConfig;
+use crate::api::rules::{SignerConfig, claimant};
 use crate::hub::authorities::keeper::LinePlan;
 use crate::hub::supervisor::status;
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::names::ANNOTATION_ROTATE;
-use addon_signer_core::ownership::Claimant;
-use addon_signer_core::timestamp::Timestamp;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
@@ -26,7 +23,7 @@ impl Supervisor {
     pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
         let mut concerned = BTreeSet::new();
         for name in names {
-            let claimant = self.objects.get(&name).map(mk_claimant);
+            let claimant = self.objects.get(&name).map(claimant);
             // One that cannot be decoded now keeps what it had: nobody else gets it by that.
             if claimant.is_some() || !self.undecodable.contains_key(&name) {
                 concerned.extend(self.ownership.put(&name, claimant));
@@ -38,7 +35,7 @@ impl Supervisor {
             has_changed |= self.look(&name);
             self.writing.add(&name);
         }
-        let unserved: BTreeSet<_> = self.refused.keys().chain(self.undecodable.keys()).cloned().collect();
+        let unserved = self.unknown_certificates();
         if unserved != self.unserved {
             self.board.set_unserved(unserved.clone());
             self.unserved = unserved;
@@ -47,6 +44,18 @@ impl Supervisor {
         if has_changed {
             self.tell_signers();
         }
+    }
+
+    /// Those of which nobody knows which certificates they have given out, or to whom: they cannot be read, or are not
+    /// served while certificates of theirs may be in use.
+    fn unknown_certificates(&self) -> BTreeSet<String> {
+        let now = self.links.clock.now();
+        let is_one = |(name, (reason, _)): &(&String, &(&'static str, String))| {
+            let remembers = || self.objects.get(*name).is_some_and(|object| status::remembers(object, now));
+            ["InvalidSpec", "InvalidName"].contains(reason) || remembers()
+        };
+        let refused = self.refused.iter().filter(is_one).map(|(name, _)| name);
+        refused.chain(self.undecodable.keys()).cloned().collect()
     }
 
     /// Looks at one AddOnSigner. Returns whether what is served has changed.
@@ -68,12 +77,12 @@ impl Supervisor {
         let read = read.map(|config| (plan(&config), Arc::new(config)));
         let has_line = object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
         let was_replaced = is_another && self.stop(name, true);
+        if has_line {
+            self.lines.insert(name.to_owned());
+        }
         match read {
             Ok((plan, config)) => {
                 self.refused.remove(name);
-                if has_line {
-                    self.lines.insert(name.to_owned());
-                }
                 self.serve(name, uid, config, plan) || was_replaced
             }
             // It has no effect from now on, as after a restart: what was removed from it must not stay in effect
@@ -142,15 +151,5 @@ impl Supervisor {
             return Err(("AddOnsOfOthers", status::conflicts(&others)));
         }
         Ok(SignerConfig { generation: object.metadata.generation.unwrap_or_default(), ..config })
-    }
-}
-
-fn mk_claimant(object: &AddOnSigner) -> Claimant {
-    Claimant {
-        created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
-        signer_name: object.spec.signer_name.clone(),
-        addons: object.spec.add_ons.iter().cloned().collect(),
-        successor: object.spec.successor.clone(),
-        had: object.status.as_ref().map(|status| status.add_ons.clone()).unwrap_or_default(),
     }
 }

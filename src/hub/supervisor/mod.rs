@@ -114,7 +114,7 @@ pub(super) struct Supervisor {
     served: BTreeMap<String, Served>,
     /// The objects that are not served, each with the reason.
     refused: BTreeMap<String, (&'static str, String)>,
-    /// The names of these and of those in `undecodable`, as the board knows them.
+    /// Those of which nobody knows the certificates, as the board was told.
     unserved: BTreeSet<String>,
     /// Those that have a line of authorities, or may make one.
     lines: BTreeSet<String>,

@@ -9,14 +9,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::api::AddOnSignerStatus;
 use crate::hub::lease::NotWritten;
 use crate::hub::supervisor::status::Validity;
+use addon_signer_core::identity::SignerName;
 
 /// A call that is under way.
 pub(super) type Calls = FuturesUnordered<BoxFuture<'static, CallEnd>>;
 
 /// What became of a call.
 pub(super) enum CallEnd {
-    /// The API server was asked whether the hub may sign for an AddOnSigner.
-    Asked(String, Result<Validity, kube::Error>),
+    /// The API server was asked whether the hub may sign for an AddOnSigner with this signer name.
+    Asked(String, SignerName, Result<Validity, kube::Error>),
     /// The status of an AddOnSigner was written, or not.
     Written(Box<WrittenStatus>),
     /// That of an AddOnSigner that cannot be decoded.

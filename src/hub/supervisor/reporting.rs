@@ -1,12 +1,13 @@
 //! Writes the statuses of AddOnSigners, and an event where a condition is an alarm.
 
+use kube::ResourceExt;
 use tracing::warn;
 
 use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, status};
-use crate::api::AddOnSignerStatus;
 use crate::api::status::{CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED};
+use crate::api::{AddOnSigner, AddOnSignerStatus};
 use crate::hub::authorities::state::LineState;
 use crate::hub::distribution::plan::{Distribution, Reached};
 use crate::hub::supervisor::registered::REGISTERING;
@@ -70,6 +71,12 @@ impl Supervisor {
         }
     }
 
+    /// The addons that are its own.
+    pub(super) fn owned<'o>(&self, object: &'o AddOnSigner) -> impl Iterator<Item = &'o String> {
+        let name = object.name_any();
+        object.spec.add_ons.iter().filter(move |addon| self.ownership.owns(&name, addon))
+    }
+
     /// The status that an AddOnSigner should have now.
     fn wanted(&mut self, name: &str) -> Option<AddOnSignerStatus> {
         let distributed = self.distributed(name);
@@ -83,7 +90,7 @@ impl Supervisor {
         let serving = self.serving.borrow().clone();
         let others = self.ownership.not_of(name);
         let reports = Reports {
-            add_ons: object.spec.add_ons.iter().filter(|addon| !others.contains_key(addon.as_str())).cloned().collect(),
+            add_ons: self.owned(object).cloned().collect(),
             conflicted: (!others.is_empty()).then(|| (true, "AddOnsOfOthers", status::conflicts(&others))).into(),
             registered: self.registered(name),
             distributed,

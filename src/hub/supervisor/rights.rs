@@ -6,6 +6,7 @@ use tracing::warn;
 use super::pending::CallEnd;
 use super::{MAX_LINES, Served, Supervisor, permission};
 use crate::hub::supervisor::status::Validity;
+use addon_signer_core::identity::SignerName;
 use addon_signer_platform::errors::explain;
 
 impl Supervisor {
@@ -29,13 +30,17 @@ impl Supervisor {
             let client = self.links.client.clone();
             self.calls.push(Box::pin(async move {
                 let answer = permission::check(&client, &config.rules.signer_name, config.approves).await;
-                CallEnd::Asked(name, answer)
+                CallEnd::Asked(name, config.rules.signer_name.clone(), answer)
             }));
         }
     }
 
-    pub(super) fn take_answer(&mut self, name: &str, answer: Result<Validity, kube::Error>) {
+    pub(super) fn take_answer(&mut self, name: &str, of: &SignerName, answer: Result<Validity, kube::Error>) {
         self.asking.end(name);
+        // Another object of this name may be there by now; it is asked about by itself.
+        if self.served.get(name).is_none_or(|served| served.config.borrow().rules.signer_name != *of) {
+            return;
+        }
         let answer = answer.map(|permission| permission.and_then(|()| self.take_place(name)));
         let Some(served) = self.served.get_mut(name) else { return };
         match answer {

@@ -89,7 +89,9 @@ pub fn wanted(
 ) -> AddOnSignerStatus {
     let before = signer.status.clone().unwrap_or_default();
     let (healthy, ready) = match (validity, line) {
-        (_, LineState::Starting) => (None, (false, "Starting", "The hub has not read the authorities yet.".to_owned())),
+        (_, LineState::Starting | LineState::Absent) => {
+            (None, (false, "Starting", "The hub has not read the authorities yet.".to_owned()))
+        }
         (_, LineState::Broken { reason, message, .. }) => {
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
         }
@@ -147,7 +149,9 @@ fn signing(serving: &LineState, now: Timestamp) -> (bool, &'static str, String) 
     }
     match serving {
         LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
-        LineState::Starting => (false, "Starting", "The hub has not read the gateway's authorities yet.".to_owned()),
+        LineState::Starting | LineState::Absent => {
+            (false, "Starting", "The hub has not read the gateway's authorities yet.".to_owned())
+        }
         LineState::Ready(_) | LineState::Broken { .. } => {
             (true, "Signing", "Requests for this signer are validated and signed.".to_owned())
         }

@@ -183,8 +183,8 @@ impl Keeper {
         let state = self.state.borrow().ready().cloned();
         let (Some(ready), Some(seen)) = (state, seen) else {
             let plan = self.plan.borrow();
-            let is_nothing = seen.is_some_and(|seen| seen.secret.is_none()) && self.state.borrow().last().is_none();
-            return is_nothing && !plan.may_begin && !plan.remembered;
+            let is_absent = matches!(*self.state.borrow(), LineState::Absent);
+            return is_absent && seen.is_some_and(|seen| seen.secret.is_none()) && !plan.may_begin && !plan.remembered;
         };
         let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
             object.as_ref().is_some_and(|object| Some(object.version.as_str()) == version)
@@ -293,7 +293,10 @@ impl Keeper {
         let stored = match self.store.load(&self.names, remembered, now).await? {
             Some(stored) => stored,
             None => match self.store.doubt(now).await? {
-                _ if !plan.may_begin => return Ok(()), // a permission wakes this task
+                _ if !plan.may_begin => {
+                    self.set(LineState::Absent); // a permission wakes this task
+                    return Ok(());
+                }
                 Some(doubt) => return Err(KeeperError::Clock(doubt)),
                 None => self.begin(&plan, now).await?,
             },
