@@ -130,12 +130,15 @@ impl SignerConfig {
 
 /// What an AddOnSigner lays claim to, whether it can be served or not.
 pub fn claimant(object: &AddOnSigner) -> Claimant {
+    let status = object.status.as_ref();
     Claimant {
+        uid: object.metadata.uid.clone().unwrap_or_default(),
         created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
         signer_name: object.spec.signer_name.clone(),
         addons: object.spec.add_ons.iter().cloned().collect(),
         successor: object.spec.successor.clone(),
-        had: object.status.as_ref().map(|status| status.add_ons.clone()).unwrap_or_default(),
+        had_signer_name: status.is_some_and(|status| !status.authorities.is_empty()),
+        had: status.map(|status| status.add_ons.clone()).unwrap_or_default(),
     }
 }
 

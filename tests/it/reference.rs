@@ -238,7 +238,7 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     labels.extend(between(&deployed, "{ addon", ":").iter().map(|it| format!("addon{it}")));
     table("## Labels and annotations", labels);
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
-    let client = LineNames::client("<AddOnSigner>");
+    let client = LineNames::client("<AddOnSigner>", "example.com/x");
     let serving = LineNames::serving();
     let ledger = &find("src/hub/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
     let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");

@@ -1,8 +1,9 @@
 //! Decides which AddOnSigner has a signer name or an addon that several of them name.
 //!
-//! A signer name belongs to the oldest AddOnSigner that has it. An addon belongs to the one that was served for it
-//! first; only that one can name a successor, which is served for the addon as well, for a migration. What an
-//! AddOnSigner owns does not depend on whether it is valid: a mistyped field must hand nothing over to another author.
+//! Whoever has one keeps it while it names it. At the start that is the one that was served with it before, or else
+//! the oldest. Only the owner of an addon can name a successor, which is served for the addon as well, for a migration.
+//! What an AddOnSigner owns does not depend on whether it is valid: a mistyped field must hand nothing over to another
+//! author.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,8 @@ use crate::timestamp::Timestamp;
 /// What one AddOnSigner names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimant {
+    /// `metadata.uid`: an object that was deleted and made anew with its name keeps nothing.
+    pub uid: String,
     /// `metadata.creationTimestamp`, which nobody can choose.
     pub created: Timestamp,
     /// `spec.signerName`.
@@ -19,76 +22,105 @@ pub struct Claimant {
     pub addons: BTreeSet<String>,
     /// `spec.successor`.
     pub successor: Option<String>,
-    /// `status.addOns`, which the hub alone writes: the addons that were its own. An older AddOnSigner that comes to name
-    /// one of them later does not get it, not even if it was its successor.
+    /// Whether it had authorities for its signer name, as its status says, which the hub alone writes.
+    pub had_signer_name: bool,
+    /// `status.addOns`, from the same: the addons that it was served for as their owner.
     pub had: BTreeSet<String>,
 }
 
 impl Claimant {
-    fn shared(&self) -> impl Iterator<Item = Shared> {
-        let addons = self.addons.iter().cloned().map(Shared::AddOn);
-        addons.chain([Shared::SignerName(self.signer_name.clone())])
+    fn things(&self) -> impl Iterator<Item = Thing> {
+        let addons = self.addons.iter().cloned().map(Thing::AddOn);
+        addons.chain([Thing::SignerName(self.signer_name.clone())])
+    }
+
+    fn had(&self, thing: &Thing) -> bool {
+        match thing {
+            Thing::SignerName(_) => self.had_signer_name,
+            Thing::AddOn(addon) => self.had.contains(addon),
+        }
     }
 }
 
 /// What only one AddOnSigner may have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Shared {
+enum Thing {
     SignerName(String),
     AddOn(String),
+}
+
+/// Who names a thing, and who of them has it.
+#[derive(Debug, Default)]
+struct Named {
+    by: BTreeSet<String>,
+    owner: Option<String>,
 }
 
 /// All AddOnSigners, by `metadata.name`.
 #[derive(Debug, Default)]
 pub struct Ownership {
     claimants: BTreeMap<String, Claimant>,
-    named_by: BTreeMap<Shared, BTreeSet<String>>,
+    named: BTreeMap<Thing, Named>,
 }
 
 impl Ownership {
-    /// Notes what an AddOnSigner names now; `None` if it was deleted. Returns the others that may own something else
-    /// after that: those that name the same things.
-    pub fn put(&mut self, name: &str, now: Option<Claimant>) -> BTreeSet<String> {
-        let before = self.claimants.remove(name);
-        if before == now {
-            self.claimants.extend(now.map(|now| (name.to_owned(), now)));
-            return BTreeSet::new();
-        }
-        let mut concerned = BTreeSet::new();
-        for shared in before.iter().flat_map(Claimant::shared) {
-            if let Some(names) = self.named_by.get_mut(&shared) {
-                names.remove(name);
-                concerned.extend(names.iter().cloned());
-                if names.is_empty() {
-                    self.named_by.remove(&shared);
+    /// Notes what these AddOnSigners name now; `None` for one that was deleted. Returns those that may own something
+    /// else after that.
+    pub fn update(&mut self, changes: impl IntoIterator<Item = (String, Option<Claimant>)>) -> BTreeSet<String> {
+        let mut touched = BTreeSet::new();
+        for (name, now) in changes {
+            let before = self.claimants.remove(&name);
+            let is_another = before.as_ref().map(|before| &before.uid) != now.as_ref().map(|now| &now.uid);
+            let keeps =
+                |thing: &Thing| !is_another && now.as_ref().is_some_and(|now| now.things().any(|it| it == *thing));
+            for thing in before.iter().flat_map(Claimant::things).filter(|thing| !keeps(thing)) {
+                let named = self.named.entry(thing.clone()).or_default();
+                named.by.remove(&name);
+                named.owner.take_if(|owner| *owner == name);
+                touched.insert(thing);
+            }
+            let has_new_successor =
+                before.as_ref().map(|before| &before.successor) != now.as_ref().map(|now| &now.successor);
+            for thing in now.iter().flat_map(Claimant::things) {
+                if self.named.entry(thing.clone()).or_default().by.insert(name.clone()) || has_new_successor {
+                    touched.insert(thing);
                 }
             }
+            self.claimants.extend(now.map(|now| (name, now)));
         }
-        for shared in now.iter().flat_map(Claimant::shared) {
-            let names = self.named_by.entry(shared).or_default();
-            concerned.extend(names.iter().cloned());
-            names.insert(name.to_owned());
-        }
-        self.claimants.extend(now.map(|now| (name.to_owned(), now)));
-        concerned
+        touched.iter().flat_map(|thing| self.settle(thing)).collect()
     }
 
-    /// Another AddOnSigner that has the signer name of this one, because it is older.
-    #[must_use]
-    pub fn has_signer_name_of(&self, name: &str) -> Option<&str> {
-        let shared = Shared::SignerName(self.claimants.get(name)?.signer_name.clone());
-        let owner = self.first(&shared, |_| false)?;
-        (owner != name).then_some(owner)
+    /// Gives a thing that nobody has to one of those that name it. Returns all whose share in it may be another now.
+    fn settle(&mut self, thing: &Thing) -> BTreeSet<String> {
+        let Some(named) = self.named.get_mut(thing) else { return BTreeSet::new() };
+        if named.by.is_empty() {
+            self.named.remove(thing);
+            return BTreeSet::new();
+        }
+        if named.owner.is_none() {
+            let claimants = named.by.iter().filter_map(|name| Some((name, self.claimants.get(name)?)));
+            let first = claimants.min_by_key(|(name, claimant)| (!claimant.had(thing), claimant.created, *name));
+            named.owner = first.map(|(name, _)| name.clone());
+        }
+        named.by.clone()
+    }
+
+    fn owner(&self, thing: &Thing) -> Option<&str> {
+        self.named.get(thing)?.owner.as_deref()
     }
 
     /// Whether this AddOnSigner has the addon itself, and not only as a successor.
     #[must_use]
     pub fn owns(&self, name: &str, addon: &str) -> bool {
-        self.owner(addon) == Some(name)
+        self.owner(&Thing::AddOn(addon.to_owned())) == Some(name)
     }
 
-    fn owner(&self, addon: &str) -> Option<&str> {
-        self.first(&Shared::AddOn(addon.to_owned()), |claimant| claimant.had.contains(addon))
+    /// Another AddOnSigner that has the signer name of this one.
+    #[must_use]
+    pub fn has_signer_name_of(&self, name: &str) -> Option<&str> {
+        let thing = Thing::SignerName(self.claimants.get(name)?.signer_name.clone());
+        self.owner(&thing).filter(|owner| *owner != name)
     }
 
     /// The addons that this AddOnSigner names and that belong to others, each with its owner.
@@ -96,18 +128,11 @@ impl Ownership {
     pub fn not_of(&self, name: &str) -> BTreeMap<&str, &str> {
         let addons = self.claimants.get(name).into_iter().flat_map(|claimant| &claimant.addons);
         let lost = addons.filter_map(|addon| {
-            let owner = self.owner(addon)?;
+            let owner = self.owner(&Thing::AddOn(addon.clone()))?;
             let successor = self.claimants.get(owner).and_then(|owner| owner.successor.as_deref());
             (owner != name && successor != Some(name)).then_some((addon.as_str(), owner))
         });
         lost.collect()
-    }
-
-    /// Of those that name it the one that had it, the oldest of several.
-    fn first(&self, shared: &Shared, had: impl Fn(&Claimant) -> bool) -> Option<&str> {
-        let named = self.named_by.get(shared)?.iter();
-        let named = named.filter_map(|name| Some((self.claimants.get(name)?, name.as_str())));
-        named.min_by_key(|(claimant, name)| (!had(claimant), claimant.created, *name)).map(|(_, name)| name)
     }
 }
 
@@ -120,77 +145,88 @@ mod tests {
     }
 
     fn mk_claimant(created: i64, addons: &[&str]) -> Claimant {
-        let signer_name = format!("example.com/{created}");
-        let created = Timestamp::from_unix(created);
-        Claimant { created, signer_name, addons: set(addons), successor: None, had: BTreeSet::new() }
+        Claimant {
+            uid: format!("uid-{created}"),
+            created: Timestamp::from_unix(created),
+            signer_name: format!("example.com/{created}"),
+            addons: set(addons),
+            successor: None,
+            had_signer_name: false,
+            had: BTreeSet::new(),
+        }
     }
 
     fn mk_had(claimant: Claimant) -> Claimant {
-        Claimant { had: claimant.addons.clone(), ..claimant }
+        Claimant { had: claimant.addons.clone(), had_signer_name: true, ..claimant }
+    }
+
+    /// All at once, as a list shows them.
+    fn listed(all: &[(&str, Claimant)]) -> Ownership {
+        let mut ownership = Ownership::default();
+        ownership.update(all.iter().map(|(name, claimant)| ((*name).to_owned(), Some(claimant.clone()))));
+        ownership
+    }
+
+    fn put(ownership: &mut Ownership, name: &str, now: Option<Claimant>) -> BTreeSet<String> {
+        ownership.update([(name.to_owned(), now)])
     }
 
     #[test]
-    fn an_addon_belongs_to_the_oldest_that_names_it() {
-        let mut ownership = Ownership::default();
-        assert_eq!(ownership.put("young", Some(mk_claimant(2, &["a", "b"]))), set(&[]));
-        assert_eq!(ownership.not_of("young"), BTreeMap::new());
-        assert_eq!(ownership.put("old", Some(mk_claimant(1, &["b", "c"]))), set(&["young"]));
+    fn of_those_that_are_there_at_the_start_the_oldest_has_an_addon_and_the_first_by_name() {
+        let ownership = listed(&[("young", mk_claimant(2, &["a", "b"])), ("old", mk_claimant(1, &["b", "c"]))]);
         assert_eq!(ownership.not_of("young"), BTreeMap::from([("b", "old")]));
         assert_eq!(ownership.not_of("old"), BTreeMap::new());
-        assert_eq!(ownership.put("other", Some(mk_claimant(3, &["d"]))), set(&[]));
-        assert_eq!(ownership.put("old", Some(mk_claimant(1, &["c"]))), set(&["young"]));
-        assert_eq!(ownership.not_of("young"), BTreeMap::new());
-        assert_eq!(ownership.put("young", None), set(&[]));
-        assert_eq!(ownership.put("young", None), set(&[]));
-    }
-
-    #[test]
-    fn of_the_same_age_the_first_by_name_has_it() {
-        let mut ownership = Ownership::default();
-        ownership.put("b", Some(mk_claimant(1, &["x"])));
-        ownership.put("a", Some(mk_claimant(1, &["x"])));
+        let ownership = listed(&[("b", mk_claimant(1, &["x"])), ("a", mk_claimant(1, &["x"]))]);
         assert_eq!(ownership.not_of("b"), BTreeMap::from([("x", "a")]));
-        assert_eq!(ownership.has_signer_name_of("b"), Some("a"));
-        assert_eq!(ownership.has_signer_name_of("a"), None);
-    }
-
-    #[test]
-    fn an_older_one_that_comes_to_name_an_addon_does_not_take_it_away() {
-        let mut ownership = Ownership::default();
-        ownership.put("young", Some(mk_had(mk_claimant(2, &["a"]))));
-        assert_eq!(ownership.put("old", Some(mk_claimant(1, &["a"]))), set(&["young"]));
-        assert_eq!(ownership.not_of("old"), BTreeMap::from([("a", "young")]));
-        assert_eq!(ownership.not_of("young"), BTreeMap::new());
-        ownership.put("young", None);
-        assert_eq!(ownership.not_of("old"), BTreeMap::new());
+        assert_eq!((ownership.has_signer_name_of("b"), ownership.has_signer_name_of("a")), (Some("a"), None));
         assert_eq!(ownership.not_of("gone"), BTreeMap::new());
     }
 
     #[test]
-    fn a_successor_that_is_older_does_not_take_the_addon_from_its_owner() {
-        let mut ownership = Ownership::default();
-        let successor = Some("older".to_owned());
-        ownership.put("owner", Some(Claimant { successor, ..mk_had(mk_claimant(2, &["a"])) }));
-        ownership.put("older", Some(mk_claimant(1, &["a"])));
-        assert_eq!((ownership.not_of("owner"), ownership.not_of("older")), (BTreeMap::new(), BTreeMap::new()));
-        assert!(ownership.owns("owner", "a") && !ownership.owns("older", "a"));
-        ownership.put("owner", None);
-        assert!(ownership.owns("older", "a"));
+    fn whoever_was_served_before_has_it_after_a_restart() {
+        let twin = |created, had: bool| {
+            let claimant = Claimant { signer_name: "example.com/x".to_owned(), ..mk_claimant(created, &["a"]) };
+            if had { mk_had(claimant) } else { claimant }
+        };
+        let ownership = listed(&[("evil", twin(1, false)), ("served", twin(1, true))]);
+        assert_eq!(ownership.has_signer_name_of("evil"), Some("served"));
+        assert!(ownership.owns("served", "a") && ownership.has_signer_name_of("served").is_none());
     }
 
     #[test]
-    fn only_the_owner_names_a_successor() {
-        let mut ownership = Ownership::default();
+    fn whoever_comes_later_takes_nothing_away_whatever_its_age() {
+        let mut ownership = listed(&[("young", mk_claimant(2, &["a"]))]);
+        let twin = Claimant { signer_name: "example.com/2".to_owned(), ..mk_had(mk_claimant(1, &["a"])) };
+        assert_eq!(put(&mut ownership, "old", Some(twin.clone())), set(&["old", "young"]));
+        assert_eq!(ownership.not_of("old"), BTreeMap::from([("a", "young")]));
+        assert_eq!(ownership.has_signer_name_of("old"), Some("young"));
+        assert_eq!(put(&mut ownership, "old", Some(twin.clone())), set(&[]), "nothing new");
+        assert_eq!(put(&mut ownership, "other", Some(mk_claimant(3, &["d"]))), set(&["other"]));
+        // One that is made anew with its name is another one.
+        let anew = Claimant { uid: "another".to_owned(), ..mk_claimant(2, &["a"]) };
+        put(&mut ownership, "young", Some(anew));
+        assert_eq!(ownership.not_of("young"), BTreeMap::from([("a", "old")]));
+        assert_eq!(put(&mut ownership, "old", None), set(&["young"]));
+        assert!(ownership.owns("young", "a"));
+        assert_eq!(put(&mut ownership, "young", None), set(&[]));
+        assert!(ownership.named.len() == 2 && ownership.claimants.len() == 1, "{ownership:?}");
+    }
+
+    #[test]
+    fn only_the_owner_names_a_successor_and_keeps_the_addon() {
         let names = |successor: &str, claimant| Claimant { successor: Some(successor.to_owned()), ..claimant };
-        ownership.put("old", Some(names("next", mk_had(mk_claimant(1, &["a"])))));
-        ownership.put("next", Some(names("last", mk_claimant(2, &["a"]))));
-        ownership.put("last", Some(mk_claimant(3, &["a"])));
-        assert_eq!(ownership.not_of("next"), BTreeMap::new());
-        assert_eq!(ownership.not_of("last"), BTreeMap::from([("a", "old")]));
-        ownership.put("old", Some(mk_had(mk_claimant(1, &["a"]))));
-        assert_eq!(ownership.not_of("next"), BTreeMap::from([("a", "old")]));
-        ownership.put("old", None);
-        assert_eq!(ownership.not_of("next"), BTreeMap::new());
+        let owner = names("next", mk_claimant(2, &["a"]));
+        let mut ownership = listed(&[("owner", owner.clone())]);
+        put(&mut ownership, "next", Some(names("last", mk_claimant(1, &["a"]))));
+        put(&mut ownership, "last", Some(mk_claimant(3, &["a"])));
+        assert_eq!((ownership.not_of("owner"), ownership.not_of("next")), (BTreeMap::new(), BTreeMap::new()));
+        assert_eq!(ownership.not_of("last"), BTreeMap::from([("a", "owner")]));
+        assert!(ownership.owns("owner", "a") && !ownership.owns("next", "a"), "although it is older");
+        let all = set(&["last", "next", "owner"]);
+        assert_eq!(put(&mut ownership, "owner", Some(Claimant { successor: None, ..owner })), all);
+        assert_eq!(ownership.not_of("next"), BTreeMap::from([("a", "owner")]));
+        put(&mut ownership, "owner", None);
+        assert!(ownership.owns("next", "a"));
         assert_eq!(ownership.not_of("last"), BTreeMap::new(), "its successor");
     }
 }

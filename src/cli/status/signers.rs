@@ -14,7 +14,7 @@ use crate::api::rules::claimant;
 use crate::api::signer::{Approval, TrustMode};
 use crate::api::status::CONDITION_READY;
 use addon_signer_core::identity::AddOnName;
-use addon_signer_core::ownership::Ownership;
+use addon_signer_core::ownership::{Claimant, Ownership};
 
 /// The reason of `Ready` of an AddOnSigner that answers nothing, because an older one has its signer name.
 const DUPLICATE: &str = "DuplicateSignerName";
@@ -67,7 +67,7 @@ pub(super) struct Answerer {
 #[derive(Debug, Default)]
 pub(super) struct FleetSigners {
     pub(super) of_addon: BTreeMap<AddOnName, SignersOf>,
-    ownership: Ownership,
+    claimants: Vec<(String, Option<Claimant>)>,
     parts: Vec<(String, Vec<String>, SignersOf)>,
     /// By signer name.
     pub(super) answerers: BTreeMap<String, Answerer>,
@@ -86,8 +86,10 @@ impl FleetSigners {
 
     /// Sorts them by addon, when all were added: an addon counts for those that it belongs to.
     fn sorted(mut self) -> Self {
+        let mut ownership = Ownership::default();
+        ownership.update(std::mem::take(&mut self.claimants));
         for (name, addons, part) in std::mem::take(&mut self.parts) {
-            let others = self.ownership.not_of(&name);
+            let others = ownership.not_of(&name);
             let its = addons.iter().filter(|addon| !others.contains_key(addon.as_str()));
             for addon in its.filter_map(|addon| addon.parse().ok()) {
                 self.of_addon.entry(addon).or_default().extend(&part);
@@ -98,7 +100,7 @@ impl FleetSigners {
 
     fn add(&mut self, signer: &AddOnSigner) {
         let spec = &signer.spec;
-        self.ownership.put(&signer.name_any(), Some(claimant(signer)));
+        self.claimants.push((signer.name_any(), Some(claimant(signer))));
         let authorities = signer.status.iter().flat_map(|status| &status.authorities);
         let part = SignersOf {
             signer_names: BTreeSet::from([spec.signer_name.clone()]),

@@ -29,7 +29,7 @@ impl ReadyLine {
 pub enum LineState {
     /// Nothing was read yet.
     Starting,
-    /// There is none, and the hub may not make the first authority: so there are no certificates.
+    /// The hub has no place for it: it may not sign. So no certificate of it is good.
     Absent,
     /// The line can sign.
     Ready(Arc<ReadyLine>),

@@ -14,7 +14,7 @@ use crate::hub::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::hub::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::Line;
-use addon_signer_core::names::{ANNOTATION_ROTATE, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The type of the Secrets that hold authorities.
@@ -36,12 +36,15 @@ pub struct LineNames {
     /// Prefix of the authorities' common names.
     pub authority: String,
     labels: BTreeMap<String, String>,
+    /// `spec.signerName` of the AddOnSigner.
+    signer_name: Option<String>,
 }
 
 impl LineNames {
-    /// The client line of an AddOnSigner.
-    pub fn client(signer: &str) -> Self {
+    /// The client line of an AddOnSigner with this name and this signer name.
+    pub fn client(signer: &str, signer_name: &str) -> Self {
         Self {
+            signer_name: Some(signer_name.to_owned()),
             secret: format!("{signer}-client-authorities"),
             config_map: format!("{signer}-client-ca"),
             authority: format!("addon-signer client CA {signer}"),
@@ -56,7 +59,22 @@ impl LineNames {
             config_map: SERVING_CONFIG_MAP.to_owned(),
             authority: "addon-signer serving CA".to_owned(),
             labels: labels("serving", None),
+            signer_name: None,
         }
+    }
+
+    /// What is wrong with a Secret of this name: an AddOnSigner that had the name before has left it. Its certificates
+    /// must be nobody's identity here.
+    fn foreign(&self, secret: &Secret) -> Option<String> {
+        let theirs = secret.metadata.annotations.as_ref()?.get(ANNOTATION_SIGNER_NAME)?;
+        let is_foreign = self.signer_name.as_ref() != Some(theirs);
+        is_foreign
+            .then(|| format!("it has the authorities of the signer name {theirs}, of an AddOnSigner that is gone"))
+    }
+
+    fn annotations(&self, mut there: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+        there.extend(self.signer_name.clone().map(|name| (ANNOTATION_SIGNER_NAME.to_owned(), name)));
+        (!there.is_empty()).then_some(there)
     }
 
     /// The line as `ca status` names it: its AddOnSigner, or `(serving)`.
@@ -84,7 +102,7 @@ pub enum StoreError {
     )]
     Missing(String),
     /// The Secret exists and has no line that can be read.
-    #[error("the Secret {secret} cannot be read: {cause}; restore it from a backup, or see docs/runbooks/lost-ca.md")]
+    #[error("the Secret {secret} cannot be used: {cause}; restore it from a backup, or see docs/runbooks/lost-ca.md")]
     Unreadable {
         /// Its name.
         secret: String,
@@ -148,7 +166,14 @@ impl AuthorityStore {
         now: Timestamp,
     ) -> Result<Option<StoredLine>, StoreError> {
         match self.secrets.get_opt(&names.secret).await? {
-            Some(secret) => read(WipedSecret(secret)).map(Some).map_err(|cause| unreadable(names, cause)),
+            Some(secret) => {
+                let secret = WipedSecret(secret);
+                let read = match names.foreign(&secret.0) {
+                    Some(cause) => Err(cause),
+                    None => read(secret),
+                };
+                read.map(Some).map_err(|cause| unreadable(names, cause))
+            }
             None if remembered || self.published_anchor_lives(names, now).await? => {
                 Err(StoreError::Missing(names.secret.clone()))
             }
@@ -180,6 +205,7 @@ impl AuthorityStore {
             metadata: ObjectMeta {
                 name: Some(names.secret.clone()),
                 labels: Some(names.labels.clone()),
+                annotations: names.annotations(BTreeMap::new()),
                 ..ObjectMeta::default()
             },
             type_: Some(SECRET_TYPE.to_owned()),
@@ -205,8 +231,9 @@ impl AuthorityStore {
     ) -> Result<StoredLine, StoreError> {
         let before = &stored.secret.0;
         let empty = BTreeMap::new();
+        let annotations = names.annotations(before.metadata.annotations.clone().unwrap_or_default());
         let secret = WipedSecret(Secret {
-            metadata: before.metadata.clone(),
+            metadata: ObjectMeta { annotations, ..before.metadata.clone() },
             type_: before.type_.clone(),
             data: Some(data(line, before.data.as_ref().unwrap_or(&empty), new_key)?),
             ..Secret::default()

@@ -21,15 +21,11 @@ impl Supervisor {
     /// Looks at these AddOnSigners, and at those that name the same signer names and addons. An event costs nothing for
     /// all others.
     pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
-        let mut concerned = BTreeSet::new();
-        for name in names {
-            let claimant = self.objects.get(&name).map(claimant);
-            // One that cannot be decoded now keeps what it had: nobody else gets it by that.
-            if claimant.is_some() || !self.undecodable.contains_key(&name) {
-                concerned.extend(self.ownership.put(&name, claimant));
-            }
-            concerned.insert(name);
-        }
+        let mut concerned: BTreeSet<_> = names.into_iter().collect();
+        // One that cannot be decoded now keeps what it had: nobody else gets it by that.
+        let known = concerned.iter().filter(|name| !self.undecodable.contains_key(*name));
+        let claims: Vec<_> = known.map(|name| (name.clone(), self.objects.get(name).map(claimant))).collect();
+        concerned.extend(self.ownership.update(claims));
         let mut has_changed = false;
         for name in concerned {
             has_changed |= self.look(&name);
@@ -68,14 +64,14 @@ impl Supervisor {
         let uid = object.metadata.uid.clone();
         let is_another = self.served.get(name).is_some_and(|served| served.uid != uid);
         let read = self.read(object);
+        let has_line = object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
         let plan = |config: &SignerConfig| LinePlan {
             authority: config.authority,
             requested: object.annotations().get(ANNOTATION_ROTATE).cloned(),
             remembered: status::remembers(object, self.links.clock.now()),
-            may_begin: false,
+            has_place: has_line || self.lines.contains(name),
         };
         let read = read.map(|config| (plan(&config), Arc::new(config)));
-        let has_line = object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
         let was_replaced = is_another && self.stop(name, true);
         if has_line {
             self.lines.insert(name.to_owned());
@@ -102,7 +98,7 @@ impl Supervisor {
             return true;
         };
         served.plan.send_if_modified(|known| {
-            let plan = LinePlan { may_begin: known.may_begin, ..plan };
+            let plan = LinePlan { has_place: known.has_place || plan.has_place, ..plan };
             std::mem::replace(known, plan.clone()) != plan
         });
         let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);

@@ -38,9 +38,10 @@ impl Supervisor {
                 continue;
             }
             let alarms = status::alarms(object.status.as_ref(), &status);
+            let uid = object.metadata.uid.clone();
             let (leads, api, version) = (leads.clone(), self.api.clone(), object.metadata.resource_version.clone());
             self.calls.push(Box::pin(async move {
-                let outcome = status::write(&leads, &api, &name, &status).await;
+                let outcome = status::write(&leads, &api, (&name, uid), &status).await;
                 CallEnd::Written(Box::new(WrittenStatus { name, version, status, alarms, outcome }))
             }));
         }
@@ -89,8 +90,11 @@ impl Supervisor {
         let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
         let serving = self.serving.borrow().clone();
         let others = self.ownership.not_of(name);
+        // Whoever names an addon and is not served for it has no claim to it that outlasts a restart.
+        let is_served = self.served.get(name).is_some_and(|served| served.permission.is_ok());
+        let had = |addon: &str| object.status.as_ref().is_some_and(|status| status.add_ons.contains(addon));
         let reports = Reports {
-            add_ons: self.owned(object).cloned().collect(),
+            add_ons: self.owned(object).filter(|addon| is_served || had(addon)).cloned().collect(),
             conflicted: (!others.is_empty()).then(|| (true, "AddOnsOfOthers", status::conflicts(&others))).into(),
             registered: self.registered(name),
             distributed,

@@ -45,8 +45,10 @@ impl Supervisor {
         let Some(served) = self.served.get_mut(name) else { return };
         match answer {
             Ok(permission) => {
-                let may_begin = permission.is_ok();
-                served.plan.send_if_modified(|plan| std::mem::replace(&mut plan.may_begin, may_begin) != may_begin);
+                // A line that is there stays trusted when the right is taken away.
+                if permission.is_ok() {
+                    served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.has_place, true));
+                }
                 if served.permission != permission {
                     served.permission = permission;
                     self.writing.add(name);

@@ -24,7 +24,7 @@ use addon_signer_core::identity::SignerName;
 impl Supervisor {
     /// Starts the keeper and the signer of the gateway's serving line, which every hub has.
     pub(super) fn start_serving(&mut self) {
-        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false, may_begin: true };
+        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false, has_place: true };
         let (reserve, reservations) = mpsc::channel(64);
         let (plan_sender, plan) = watch::channel(plan);
         self.board.set_serving(self.serving.subscribe());
@@ -108,7 +108,7 @@ impl Supervisor {
             keeping: CancellationToken::new(),
         };
         let keeper = Keeper {
-            names: LineNames::client(name),
+            names: LineNames::client(name, config.rules.signer_name.as_str()),
             store: self.store.clone(),
             clock: self.links.clock.clone(),
             audit: self.links.audit.clone(),

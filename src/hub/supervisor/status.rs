@@ -201,17 +201,17 @@ pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> 
     after.conditions.iter().filter(alarming).filter(is_new).cloned().collect()
 }
 
-/// Writes the status.
+/// Writes the status of the object with this name and `metadata.uid`; one that was made anew with the name is another.
 ///
 /// # Errors
 /// [`NotWritten`]; the next change or the next round tries again.
 pub async fn write(
     leads: &Leads,
     api: &Api<AddOnSigner>,
-    name: &str,
+    (name, uid): (&str, Option<String>),
     status: &AddOnSignerStatus,
 ) -> Result<(), NotWritten> {
-    let mut body = json!({ "status": status });
+    let mut body = json!({ "metadata": { "uid": uid }, "status": status });
     // In a merge patch an absent field keeps its old value: a rotation that has ended must be null, and a list empty.
     if let Some(fields) = body.pointer_mut("/status").and_then(|status| status.as_object_mut()) {
         fields.entry("rotation").or_insert(serde_json::Value::Null);
@@ -250,8 +250,10 @@ pub async fn write_undecodable(
 
 /// The reason and the message for an object whose signer name belongs to the older AddOnSigner `first`.
 pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) {
-    let sentence =
-        format!("spec.signerName {} is already served by the AddOnSigner {first}, which is older.", spec.signer_name);
+    let sentence = format!(
+        "spec.signerName {} is already served by the AddOnSigner {first}, which had it first.",
+        spec.signer_name
+    );
     ("DuplicateSignerName", sentence)
 }
 

@@ -109,24 +109,24 @@ async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_take
         supervisor.objects.insert(name.clone(), object);
     }
     supervisor.settle(names.clone());
-    let may_begin = |supervisor: &Supervisor| {
-        let of = |served: &Served| served.plan.borrow().may_begin;
+    let places = |supervisor: &Supervisor| {
+        let of = |served: &Served| served.plan.borrow().has_place;
         supervisor.served.values().filter(|served| of(served)).count()
     };
-    assert_eq!(may_begin(&supervisor), 0, "nobody has asked");
+    assert_eq!(places(&supervisor), 0, "nobody has asked");
     let of = |name: &str| -> SignerName { format!("example.com/{name}").parse().unwrap() };
     let refused = Err(("NotPermitted", "no".to_owned()));
     supervisor.take_answer("a0", &of("a0"), Ok(refused.clone()));
-    assert_eq!(may_begin(&supervisor), 0);
+    assert_eq!(places(&supervisor), 0);
     for name in &names[1..] {
         supervisor.take_answer(name, &of(name), Ok(Ok(())));
     }
-    assert_eq!(may_begin(&supervisor), MAX_LINES);
+    assert_eq!(places(&supervisor), MAX_LINES);
     supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
     assert_eq!(supervisor.served["a0"].permission.as_ref().unwrap_err().0, "TooManySigners");
     supervisor.objects.remove("a1");
     supervisor.settle(["a1".to_owned()]);
     assert!(supervisor.served["a0"].is_unsure(), "it is asked about again in the next round");
     supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
-    assert_eq!(may_begin(&supervisor), MAX_LINES);
+    assert_eq!(places(&supervisor), MAX_LINES);
 }

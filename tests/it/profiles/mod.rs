@@ -39,7 +39,7 @@ const NAMES: [&str; 4] = ["client-ca", "serving-ca", "client-leaf", "serving-lea
 
 /// Issues one certificate of each kind, in the order of [`NAMES`].
 fn issue_all() -> [String; 4] {
-    let client_ca = issuer(&LineNames::client("telemetry").authority, &keys::CLIENT_CA);
+    let client_ca = issuer(&LineNames::client("telemetry", "example.com/telemetry").authority, &keys::CLIENT_CA);
     let serving_ca = issuer(&LineNames::serving().authority, &keys::SERVING_CA);
     let client = issue(&client_ca, approved_client(&keys::CLIENT.load()));
     let serving = issue(&serving_ca, approved_serving(&keys::SERVING.load()));

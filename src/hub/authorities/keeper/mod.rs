@@ -54,8 +54,9 @@ pub struct LinePlan {
     pub requested: Option<String>,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
-    /// Whether the line's first authority may be made. One that is there is kept in any case.
-    pub may_begin: bool,
+    /// Whether the hub may have the line at all: it may sign, or had the line before. Until then nothing is read or
+    /// made.
+    pub has_place: bool,
 }
 
 /// Asks the keeper to persist that leaves of `authority` may be valid until `until`.
@@ -182,9 +183,7 @@ impl Keeper {
     fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
         let state = self.state.borrow().ready().cloned();
         let (Some(ready), Some(seen)) = (state, seen) else {
-            let plan = self.plan.borrow();
-            let is_absent = matches!(*self.state.borrow(), LineState::Absent);
-            return is_absent && seen.is_some_and(|seen| seen.secret.is_none()) && !plan.may_begin && !plan.remembered;
+            return matches!(*self.state.borrow(), LineState::Absent) && !self.plan.borrow().has_place;
         };
         let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
             object.as_ref().is_some_and(|object| Some(object.version.as_str()) == version)
@@ -288,15 +287,15 @@ impl Keeper {
 
     async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), KeeperError> {
         let plan = self.present_plan();
+        if !plan.has_place {
+            self.set(LineState::Absent); // a place wakes this task
+            return Ok(());
+        }
         let now = self.clock.now();
         let remembered = plan.remembered || self.state.borrow().last().is_some();
         let stored = match self.store.load(&self.names, remembered, now).await? {
             Some(stored) => stored,
             None => match self.store.doubt(now).await? {
-                _ if !plan.may_begin => {
-                    self.set(LineState::Absent); // a permission wakes this task
-                    return Ok(());
-                }
                 Some(doubt) => return Err(KeeperError::Clock(doubt)),
                 None => self.begin(&plan, now).await?,
             },

@@ -61,7 +61,7 @@ fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
 
 fn mk_plan() -> LinePlan {
     let authority = AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY };
-    LinePlan { authority, requested: None, remembered: false, may_begin: true }
+    LinePlan { authority, requested: None, remembered: false, has_place: true }
 }
 
 /// A keeper that has just made its line, and what must live as long. Its ledger never answers.
@@ -77,7 +77,7 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
     let (effects, applied) = watch::channel(Arc::default());
     let (reserve, reservations) = mpsc::channel(1);
     let mut keeper = Keeper {
-        names: LineNames::client("telemetry"),
+        names: LineNames::client("telemetry", "example.com/telemetry"),
         store: AuthorityStore::new(&client, "addon-signer"),
         clock: clock.clone(),
         audit: Audit::new(clock.clone()),

@@ -146,7 +146,7 @@ async fn every_damage_is_named_and_nothing_is_overwritten() {
         line.set_data(damage.data.clone()).await;
         let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
         assert_eq!(reason, "AuthorityUnreadable", "{}: {message}", damage.what);
-        assert!(message.contains("the Secret telemetry-client-authorities cannot be read"), "{message}");
+        assert!(message.contains("the Secret telemetry-client-authorities cannot be used"), "{message}");
         assert!(message.contains(&damage.names), "{}: {message}", damage.what);
         assert_eq!(unhealthy(&line).await, "AuthorityUnreadable");
         tokio::time::sleep(Duration::from_millis(200)).await;

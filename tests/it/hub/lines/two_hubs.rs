@@ -72,7 +72,7 @@ async fn a_line_is_never_written_over_a_newer_one() {
     let now = running.clock.now();
     drop(running);
     let store = AuthorityStore::new(&admin, "addon-signer");
-    let names = LineNames::client("telemetry");
+    let names = LineNames::client("telemetry", "example.com/telemetry");
     let (announcer, leading) = addon_signer::hub::lease::channel();
     announcer.lead(1, tokio::time::Instant::now() + Duration::from_secs(3_600));
     let leads = leading.leads().unwrap();

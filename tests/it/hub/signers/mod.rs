@@ -7,7 +7,7 @@ use std::time::Duration;
 use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
@@ -185,7 +185,7 @@ async fn of_two_with_one_signer_name_the_older_signs() {
     create_signer(&admin, "alpha", telemetry()).await;
     let (reason, message) = wait_ready(&admin, "alpha", "False").await;
     assert_eq!(reason, "DuplicateSignerName");
-    assert!(message.contains("telemetry, which is older"), "{message}");
+    assert!(message.contains("telemetry, which had it first"), "{message}");
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let csr = wait_csr(&admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
     let approval = &csr.status.unwrap().conditions.unwrap()[0];
@@ -222,7 +222,7 @@ async fn published(admin: &Client) -> Bundle {
 
 #[tokio::test]
 async fn an_object_of_the_same_name_with_another_signer_name_is_another_signer() {
-    let (hub, admin, _running) = mk_ready().await;
+    let (hub, admin, running) = mk_ready().await;
     if hub.is_real() {
         return; // needs rights for the other name; the hub's part is the same
     }
@@ -234,6 +234,15 @@ async fn an_object_of_the_same_name_with_another_signer_name_is_another_signer()
     let mut csr = mk_csr("spoke1", "telemetry");
     csr.spec.signer_name = "example.com/new".to_owned();
     let new = submit(&hub, "spoke1", &csr).await;
+    // It does not get the authorities, whose certificates are of the agents of the other one.
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "AuthorityUnreadable");
+    assert!(message.contains("it has the authorities of the signer name example.com/telemetry"), "{message}");
+    wait_trust(&running, &[]).await;
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    maps.delete("telemetry-client-ca", &Default::default()).await.unwrap();
+    secrets.delete("telemetry-client-authorities", &Default::default()).await.unwrap();
     wait_csr(&admin, &new, "issued", certificate).await;
     stays_unanswered(&admin, &old).await;
 }
