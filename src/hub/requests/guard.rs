@@ -129,13 +129,13 @@ impl fmt::Display for Unproven<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Doubt::Missing => f.write_str(
-                "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anybody may write for \
-                 whom it is. Apply deploy/grpc-account again; its binding must deny",
+                "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
+                 whom the request is for. Apply deploy/grpc-account again; its binding must deny",
             ),
             Doubt::Unknown(said) => write!(
                 f,
                 "the hub cannot see whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
-                 trial, a dry run of a change that this policy must refuse, ended so: {said}. First see that \
+                 trial, a dry run of a change that this policy must refuse, ended with: {said}. First see that \
                  deploy/grpc-account is applied. If it is, and the hub lacks the right `approve` for this signer, \
                  which its trial of /approval needs also where somebody else approves, grant it; if something else \
                  refuses the trial, exempt the hub's account from it"
