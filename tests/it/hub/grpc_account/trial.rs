@@ -69,7 +69,10 @@ async fn a_policy_that_does_not_keep_a_request_as_it_was_made_lets_nobody_in() {
         let name = ask(&proxy, &mk_proxied("spoke1", &user("spoke1"))).await;
         let (reason, sentence) = wait_unproven(&admin, &name).await;
         assert_eq!(reason, "PolicyMissing", "{covered:?}: {sentence}");
-        assert!(sentence.contains("is not in force, so anybody may write for whom it is. Apply deploy/grpc-account"));
+        assert!(
+            sentence
+                .contains("is not in force, so anyone could change whom the request is for. Apply deploy/grpc-account")
+        );
         tokio::time::sleep(MOMENT).await;
         assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
 
