@@ -278,8 +278,8 @@ async fn a_grpc_server_that_cannot_be_believed_is_bad_and_said_with_what_to_do()
     };
     has(
         "BAD  gRPC account: requests that wait: 1. The hub does not answer this request of OCM's gRPC server, because \
-         the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change whom the request is for. \
-         Apply deploy/grpc-account again; its binding must deny.\n",
+         the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
+         whom the request is for. Apply deploy/grpc-account again; its binding must deny.\n",
     )
     .await;
     requests.delete(&name, &DeleteParams::default()).await.unwrap();
