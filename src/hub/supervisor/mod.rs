@@ -63,8 +63,8 @@ const PERMISSION_AGE: Duration = Duration::from_secs(600);
 const REVIEWS: usize = 8;
 const WRITES: usize = 8;
 /// How many AddOnSigners may have a line of authorities. The gateway compares a certificate with the anchors of each,
-/// up to four, in every handshake, so somebody who may sign for many names must not make it slow for all. OCM's hubs
-/// have some dozens of addons.
+/// up to four, in every handshake (docs/figures.md: 158 µs among 256 signers, 58 µs with one), so somebody who may sign
+/// for many names must not make it slow for all. OCM's hubs have some dozens of addons.
 const MAX_LINES: usize = 256;
 
 /// An AddOnSigner that the hub serves.
