@@ -248,4 +248,27 @@ mod tests {
         let said = waits.borrow().clone().unwrap();
         assert!(said.starts_with("the credential for the API server cannot be used"), "{said}");
     }
+
+    #[tokio::test]
+    async fn an_object_whose_time_cannot_be_read_keeps_no_hub_from_running() {
+        let service = tower::service_fn(async |request: Request<Body>| {
+            let path = request.uri().path();
+            let managers = json!([{ "manager": "m", "operation": "Update", "time": "9999-12-31T23:59:59Z" }]);
+            let mut item = json!({ "metadata": { "name": "a", "managedFields": managers }, "spec": {} });
+            if path.ends_with("/addonsigners") {
+                item["spec"] = json!({ "signerName": "a.b/c", "addOns": ["t"] });
+            }
+            let (code, body) = if path.contains("/leases/") {
+                (404, json!({ "kind": "Status", "code": 404, "reason": "NotFound" }))
+            } else {
+                (200, json!({ "metadata": {}, "items": [item] }))
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        });
+        let client = Client::new(service, "default");
+        for found in [check_rights(&client, "hub", "ns").await, check_neighbours(&client, "hub", "ns").await] {
+            assert!(found.is_ok(), "the hub does not run");
+        }
+    }
 }

@@ -14,8 +14,9 @@ use super::AddOnSigner;
 /// An AddOnSigner, whatever somebody has written into it.
 pub type GuardedSigner = Lenient<DeserializeGuard<AddOnSigner>>;
 
-/// An object without the metadata that cannot be read. The API server keeps times in `managedFields` that are later than
-/// any that this program can read. One object with such a time must hide neither itself nor others of its list or watch.
+/// An object without the metadata that cannot be read. The API server keeps times in `managedFields` that are later
+/// than any that this program can read. One object with such a time must hide neither itself nor others of its list or
+/// watch.
 #[derive(Debug, Clone)]
 pub struct Lenient<K> {
     /// The object.
