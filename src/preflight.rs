@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::api::AddOnSigner;
 use crate::api::ocm::AddOnApi;
 use crate::api::request::BoundedRequest;
+use crate::api::{GuardedSigner, Lenient};
 use crate::backoff::Pauses;
 use crate::hub::registrations::registry::{RegistryError, discover};
 use crate::pulse::Pulse;
@@ -158,9 +158,9 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result
             )
         })
     })?;
-    // Only the metadata: an AddOnSigner that cannot be decoded is reported later, on that object.
-    let signers: Api<kube::core::PartialObjectMeta<AddOnSigner>> = Api::all(client.clone());
-    match signers.list_metadata(&one).await {
+    // One that cannot be decoded is reported later, on that object.
+    let signers: Api<GuardedSigner> = Api::all(client.clone());
+    match signers.list(&one).await {
         Ok(_) => Ok(()),
         // Without the CRD the answer is plain text, whose reason kube cannot read.
         Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
@@ -181,10 +181,10 @@ async fn check_neighbours(client: &Client, account: &str, namespace: &str) -> Re
             )
         }
     };
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    pods.list_metadata(&one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
-    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
-    services.list_metadata(&one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
+    let pods: Api<Lenient<Pod>> = Api::namespaced(client.clone(), namespace);
+    pods.list(&one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
+    let services: Api<Lenient<Service>> = Api::namespaced(client.clone(), namespace);
+    services.list(&one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
     Ok(())
 }
 
@@ -247,5 +247,28 @@ mod tests {
         assert!(pulses.silent(2 * LONGEST).is_empty());
         let said = waits.borrow().clone().unwrap();
         assert!(said.starts_with("the credential for the API server cannot be used"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn an_object_whose_time_cannot_be_read_keeps_no_hub_from_running() {
+        let service = tower::service_fn(async |request: Request<Body>| {
+            let path = request.uri().path();
+            let managers = json!([{ "manager": "m", "operation": "Update", "time": "9999-12-31T23:59:59Z" }]);
+            let mut item = json!({ "metadata": { "name": "a", "managedFields": managers }, "spec": {} });
+            if path.ends_with("/addonsigners") {
+                item["spec"] = json!({ "signerName": "a.b/c", "addOns": ["t"] });
+            }
+            let (code, body) = if path.contains("/leases/") {
+                (404, json!({ "kind": "Status", "code": 404, "reason": "NotFound" }))
+            } else {
+                (200, json!({ "metadata": {}, "items": [item] }))
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        });
+        let client = Client::new(service, "default");
+        for found in [check_rights(&client, "hub", "ns").await, check_neighbours(&client, "hub", "ns").await] {
+            assert!(found.is_ok(), "the hub does not run");
+        }
     }
 }

@@ -4,6 +4,7 @@
 pub mod addon_template;
 pub mod cluster_trust_bundle;
 pub mod identity;
+pub mod lenient;
 pub mod manager;
 pub mod manifest_work;
 pub mod ocm;
@@ -13,6 +14,7 @@ pub mod rules;
 pub mod signer;
 pub mod status;
 
+pub use lenient::{GuardedSigner, Lenient};
 pub use signer::{AddOnSigner, AddOnSignerSpec};
 pub use status::AddOnSignerStatus;
 

@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::caller::CommandUser;
 use super::signer_object;
-use crate::api::AddOnSigner;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
+use crate::api::{GuardedSigner, Lenient};
 use crate::hub::authorities::report::ServingReport;
 use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
 use crate::hub::authorities::waiver::Waiver;
@@ -196,8 +196,8 @@ fn active(report: &LineReport) -> Option<&AuthorityStatus> {
 
 struct Ca {
     client: Client,
-    signers: Api<AddOnSigner>,
-    config_maps: Api<ConfigMap>,
+    signers: Api<GuardedSigner>,
+    config_maps: Api<Lenient<ConfigMap>>,
     namespace: String,
 }
 
@@ -217,7 +217,7 @@ impl Ca {
             return Ok(vec![self.line(signer).await?]);
         }
         let listed = self.signers.list(&ListParams::default()).await.context("AddOnSigners cannot be listed")?;
-        let mut reports: Vec<LineReport> = listed.items.iter().map(client_report).collect();
+        let mut reports: Vec<LineReport> = listed.items.into_iter().map(client_report).collect();
         reports.push(self.serving().await?);
         Ok(reports)
     }
@@ -225,7 +225,7 @@ impl Ca {
     async fn line(&self, signer: Option<&str>) -> anyhow::Result<LineReport> {
         let Some(name) = signer else { return self.serving().await };
         match self.signers.get_opt(name).await.with_context(|| format!("the AddOnSigner {name} cannot be read"))? {
-            Some(object) => Ok(client_report(&object)),
+            Some(object) => Ok(client_report(object)),
             None => bail!("there is no AddOnSigner {name}; `kubectl get addonsigners` lists them"),
         }
     }
@@ -233,7 +233,7 @@ impl Ca {
     async fn serving(&self) -> anyhow::Result<LineReport> {
         let place = || format!("the ConfigMap {SERVING_CONFIG_MAP} in the namespace {} cannot be read", self.namespace);
         let map = self.config_maps.get_opt(SERVING_CONFIG_MAP).await.with_context(place)?;
-        let text = map.and_then(|map| map.data?.remove(STATUS_KEY));
+        let text = map.and_then(|map| map.object.data?.remove(STATUS_KEY));
         let line = "(serving)".to_owned();
         let Some(text) = text else {
             let problem =
@@ -311,15 +311,18 @@ fn progress(report: &LineReport) -> String {
     }
 }
 
-fn client_report(object: &AddOnSigner) -> LineReport {
-    let status = object.status.clone().unwrap_or_default();
+fn client_report(object: GuardedSigner) -> LineReport {
+    let line = object.name_any();
+    let status = match object.read() {
+        Ok(signer) => signer.status.unwrap_or_default(),
+        Err(error) => {
+            let problem = Some(format!("it cannot be read: {error}"));
+            return LineReport { line, authorities: Vec::new(), rotation: None, problem };
+        }
+    };
     let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
-    LineReport {
-        line: object.name_any(),
-        authorities: status.authorities,
-        rotation: status.rotation,
-        problem: failing.map(|condition| format!("{}: {}", condition.reason, condition.message)),
-    }
+    let problem = failing.map(|condition| format!("{}: {}", condition.reason, condition.message));
+    LineReport { line, authorities: status.authorities, rotation: status.rotation, problem }
 }
 
 fn as_table(reports: &[LineReport]) -> String {

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::api::Lenient;
 use crate::backoff::WatchBackoff;
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
 
@@ -22,9 +23,9 @@ use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
 const PAGE: u32 = 50;
 
 /// A pod, as far as its addresses need it.
-type PodObject = Object<NotUsed, PodState>;
+type PodObject = Lenient<Object<NotUsed, PodState>>;
 /// A Service, as far as its addresses need it.
-type ServiceObject = Object<ServicePlan, ServiceState>;
+type ServiceObject = Lenient<Object<ServicePlan, ServiceState>>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -122,12 +123,18 @@ fn follow<O: ResourceExt>(
 /// None of a pod that has ended: another pod may have its address by now.
 fn of_pod(pod: &PodObject) -> Vec<IpAddr> {
     let lives = |state: &&PodState| !["Succeeded", "Failed"].contains(&&*state.phase);
-    pod.status.iter().filter(lives).flat_map(|state| &state.pod_ips).filter_map(|found| read(&found.ip)).collect()
+    pod.object
+        .status
+        .iter()
+        .filter(lives)
+        .flat_map(|state| &state.pod_ips)
+        .filter_map(|found| read(&found.ip))
+        .collect()
 }
 
 fn of_service(service: &ServiceObject) -> Vec<IpAddr> {
-    let ServicePlan { cluster_ips, external_ips } = &service.spec;
-    let ingress = service.status.iter().flat_map(|state| &state.load_balancer.ingress).map(|found| &found.ip);
+    let ServicePlan { cluster_ips, external_ips } = &service.object.spec;
+    let ingress = service.object.status.iter().flat_map(|state| &state.load_balancer.ingress).map(|found| &found.ip);
     cluster_ips.iter().chain(external_ips).chain(ingress).filter_map(|text| read(text)).collect()
 }
 

@@ -9,6 +9,7 @@ use kube::Api;
 
 use super::verify::read_checkpoint;
 use super::{ProgressLine, past};
+use crate::api::Lenient;
 use crate::hub::recording::checkpoints::{CHECKPOINT, LEDGER_OBJECT};
 use crate::ledger::Location;
 use crate::ledger::archive::{Archive, Archived, archive};
@@ -66,10 +67,11 @@ pub(super) async fn run(args: ArchiveArgs) -> anyhow::Result<()> {
 /// The checkpoint that the hub has published last.
 async fn published(args: &ArchiveArgs) -> anyhow::Result<Checkpoint> {
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
-    let maps: Api<ConfigMap> = Api::namespaced(client, &args.namespace);
+    let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client, &args.namespace);
     let of = format!("the ConfigMap {LEDGER_OBJECT} in the namespace {}", args.namespace);
     let map = maps.get_opt(LEDGER_OBJECT).await.with_context(|| format!("{of} cannot be read"))?;
-    let text = map.and_then(|map| map.data?.remove(CHECKPOINT)).with_context(|| format!("{of} has no {CHECKPOINT}"))?;
+    let text =
+        map.and_then(|map| map.object.data?.remove(CHECKPOINT)).with_context(|| format!("{of} has no {CHECKPOINT}"))?;
     Checkpoint::read(&text).with_context(|| format!("{CHECKPOINT} in {of} cannot be used"))
 }
 

@@ -4,11 +4,10 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
 
 use super::policies::WORKS;
 use super::{Finding, Inspection, Verdict, unknown};
-use crate::api::AddOnSigner;
+use crate::api::GuardedSigner;
 use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS};
 use crate::api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION};
 use crate::api::ocm::ADDON_GROUP;
@@ -23,8 +22,8 @@ const WORKS_RIGHT: &str = WORKS.name;
 impl Inspection {
     /// The APIs that the hub reads. Without its own there is nothing else to look at.
     pub(super) async fn apis(&self) -> anyhow::Result<Vec<Finding>> {
-        let signers: Api<AddOnSigner> = Api::all(self.client.clone());
-        match signers.list_metadata(&ListParams::default().limit(1)).await {
+        let signers: Api<GuardedSigner> = Api::all(self.client.clone());
+        match signers.list(&ListParams::default().limit(1)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 bail!(
@@ -96,10 +95,10 @@ impl Inspection {
 
     /// A hub whose AddOnSigners say how far ManifestWorks have brought the trust bundle has the right all the same.
     async fn without_right(&self, about: &str) -> kube::Result<Finding> {
-        let signers: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.client.clone());
+        let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = signers.list(&ListParams::default()).await?;
         let mut conditions =
-            signers.items.into_iter().filter_map(|signer| signer.0.ok()?.status).flat_map(|it| it.conditions);
+            signers.items.into_iter().filter_map(|signer| signer.read().ok()?.status).flat_map(|it| it.conditions);
         if conditions.any(|condition| condition.type_ == CONDITION_TRUST_DISTRIBUTED) {
             let sentence = format!(
                 "the hub writes them, and there is no ClusterRoleBinding {WORKS_RIGHT} for the namespace {}: look \

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
 use super::{Finding, Inspection, Verdict, unknown};
+use crate::api::Lenient;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use crate::hub::authorities::SERVING_PLAN;
 use crate::hub::authorities::report::ServingReport;
@@ -63,12 +64,12 @@ impl Inspection {
     /// The gateway's own authorities.
     pub(super) async fn serving(&self) -> Vec<Finding> {
         let about = "gateway's authority";
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), &self.namespace);
         let map = match maps.get_opt(SERVING_CONFIG_MAP).await {
             Ok(map) => map,
             Err(error) => return vec![unknown(about.to_owned(), &error)],
         };
-        let text = map.and_then(|map| map.data?.remove(STATUS_KEY)).unwrap_or_default();
+        let text = map.and_then(|map| map.object.data?.remove(STATUS_KEY)).unwrap_or_default();
         let report: ServingReport = match serde_json::from_str(&text) {
             Ok(report) => report,
             Err(_) if text.is_empty() => ServingReport::default(),

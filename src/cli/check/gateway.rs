@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
 use super::{Finding, Inspection, Verdict, unknown};
+use crate::api::Lenient;
 use crate::hub::authorities::store::SERVING_CONFIG_MAP;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_platform::errors::explain;
@@ -47,12 +48,12 @@ impl Inspection {
             let sentence = "it was not asked: name it as agents do, by --gateway https://HOST[:PORT]";
             return vec![Finding::new(Verdict::Unknown, "gateway", sentence)];
         }
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), &self.namespace);
         let map = match maps.get_opt(SERVING_CONFIG_MAP).await {
             Ok(map) => map,
             Err(error) => return vec![unknown("gateway".to_owned(), &error)],
         };
-        let anchors = map.and_then(|map| map.data?.remove("ca.crt")).unwrap_or_default();
+        let anchors = map.and_then(|map| map.object.data?.remove("ca.crt")).unwrap_or_default();
         let Ok(bundle) = Bundle::from_pem(anchors.as_bytes()) else {
             let sentence = format!("the ConfigMap {SERVING_CONFIG_MAP} has no anchors yet: is a hub running?");
             return vec![Finding::bad("gateway", sentence)];

@@ -4,12 +4,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 
 use super::authorities::ReportedLine;
 use super::{Finding, Inspection, Verdict, unknown};
-use crate::api::AddOnSigner;
+use crate::api::GuardedSigner;
 use crate::api::rules::SignerConfig;
 use crate::api::status::{
     CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED,
@@ -60,7 +59,7 @@ impl Inspection {
 
     /// Every AddOnSigner: its conditions, its authorities, its upstreams.
     pub(super) async fn signers(&self) -> Vec<Finding> {
-        let signers: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.client.clone());
+        let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = match signers.list(&ListParams::default()).await {
             Ok(signers) => signers.items,
             Err(error) => return vec![unknown("AddOnSigners".to_owned(), &error)],
@@ -72,10 +71,10 @@ impl Inspection {
         let mut found = Vec::new();
         for signer in signers {
             let about = format!("AddOnSigner {}", signer.name_any());
-            let signer = match signer.0 {
+            let signer = match signer.read() {
                 Ok(signer) => signer,
                 Err(error) => {
-                    let sentence = format!("it cannot be read: {}; docs/reference.md has its fields", error.error);
+                    let sentence = format!("it cannot be read: {error}; docs/reference.md has its fields");
                     found.push(Finding::bad(&about, sentence));
                     continue;
                 }

@@ -8,11 +8,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
 use serde_json::{Map, Value, json};
 
 use super::{Finding, Inspection, unknown};
-use crate::api::AddOnSigner;
+use crate::api::GuardedSigner;
 use crate::api::request::BoundedRequest;
 use crate::cli::status::pages::each;
 use crate::hub::requests::plan::{self, PROXY_UNPROVEN};
@@ -97,11 +96,11 @@ impl Inspection {
 
     /// How many requests the hub does not answer because it cannot believe OCM's gRPC server, and why.
     async fn unproven(&self) -> kube::Result<Option<(usize, String)>> {
-        let signers: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.client.clone());
+        let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = signers.list(&ListParams::default()).await?.items;
         let requests: Api<BoundedRequest> = Api::all(self.client.clone());
         let mut told = Vec::new();
-        for signer in signers.into_iter().filter_map(|signer| signer.0.ok()) {
+        for signer in signers.into_iter().filter_map(|signer| signer.read().ok()) {
             let of_signer = ListParams::default().fields(&format!("spec.signerName={}", signer.spec.signer_name));
             each(requests.clone(), of_signer, |request| told.extend(unproven(request))).await?;
         }

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
 
 use super::pages::each;
-use crate::api::AddOnSigner;
 use crate::api::identity::Requester;
 use crate::api::rules::claimant;
 use crate::api::signer::{Approval, TrustMode};
 use crate::api::status::CONDITION_READY;
+use crate::api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
 
@@ -76,10 +75,12 @@ pub(super) struct FleetSigners {
 impl FleetSigners {
     /// Lists them.
     pub(super) async fn list(client: &Client) -> anyhow::Result<Self> {
-        let api: Api<DeserializeGuard<AddOnSigner>> = Api::all(client.clone());
+        let api: Api<GuardedSigner> = Api::all(client.clone());
         let mut all = Self::default();
         // `check` says which ones cannot be read.
-        let listed = each(api, ListParams::default(), |signer| signer.0.iter().for_each(|signer| all.add(signer)));
+        let listed = each(api, ListParams::default(), |signer: GuardedSigner| {
+            signer.read().iter().for_each(|signer| all.add(signer));
+        });
         listed.await.context("AddOnSigners cannot be listed")?;
         Ok(all.sorted())
     }

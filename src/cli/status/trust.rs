@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use super::pages::each;
 use super::row::HeldTrust;
 use super::selection::Selection;
+use crate::api::Lenient;
 use crate::api::manifest_work::{self, Work, digest_of};
 use crate::hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
 use addon_signer_core::ca::bundle::Bundle;
@@ -28,10 +29,10 @@ pub(super) struct BroughtTrust {
 impl BroughtTrust {
     /// Reads them, for these clusters. `namespace` is the hub's.
     pub(super) async fn read(client: &Client, namespace: &str, wanted: &Selection) -> anyhow::Result<Self> {
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client.clone(), namespace);
         let map = maps.get_opt(SERVING_CONFIG_MAP).await;
         let map = map.with_context(|| format!("the ConfigMap {SERVING_CONFIG_MAP} cannot be read"))?;
-        let anchors = map.and_then(|map| map.data?.remove(BUNDLE_KEY)).unwrap_or_default();
+        let anchors = map.and_then(|map| map.object.data?.remove(BUNDLE_KEY)).unwrap_or_default();
         // `check` says if there is none.
         let digest = Bundle::from_pem(anchors.as_bytes()).ok().map(|bundle| bundle.digest());
         let present = digest_of(&anchors);

@@ -11,6 +11,7 @@ use kube::Api;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::api::Lenient;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::state::LineState;
 use crate::hub::distribution::plan::{Distribution, few};
@@ -160,7 +161,7 @@ pub(in crate::hub) struct HolderInputs {
     /// Who has standing.
     pub(in crate::hub) registry: SharedRegistry,
     /// The ConfigMaps of the hub's namespace, of which one has the last checkpoint.
-    pub(in crate::hub) config_maps: Api<ConfigMap>,
+    pub(in crate::hub) config_maps: Api<Lenient<ConfigMap>>,
 }
 
 /// Asks the ledger while a Next of the gateway's line waits, until the ledger's writer ends.

@@ -15,6 +15,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::api::Lenient;
 use crate::backoff::WatchBackoff;
 use crate::hub::authorities::store::LineNames;
 use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
@@ -100,7 +101,7 @@ pub(in crate::hub) async fn keep(client: Client, namespace: String, known: watch
     }
 }
 
-type Meta = PartialObjectMeta<DynamicObject>;
+type Meta = Lenient<PartialObjectMeta<DynamicObject>>;
 
 fn metadata<K: Resource<DynamicType = ()>>(
     client: &Client,
@@ -173,11 +174,11 @@ mod tests {
     fn an_object_that_is_made_and_deleted_again_while_nobody_looks_is_a_change() {
         let (known, mut objects) = channel();
         let names = LineNames::client("a", "example.com/a");
-        let map = Meta {
+        let map = Meta::from(PartialObjectMeta {
             metadata: ObjectMeta { name: Some(names.config_map.clone()), ..ObjectMeta::default() },
             types: None,
             _phantom: std::marker::PhantomData,
-        };
+        });
         known.send_modify(|known| known.secrets = Some(Versions::new()));
         bring(&known, Event::InitDone);
         let before = objects.of(&names);

@@ -8,6 +8,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 
+use crate::api::Lenient;
 use crate::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
 use crate::hub::lease::{Leads, NotWritten};
@@ -93,9 +94,9 @@ pub fn render(line: &Line, waiting: Option<String>, now: Timestamp) -> Result<St
 ///
 /// # Errors
 /// [`NotWritten`].
-pub async fn write_problem(leads: &Leads, maps: &Api<ConfigMap>, problem: &str) -> Result<(), NotWritten> {
+pub async fn write_problem(leads: &Leads, maps: &Api<Lenient<ConfigMap>>, problem: &str) -> Result<(), NotWritten> {
     let Some(mut map) = maps.get_opt(SERVING_CONFIG_MAP).await? else { return Ok(()) };
-    let data = map.data.get_or_insert_default();
+    let data = map.object.data.get_or_insert_default();
     let known = data.get(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
     let report = ServingReport { problem: Some(problem.to_owned()), ..known.unwrap_or_default() };
     let text = serde_json::to_string(&report).map_err(kube::Error::SerdeError)?;

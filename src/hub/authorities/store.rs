@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
+use crate::api::Lenient;
 use crate::hub::authorities::date::doubt;
 use crate::hub::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::hub::lease::{Leads, NotLeading, NotWritten};
@@ -128,7 +129,7 @@ pub enum StoreError {
 pub struct AuthorityStore {
     client: Client,
     secrets: Api<Secret>,
-    config_maps: Api<ConfigMap>,
+    config_maps: Api<Lenient<ConfigMap>>,
 }
 
 impl AuthorityStore {
@@ -150,7 +151,7 @@ impl AuthorityStore {
     }
 
     /// The ConfigMaps, for the report of the gateway's line.
-    pub fn config_maps(&self) -> Api<ConfigMap> {
+    pub fn config_maps(&self) -> Api<Lenient<ConfigMap>> {
         self.config_maps.clone()
     }
 
@@ -183,7 +184,7 @@ impl AuthorityStore {
 
     async fn published_anchor_lives(&self, names: &LineNames, now: Timestamp) -> Result<bool, StoreError> {
         let Some(map) = self.config_maps.get_opt(&names.config_map).await? else { return Ok(false) };
-        let Some(text) = map.data.as_ref().and_then(|data| data.get(BUNDLE_KEY)) else { return Ok(false) };
+        let Some(text) = map.object.data.as_ref().and_then(|data| data.get(BUNDLE_KEY)) else { return Ok(false) };
         // A trust bundle that cannot be read is evidence too: somebody published something.
         Ok(Bundle::from_pem(text.as_bytes()).map_or(!text.trim().is_empty(), |bundle| {
             bundle.authorities().iter().any(|authority| authority.not_after() > now)
@@ -264,12 +265,12 @@ impl AuthorityStore {
                 labels: Some(names.labels.clone()),
                 ..ObjectMeta::default()
             };
-            let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+            let map = Lenient::from(ConfigMap { metadata, data: Some(data), ..ConfigMap::default() });
             let created = leads.write(self.config_maps.create(&PostParams::default(), &map)).await;
             let created = created.map_err(|error| conflict_or(error, &names.config_map))?;
-            return Ok((created.metadata.resource_version, false));
+            return Ok((created.object.metadata.resource_version, false));
         };
-        let there = map.data.get_or_insert_default();
+        let there = map.object.data.get_or_insert_default();
         let differs = data.iter().any(|(key, text)| there.get(key) != Some(text));
         if differs {
             there.extend(data);
@@ -277,7 +278,7 @@ impl AuthorityStore {
             let replaced = leads.write(self.config_maps.replace(&names.config_map, &params, &map)).await;
             map = replaced.map_err(|error| conflict_or(error, &names.config_map))?;
         }
-        Ok((map.metadata.resource_version, differs))
+        Ok((map.object.metadata.resource_version, differs))
     }
 
     /// The rotation that an annotation of the line's ConfigMap asks for.
@@ -286,7 +287,7 @@ impl AuthorityStore {
     /// [`StoreError::Api`].
     pub async fn requested_rotation(&self, names: &LineNames) -> Result<Option<String>, StoreError> {
         let map = self.config_maps.get_opt(&names.config_map).await?;
-        Ok(map.and_then(|map| map.metadata.annotations?.remove(ANNOTATION_ROTATE)))
+        Ok(map.and_then(|map| map.object.metadata.annotations?.remove(ANNOTATION_ROTATE)))
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
+use crate::api::Lenient;
 use crate::hub::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::ledger::{Health, Ledger, LedgerError, Location};
 use crate::telemetry::Metrics;
@@ -76,7 +77,7 @@ impl From<NotWritten> for CheckpointsError {
 /// Signs and publishes checkpoints.
 pub(crate) struct Checkpoints {
     secrets: Api<Secret>,
-    config_maps: Api<ConfigMap>,
+    config_maps: Api<Lenient<ConfigMap>>,
     clock: Clock,
     ledger: Ledger,
     location: Location,
@@ -132,7 +133,7 @@ impl Checkpoints {
         let found = self.config_maps.get_opt(LEDGER_OBJECT).await?;
         let missing = found.is_none();
         let mut map = found.unwrap_or_else(new_map);
-        let data = map.data.get_or_insert_default();
+        let data = map.object.data.get_or_insert_default();
         if !*checked && let Some(last) = data.get(CHECKPOINT).cloned() {
             self.compare(&last, id, data).await?;
         }
@@ -142,7 +143,7 @@ impl Checkpoints {
         Ok(tip.seq)
     }
 
-    async fn write(&self, leads: &Leads, map: &ConfigMap, missing: bool) -> Result<(), CheckpointsError> {
+    async fn write(&self, leads: &Leads, map: &Lenient<ConfigMap>, missing: bool) -> Result<(), CheckpointsError> {
         let params = PostParams::default();
         if missing {
             leads.write(self.config_maps.create(&params, map)).await?;
@@ -202,14 +203,14 @@ impl Checkpoints {
 /// Whether this ledger is known to have lost nothing since `since`: it bears out the checkpoint that was published
 /// last, none is kept that contradicts it, and the ConfigMap was there soon enough. One that was made later says
 /// nothing about what a backup of the ledger lacks: it was restored, too, or deleted.
-pub(crate) async fn bears_out(maps: &Api<ConfigMap>, ledger: &Ledger, since: Timestamp) -> bool {
+pub(crate) async fn bears_out(maps: &Api<Lenient<ConfigMap>>, ledger: &Ledger, since: Timestamp) -> bool {
     // Whatever fails, nothing is known then; the caller asks again.
     let Ok(Some(map)) = maps.get_opt(LEDGER_OBJECT).await else { return false };
-    let made = map.metadata.creation_timestamp.map(|made| Timestamp::from_unix(made.0.as_second()));
+    let made = map.object.metadata.creation_timestamp.map(|made| Timestamp::from_unix(made.0.as_second()));
     if made.is_none_or(|made| made > since.plus(FIRST)) {
         return false;
     }
-    let data = map.data.unwrap_or_default();
+    let data = map.object.data.unwrap_or_default();
     let last = data.get(CHECKPOINT).and_then(|text| Checkpoint::read(text).ok());
     match last {
         Some(last) if !data.contains_key(CONTRADICTED) => ledger.has(&last).await == Ok(true),
@@ -244,6 +245,6 @@ fn metadata() -> ObjectMeta {
     ObjectMeta { name: Some(LEDGER_OBJECT.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
 }
 
-fn new_map() -> ConfigMap {
-    ConfigMap { metadata: metadata(), ..ConfigMap::default() }
+fn new_map() -> Lenient<ConfigMap> {
+    Lenient::from(ConfigMap { metadata: metadata(), ..ConfigMap::default() })
 }

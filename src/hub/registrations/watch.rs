@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+use crate::api::Lenient;
 use crate::api::addon_template::{
     ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS as VERSIONS, facts_of_template, templates_of_management_addon,
 };
@@ -35,7 +36,7 @@ const RETRY: Duration = Duration::from_secs(3);
 /// forgotten: one that starts does not serve all at once. An addon that seems to have no owner makes the hub write.
 const DOUBT: Duration = Duration::from_secs(300);
 
-type Objects = BoxStream<'static, Result<Event<DynamicObject>, watcher::Error>>;
+type Objects = BoxStream<'static, Result<Event<Lenient<DynamicObject>>, watcher::Error>>;
 
 /// Keeps `known` up to date until nobody reads it any more.
 pub(in crate::hub) async fn keep_templates(client: Client, known: watch::Sender<Templates>) {
@@ -87,7 +88,7 @@ async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error
 }
 
 fn objects(client: &Client, resource: &ApiResource) -> Objects {
-    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
+    let api = Api::<Lenient<DynamicObject>>::all_with(client.clone(), resource);
     watcher(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
 }
 
@@ -98,15 +99,15 @@ struct Shown<T> {
 }
 
 impl<T> Shown<T> {
-    fn observe(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) {
+    fn observe(&mut self, event: Event<Lenient<DynamicObject>>, read: impl Fn(&DynamicObject) -> T) {
         match event {
             Event::Init => self.listed = BTreeMap::new(),
             Event::InitApply(object) => {
-                self.listed.insert(object.name_any(), read(&object));
+                self.listed.insert(object.name_any(), read(&object.object));
             }
             Event::InitDone => self.complete = Some(std::mem::take(&mut self.listed)),
             Event::Apply(object) => {
-                self.complete.get_or_insert_default().insert(object.name_any(), read(&object));
+                self.complete.get_or_insert_default().insert(object.name_any(), read(&object.object));
             }
             Event::Delete(object) => {
                 self.complete.get_or_insert_default().remove(&object.name_any());

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Api;
-use kube::core::DeserializeGuard;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, watch};
@@ -31,7 +30,7 @@ mod task;
 
 use super::{HubError, HubLinks, HubSettings};
 use crate::api::rules::SignerConfig;
-use crate::api::{AddOnSigner, AddOnSignerSpec};
+use crate::api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use crate::backoff::WatchBackoff;
 use crate::hub::authorities::board::Board;
 use crate::hub::authorities::keeper::LinePlan;
@@ -100,7 +99,7 @@ pub(super) struct Supervisor {
     shared: SignerShared,
     store: AuthorityStore,
     board: Board,
-    api: Api<AddOnSigner>,
+    api: Api<GuardedSigner>,
     serving: watch::Sender<LineState>,
     objects: BTreeMap<String, AddOnSigner>,
     /// Whose the signer names and addons of all objects are.
@@ -229,8 +228,7 @@ impl Supervisor {
 
     pub(super) async fn run(mut self) -> Result<(), HubError> {
         self.start_serving();
-        let guarded: Api<DeserializeGuard<AddOnSigner>> = Api::all(self.links.client.clone());
-        let mut events = watcher(guarded, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
+        let mut events = watcher(self.api.clone(), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
         let mut listed = None;
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();

@@ -12,7 +12,7 @@ use crate::api::status::{
     AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY,
     CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, Told,
 };
-use crate::api::{AddOnSigner, AddOnSignerSpec};
+use crate::api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use crate::hub::authorities::report::{authorities, forced, rotation, time};
 use crate::hub::authorities::state::{LineState, ReadyLine};
 use crate::hub::lease::{Leads, NotWritten};
@@ -207,7 +207,7 @@ pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> 
 /// [`NotWritten`]; the next change or the next round tries again.
 pub async fn write(
     leads: &Leads,
-    api: &Api<AddOnSigner>,
+    api: &Api<GuardedSigner>,
     (name, uid): (&str, Option<String>),
     status: &AddOnSignerStatus,
 ) -> Result<(), NotWritten> {
@@ -233,7 +233,7 @@ pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
 /// [`NotWritten`].
 pub async fn write_undecodable(
     leads: &Leads,
-    api: &Api<AddOnSigner>,
+    api: &Api<GuardedSigner>,
     name: &str,
     cause: &str,
     now: Timestamp,
@@ -241,11 +241,7 @@ pub async fn write_undecodable(
     let message = format!("The object cannot be read: {cause}.");
     let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
     let body = json!({ "status": { "conditions": [ready] } });
-    // The answer cannot be decoded either. That is no error: the object was written.
-    match leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await {
-        Err(NotWritten::Api(kube::Error::SerdeError(_))) => Ok(()),
-        written => written.map(drop),
-    }
+    leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
 }
 
 /// The reason and the message for an object whose signer name belongs to the older AddOnSigner `first`.

@@ -5,6 +5,8 @@ use std::convert::Infallible;
 use hyper::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
@@ -97,6 +99,26 @@ async fn a_signer_that_the_ledger_knows_is_gone_only_if_no_object_may_be_it() {
     assert_eq!(gone(&mut supervisor), ["example.com/gone", "example.com/seen"]);
     supervisor.undecodable.insert("any".to_owned(), String::new());
     assert_eq!(gone(&mut supervisor), ["example.com/seen"]);
+}
+
+#[tokio::test]
+async fn what_a_list_shows_counts_when_it_is_complete_and_what_it_lacks_has_no_claims() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let mut listed = None;
+    let good = |name: &str| GuardedSigner::from(DeserializeGuard(Ok(mk_object(name))));
+    let bad: GuardedSigner = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
+    let mut see = |supervisor: &mut Supervisor, events: Vec<Event<GuardedSigner>>| {
+        events.into_iter().for_each(|event| supervisor.observe(event, &mut listed));
+        (supervisor.undecodable.contains_key("a"), supervisor.ownership.not_of("b").len())
+    };
+    see(&mut supervisor, vec![Event::Init, Event::InitApply(good("a")), Event::InitDone]);
+    assert_eq!(see(&mut supervisor, vec![Event::Apply(bad.clone()), Event::Apply(good("b"))]), (true, 1));
+    let mended = vec![Event::Init, Event::InitApply(good("a")), Event::InitApply(good("b"))];
+    assert_eq!(see(&mut supervisor, mended), (true, 1), "`objects` does not have it yet");
+    assert_eq!(see(&mut supervisor, vec![Event::InitDone]), (false, 1));
+    assert_eq!(see(&mut supervisor, vec![Event::Apply(bad)]), (true, 1));
+    let without = vec![Event::Init, Event::InitApply(good("b")), Event::InitDone];
+    assert_eq!(see(&mut supervisor, without), (false, 0));
 }
 
 #[tokio::test]

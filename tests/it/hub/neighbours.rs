@@ -29,7 +29,7 @@ async fn wait_known(
 }
 
 /// What the namespace's restrictions allow.
-fn mk_pod() -> Pod {
+pub(super) fn mk_pod() -> Pod {
     let container = json!({
         "name": "a", "image": "a",
         "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },

@@ -121,3 +121,30 @@ where
         Err(error) => panic!("cannot create the object: {error}"),
     }
 }
+
+/// Reads an object as the API server shows it, whatever somebody has written into it.
+pub(crate) async fn read_as_is(admin: &Client, path: &str) -> Value {
+    admin.request(hyper::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+}
+
+/// Changes an object and poisons it as its writer may: with an entry of `managedFields` whose time no program needs to
+/// know. Returns the entries that it has then.
+pub(crate) async fn poison(admin: &Client, path: &str, change: impl Fn(&mut Value)) -> String {
+    loop {
+        let mut object = read_as_is(admin, path).await;
+        let entry = json!({
+            "manager": "agent", "operation": "Update", "apiVersion": object["apiVersion"],
+            "time": "9999-12-31T23:59:59Z", "fieldsType": "FieldsV1",
+            "fieldsV1": { "f:metadata": { "f:labels": { "f:poisoned": {} } } },
+        });
+        let others = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        object["metadata"]["managedFields"] = others.into_iter().chain([entry]).collect();
+        object["metadata"]["labels"]["poisoned"] = "yes".into();
+        change(&mut object);
+        let put = hyper::Request::put(path).header("content-type", "application/json");
+        match admin.request::<Value>(put.body(object.to_string().into_bytes()).unwrap()).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => {} // the hub wrote in between
+            written => return written.unwrap()["metadata"]["managedFields"].to_string(),
+        }
+    }
+}

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::plan::Unguarded;
-use crate::api::AddOnSigner;
 use crate::api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, resource};
 use crate::api::status::CONDITION_TRUST_DISTRIBUTED;
+use crate::api::{AddOnSigner, Lenient};
 use crate::hub::registrations::discovery::served_version;
 use crate::hub::supervisor::permission;
 use crate::hub::trial::{self, Asking, Doubt, PolicyTrial, Right};
@@ -100,10 +100,11 @@ fn probe() -> Value {
 async fn was_there(client: &Client) -> Result<bool, Error> {
     // Untyped, because one that cannot be decoded must not hide the others.
     let kind = ApiResource::erase::<AddOnSigner>(&());
-    let signers: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let signers: Api<Lenient<DynamicObject>> = Api::all_with(client.clone(), &kind);
     let listed = signers.list(&ListParams::default()).await?;
-    let conditions =
-        |signer: &DynamicObject| signer.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
+    let conditions = |signer: &Lenient<DynamicObject>| {
+        signer.object.data.pointer("/status/conditions").and_then(Value::as_array).cloned()
+    };
     let mut all = listed.items.iter().filter_map(conditions).flatten();
     Ok(all.any(|condition| condition.get("type").is_some_and(|kind| kind == CONDITION_TRUST_DISTRIBUTED)))
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::is_v1beta1;
 use crate::hub::{MOMENT, mk_csr, mk_served, submit};
 use crate::support::hub::{PATIENCE, RunningHub, addon, certificate, condition, telemetry, wait_csr, wait_ready};
-use crate::support::objects::managed_cluster_addons;
+use crate::support::objects::{managed_cluster_addons, poison};
 use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 
 async fn change(admin: &Client, cluster: &str, status: bool, change: Value) {
@@ -62,23 +62,14 @@ async fn an_oversized_status_is_left_alone_and_standing_does_not_depend_on_it() 
     wait_until(PATIENCE, "the entry", async || registrations(&admin, "spoke1").await.get(0).map(drop)).await;
 }
 
-/// Writes a ManagedCluster as its agent may: with an entry of `managedFields` whose time no program needs to know.
-async fn poison(admin: &Client, cluster: &str, accepts: bool) -> String {
+/// Writes a ManagedCluster as its agent may.
+async fn poison_cluster(admin: &Client, cluster: &str, accepts: bool) -> String {
     let path = format!("/apis/cluster.open-cluster-management.io/v1/managedclusters/{cluster}");
-    let get = hyper::Request::get(&path).body(Vec::new()).unwrap();
-    let mut object: Value = admin.request(get).await.unwrap();
-    let entry = json!({
-        "manager": "agent", "operation": "Update", "apiVersion": "cluster.open-cluster-management.io/v1",
-        "time": "9999-12-31T23:59:59Z", "fieldsType": "FieldsV1",
-        "fieldsV1": { "f:metadata": { "f:labels": { "f:poisoned": {} } } },
-    });
-    let others = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-    object["metadata"]["managedFields"] = others.into_iter().chain([entry]).collect();
-    object["metadata"]["labels"] = json!({ "poisoned": "yes", "accepts": accepts.to_string() });
-    object["spec"]["hubAcceptsClient"] = accepts.into();
-    let put = hyper::Request::put(&path).header("content-type", "application/json");
-    let written: Value = admin.request(put.body(object.to_string().into_bytes()).unwrap()).await.unwrap();
-    written["metadata"]["managedFields"].to_string()
+    poison(admin, &path, |object| {
+        object["metadata"]["labels"] = json!({ "poisoned": "yes", "accepts": accepts.to_string() });
+        object["spec"]["hubAcceptsClient"] = accepts.into();
+    })
+    .await
 }
 
 /// The API server keeps times in `managedFields` that are later than any that our libraries read. One such object must
@@ -87,14 +78,14 @@ async fn poison(admin: &Client, cluster: &str, accepts: bool) -> String {
 async fn an_object_with_a_time_that_cannot_be_read_hides_nobody() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
-    poison(&admin, "spoke1", true).await;
-    let written = poison(&admin, "spoke1", true).await;
+    poison_cluster(&admin, "spoke1", true).await;
+    let written = poison_cluster(&admin, "spoke1", true).await;
     assert!(!hub.is_real() || written.contains("9999-12-31"), "{written}");
     let running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    poison(&admin, "spoke1", false).await;
+    poison_cluster(&admin, "spoke1", false).await;
     let (cluster, addon) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
     wait_until(PATIENCE, "the cluster to lose its standing", async || {
         let found = running.registry.read(|registry| registry.check(&cluster, &addon));

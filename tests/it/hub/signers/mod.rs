@@ -1,5 +1,6 @@
 //! AddOnSigners that are created, deleted, changed or wrong, and what the hub writes about them.
 
+mod poisoned;
 mod rights;
 
 use std::time::Duration;
