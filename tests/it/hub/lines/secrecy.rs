@@ -83,7 +83,7 @@ async fn no_key_reaches_a_log_or_a_status() {
     drop(running);
     let text = log.text();
     assert!(text.contains("event=\"authority\""), "the log was captured: {text}");
-    assert!(text.contains("AuthorityUnreadable") || text.contains("cannot be read"), "{text}");
+    assert!(text.contains("AuthorityUnreadable") || text.contains("cannot be used"), "{text}");
     assert!(keys.len() >= 4, "two of each line");
     let mut places = vec![("the log".to_owned(), text.into_bytes()), ("the status".to_owned(), status)];
     places.extend(config_maps(&admin).await);
