@@ -207,7 +207,8 @@ impl Hub {
     }
 
     /// Runs the hub until one of its tasks fails or until the hub has lost the Lease. Before it leads, it only reads
-    /// which clusters and addons are registered, so that it can start at once when it leads.
+    /// which clusters and addons are registered, so that it can start at once when it leads, and tries in dry runs
+    /// whether the policy of the gRPC account is in force.
     ///
     /// # Errors
     /// [`HubError`] says why the hub ended.

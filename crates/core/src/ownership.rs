@@ -1,7 +1,8 @@
 //! Decides which AddOnSigner has a signer name or an addon that several of them name.
 //!
 //! Whoever has one keeps it while it names it. At the start that is the one that was served with it before, or else
-//! the oldest. Only the owner of an addon can name a successor, which is served for the addon as well, for a migration.
+//! the oldest. Only the owner of an addon can name a successor, which is served for the addon as well, for a migration,
+//! and inherits it.
 //! What an AddOnSigner owns does not depend on whether it is valid: a mistyped field must hand nothing over to another
 //! author.
 
@@ -54,6 +55,8 @@ enum Thing {
 struct Named {
     by: BTreeSet<String>,
     owner: Option<String>,
+    /// Whom the last owner named as its successor.
+    heir: Option<String>,
 }
 
 /// All AddOnSigners, by `metadata.name`.
@@ -76,7 +79,9 @@ impl Ownership {
             for thing in before.iter().flat_map(Claimant::things).filter(|thing| !keeps(thing)) {
                 let named = self.named.entry(thing.clone()).or_default();
                 named.by.remove(&name);
-                named.owner.take_if(|owner| *owner == name);
+                if named.owner.take_if(|owner| *owner == name).is_some() {
+                    named.heir = before.as_ref().and_then(|before| before.successor.clone());
+                }
                 touched.insert(thing);
             }
             let has_new_successor =
@@ -100,8 +105,11 @@ impl Ownership {
         }
         if named.owner.is_none() {
             let claimants = named.by.iter().filter_map(|name| Some((name, self.claimants.get(name)?)));
-            let first = claimants.min_by_key(|(name, claimant)| (!claimant.had(thing), claimant.created, *name));
-            named.owner = first.map(|(name, _)| name.clone());
+            let heir = named.heir.take();
+            let order = |(name, claimant): &(&String, &Claimant)| {
+                (heir.as_ref() != Some(*name), !claimant.had(thing), claimant.created, (*name).clone())
+            };
+            named.owner = claimants.min_by_key(order).map(|(name, _)| name.clone());
         }
         named.by.clone()
     }
@@ -228,5 +236,18 @@ mod tests {
         put(&mut ownership, "owner", None);
         assert!(ownership.owns("next", "a"));
         assert_eq!(ownership.not_of("last"), BTreeMap::new(), "its successor");
+    }
+
+    #[test]
+    fn the_successor_inherits_before_others_that_wait() {
+        let successor = Some("next".to_owned());
+        let owner = Claimant { successor, ..mk_claimant(3, &["a", "b"]) };
+        let mut ownership = listed(&[("owner", owner.clone())]);
+        put(&mut ownership, "waits", Some(mk_claimant(1, &["a", "b"])));
+        put(&mut ownership, "next", Some(mk_claimant(4, &["a", "b"])));
+        put(&mut ownership, "owner", Some(Claimant { addons: set(&["b"]), ..owner }));
+        assert!(ownership.owns("next", "a") && ownership.owns("owner", "b"));
+        put(&mut ownership, "owner", None);
+        assert!(ownership.owns("next", "b"));
     }
 }

@@ -52,9 +52,11 @@ fn hide(text: &str, arguments: impl Iterator<Item = String>) -> String {
         Some((flag, value)) if flag.starts_with('-') => vec![argument.clone(), value.to_owned()],
         _ => vec![argument],
     };
+    // clap takes some values apart.
+    let parts = |value: String| value.split(',').map(str::to_owned).chain([value.clone()]).collect::<Vec<_>>();
     // Some messages have it as Rust writes a text.
     let escaped = |value: String| [value.escape_debug().to_string(), value];
-    let all: Vec<String> = arguments.flat_map(values).flat_map(escaped).collect();
+    let all: Vec<String> = arguments.flat_map(values).flat_map(parts).flat_map(escaped).collect();
     let mut suspects: Vec<&str> = all.iter().map(String::as_str).filter(is_suspect).collect();
     suspects.sort_by_key(|value| std::cmp::Reverse(value.len())); // a part of another one comes after it
     suspects.iter().fold(text.to_owned(), |text, suspect| text.replace(suspect, "(hidden)"))
@@ -81,6 +83,10 @@ mod tests {
         );
         assert_eq!(hidden(&format!("invalid value '{url}'"), &format!("--ledgr={url}")), "invalid value '(hidden)'");
         assert_eq!(hidden("unexpected 'me:secret@host'", "me:secret@host"), "unexpected '(hidden)'");
+        assert_eq!(
+            hidden("invalid value 'me:secret@b'", "--gateway=https://a,me:secret@b"),
+            "invalid value '(hidden)'"
+        );
         assert_eq!(hidden("unexpected 'frobnicate'", "frobnicate"), "unexpected 'frobnicate'");
     }
 }

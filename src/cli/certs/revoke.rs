@@ -15,6 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::api::lenient::Lenient;
 use crate::api::ocm;
 use crate::cli::caller::CommandUser;
 use crate::hub::registrations::registry::discover;
@@ -119,7 +120,7 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
 /// object has changed since it was read, so that of two people who revoke at once none sets the other's time back.
 async fn write(
     args: &RevokeArgs,
-    addons: &Api<DynamicObject>,
+    addons: &Api<Lenient<DynamicObject>>,
     wanted: Revocation,
 ) -> anyhow::Result<(Revocation, Option<Timestamp>)> {
     let RevokeArgs { cluster, addon, .. } = args;
@@ -128,7 +129,7 @@ async fn write(
         let read = read.with_context(|| {
             format!("the addon {addon} of {cluster} cannot be read; the ClusterRole {REVOKER} allows it")
         })?;
-        let Some(object) = read else {
+        let Some(Lenient { object, .. }) = read else {
             bail!(
                 "there is no ManagedClusterAddOn {addon} in the namespace {cluster}, so no certificate of it is valid"
             );

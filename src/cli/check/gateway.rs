@@ -33,7 +33,11 @@ impl FromStr for GatewayAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || format!("{text:?} is not the address of a gateway; use https://HOST[:PORT]");
+        // The text is not shown: it may have a password.
+        let refused = || "this is not the address of a gateway; use https://HOST[:PORT]".to_owned();
+        if text.contains('@') {
+            return Err(refused());
+        }
         let uri: Uri = text.parse().map_err(|_| refused())?;
         let host = uri.host().filter(|_| uri.scheme_str() == Some("https") && matches!(uri.path(), "" | "/"));
         let host = host.ok_or_else(refused)?.trim_start_matches('[').trim_end_matches(']').to_owned();

@@ -29,7 +29,7 @@ impl ReadyLine {
 pub enum LineState {
     /// Nothing was read yet.
     Starting,
-    /// The hub has no place for it: it may not sign. So no certificate of it is good.
+    /// There is none, and the hub has no place for it: it may not sign. So there are no certificates.
     Absent,
     /// The line can sign.
     Ready(Arc<ReadyLine>),

@@ -56,36 +56,35 @@ impl Supervisor {
 
     /// Looks at one AddOnSigner. Returns whether what is served has changed.
     fn look(&mut self, name: &str) -> bool {
-        let Some(object) = self.objects.get(name) else {
-            self.refused.remove(name);
-            return self.stop(name, true);
-        };
         // One that was deleted and created again with its name is another signer, perhaps with another signer name.
-        let uid = object.metadata.uid.clone();
-        let is_another = self.served.get(name).is_some_and(|served| served.uid != uid);
-        let read = self.read(object);
+        let uid = self.objects.get(name).map(|object| object.metadata.uid.clone());
+        let is_another = self.served.get(name).is_some_and(|served| Some(&served.uid) != uid.as_ref());
+        let was_stopped = is_another && self.stop(name, true);
+        let Some(object) = self.objects.get(name) else {
+            self.lines.remove(name);
+            self.refused.remove(name);
+            return was_stopped;
+        };
         let has_line = object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
+        if has_line {
+            self.lines.insert(name.to_owned());
+        }
         let plan = |config: &SignerConfig| LinePlan {
             authority: config.authority,
             requested: object.annotations().get(ANNOTATION_ROTATE).cloned(),
             remembered: status::remembers(object, self.links.clock.now()),
-            has_place: has_line || self.lines.contains(name),
+            has_place: self.lines.contains(name),
         };
-        let read = read.map(|config| (plan(&config), Arc::new(config)));
-        let was_replaced = is_another && self.stop(name, true);
-        if has_line {
-            self.lines.insert(name.to_owned());
-        }
-        match read {
+        match self.read(object).map(|config| (plan(&config), Arc::new(config))) {
             Ok((plan, config)) => {
                 self.refused.remove(name);
-                self.serve(name, uid, config, plan) || was_replaced
+                self.serve(name, uid.flatten(), config, plan) || was_stopped
             }
             // It has no effect from now on, as after a restart: what was removed from it must not stay in effect
             // because of a mistake elsewhere in the same edit.
             Err(refusal) => {
                 self.refused.insert(name.to_owned(), refusal);
-                self.stop(name, false) || was_replaced
+                self.stop(name, false) || was_stopped
             }
         }
     }

@@ -182,9 +182,15 @@ impl Keeper {
     /// it is recorded and published, its report is true, and no step is due. Then a look at it costs no call.
     fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
         let state = self.state.borrow().ready().cloned();
-        let (Some(ready), Some(seen)) = (state, seen) else {
-            return matches!(*self.state.borrow(), LineState::Absent) && !self.plan.borrow().has_place;
-        };
+        if !self.plan.borrow().has_place {
+            // Whatever is there may have given out certificates.
+            let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
+            if is_absent && matches!(*self.state.borrow(), LineState::Starting) {
+                self.set(LineState::Absent);
+            }
+            return true; // a place wakes this task
+        }
+        let (Some(ready), Some(seen)) = (state, seen) else { return false };
         let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
             object.as_ref().is_some_and(|object| Some(object.version.as_str()) == version)
         };
@@ -288,7 +294,6 @@ impl Keeper {
     async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), KeeperError> {
         let plan = self.present_plan();
         if !plan.has_place {
-            self.set(LineState::Absent); // a place wakes this task
             return Ok(());
         }
         let now = self.clock.now();
