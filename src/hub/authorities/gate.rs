@@ -22,7 +22,7 @@ pub enum Gate {
         signer: String,
         /// What the gateway has in effect.
         applied: watch::Receiver<Arc<Trust>>,
-        /// What [`Gate::changed`] has seen of that for this signer.
+        /// What was seen of that for this signer when it was waited for.
         seen: Option<Arc<SignerTrust>>,
     },
     /// Serving line: every addon with standing has the trust bundle, by a ManifestWork or as its own agents have shown.
