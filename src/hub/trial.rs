@@ -140,8 +140,8 @@ impl<T: PolicyTrial> Asking<T> {
         self.at <= Instant::now()
     }
 
-    /// Makes the hub ask soon, because the API server has refused a write: perhaps somebody took the right away, or
-    /// only a quota is used up, which no answer changes.
+    /// Makes the hub ask again soon after the API server has refused a write. Either the right is gone, or the refusal
+    /// had another cause, for example a quota.
     pub(super) fn doubt(&mut self) {
         self.at = self.at.min(self.asked + UNKNOWN);
     }

@@ -15,7 +15,7 @@ use crate::api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
 
-/// The reason of `Ready` of an AddOnSigner that answers nothing, because an older one has its signer name.
+/// The reason of `Ready` of an AddOnSigner that answers nothing, because another one had its signer name first.
 const DUPLICATE: &str = "DuplicateSignerName";
 
 /// Who signs for an addon.

@@ -127,7 +127,7 @@ impl Board {
             return Err("the AddOnSigners to be read".to_owned());
         }
         if let Some(name) = entries.unserved.first() {
-            return Err(format!("the AddOnSigner {name}, which is invalid, to be mended or deleted"));
+            return Err(format!("the AddOnSigner {name}, which is invalid, to be fixed or deleted"));
         }
         let mut members = Vec::new();
         for (name, BoardEntry { line, .. }) in &entries.signers {

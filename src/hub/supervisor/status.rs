@@ -244,7 +244,7 @@ pub async fn write_undecodable(
     leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
 }
 
-/// The reason and the message for an object whose signer name belongs to the older AddOnSigner `first`.
+/// The reason and the message for an object whose signer name belongs to the AddOnSigner `first`.
 pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) {
     let sentence = format!(
         "spec.signerName {} is already served by the AddOnSigner {first}, which had it first.",

@@ -57,7 +57,9 @@ async fn a_revoked_agent_is_out_within_two_seconds_and_comes_back_with_a_new_cer
     // Without the annotation nothing is revoked any more, and both certificates are of another object.
     let addons = managed_cluster_addons(&admin, "spoke1").await;
     addons.delete("telemetry", &Default::default()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await; // creationTimestamp has whole seconds
+    let before = Clock::default().now();
+    // creationTimestamp has whole seconds: the new object must not have that of the old one.
+    wait_until(PATIENCE, "the next second", async || (Clock::default().now() > before).then_some(())).await;
     install_addon(&admin, "spoke1", "telemetry").await;
     let third = wait_until(PATIENCE, "a certificate of the new object", async || {
         ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != second.certificate)

@@ -125,7 +125,7 @@ pub struct Keeper {
     pub objects: WatchedObjects,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
     pub published: Option<String>,
-    /// Who changes that ConfigMap back is answered ever later.
+    /// If somebody changes that ConfigMap back again and again, the hub answers with growing pauses.
     pub(in crate::hub) undone: Undone,
     /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
     pub reported: Option<String>,

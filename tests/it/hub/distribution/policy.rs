@@ -194,7 +194,7 @@ async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_i
     let binding = of_kind(&manifests("manifest-works"), "ValidatingAdmissionPolicyBinding")[0].clone();
     policy_bindings(&admin).create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
-    // It asks ever later, at most each minute.
+    // The hub asks with growing pauses, of a minute at most.
     wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
     for cluster in ["spoke1", "spoke2"] {
         let both = |manifest: &Value| manifest["data"]["ca.crt"].as_str().unwrap().contains(before.trim());
@@ -258,7 +258,7 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
     let deny = json!({ "spec": { "validationActions": ["Deny"] } });
     policy_bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&deny)).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
-    // It asks ever later, at most each minute.
+    // The hub asks with growing pauses, of a minute at most.
     wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
     running.stop().await;
 }

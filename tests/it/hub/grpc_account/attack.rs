@@ -50,8 +50,12 @@ async fn without_the_policy_a_rewritten_annotation_gives_nobody_anothers_certifi
         let rewritten = async || rewrite(&accomplice, name, &user("spoke1"), "status").await.ok();
         wait_until(PATIENCE, "the annotation to be rewritten", rewritten).await;
     }
-    tokio::time::sleep(2 * MOMENT).await;
     let csrs = async || requests(&admin).list(&ListParams::default()).await.unwrap().items;
+    wait_until(PATIENCE, "a request to be told why it waits", async || {
+        csrs().await.iter().find_map(|csr| condition(csr, "ProxyUnproven"))
+    })
+    .await;
+    tokio::time::sleep(MOMENT).await; // a certificate would come now
     let signed = async || csrs().await.iter().filter_map(certificate).collect::<Vec<_>>();
     assert_eq!(signed().await, [""; 0]);
     let told: Vec<_> = csrs().await.iter().filter_map(|csr| condition(csr, "ProxyUnproven")).collect();
@@ -59,7 +63,7 @@ async fn without_the_policy_a_rewritten_annotation_gives_nobody_anothers_certifi
 
     // The policy comes too late for them.
     guard_annotation(&hub, &admin).await;
-    // It asks ever later, at most each minute.
+    // The hub asks with growing pauses, of a minute at most.
     wait_until(3 * PATIENCE, "a request to be denied", async || {
         let denied: Vec<_> = csrs().await.iter().filter_map(|csr| condition(csr, "Denied")).collect();
         assert!(denied.iter().all(|(reason, _)| reason == "ProxiedUserUnproven"), "{denied:?}");

@@ -73,11 +73,11 @@ async fn a_policy_that_does_not_keep_a_request_as_it_was_made_lets_nobody_in() {
             sentence
                 .contains("is not in force, so anyone could change whom the request is for. Apply deploy/grpc-account")
         );
-        tokio::time::sleep(MOMENT).await;
+        tokio::time::sleep(MOMENT).await; // a certificate would come now
         assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
 
         guard_annotation(&hub, &admin).await;
-        // It asks ever later, at most each minute.
+        // The hub asks with growing pauses, of a minute at most.
         let (reason, _) = wait_until(3 * PATIENCE, "the request to be denied", async || {
             condition(&requests(&admin).get(&name).await.unwrap(), "Denied")
         })
