@@ -8,6 +8,7 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::support::needed::{Needed, skip};
 use crate::support::real::assets;
 use crate::support::{self, TestHub, accept_cluster, install_addon};
 
@@ -25,8 +26,7 @@ async fn a_registration_survives_ocms_schema_v1beta1() {
 
 async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
     if assets().is_none() {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return;
+        return skip(Needed::ApiServer);
     }
     let hub = TestHub::start_with(served).await;
     let admin = hub.admin().await;

@@ -7,13 +7,14 @@ use sqlx::{Connection, PgConnection, Row};
 use tokio::time::timeout;
 
 use crate::support::cut::{Cut, Moment};
+use crate::support::needed::{Needed, skip};
 use crate::support::postgres::{Postgres, PostgresOptions, programs};
 use crate::support::store::on_every_store;
 
 fn postgres_is_there() -> bool {
     let there = programs().is_some();
     if !there {
-        eprintln!("skipped: ADDON_SIGNER_POSTGRES is not set, see tests/real/README.md");
+        skip(Needed::Postgres);
     }
     there
 }

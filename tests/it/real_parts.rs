@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::support::needed::{Needed, skip};
 use crate::support::objects::managed_cluster_addons;
 use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
 use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, real};
@@ -18,7 +19,7 @@ const SIGNER: &str = "example.com/telemetry";
 fn real_parts_are_there() -> bool {
     let there = real::assets().is_some();
     if !there {
-        eprintln!("skipped: KUBEBUILDER_ASSETS is not set, see tests/real/README.md");
+        skip(Needed::ApiServer);
     }
     there
 }

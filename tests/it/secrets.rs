@@ -194,7 +194,8 @@ async fn a_password_in_a_gateways_url_is_never_printed() {
     for url in urls.iter().map(OsString::from).chain([not_utf8]) {
         let flag = SecretRun::agent("--hub-kubeconfig none --gateway").arg(&url);
         let variable = SecretRun::agent("--hub-kubeconfig none").variable("ADDON_SIGNER_GATEWAY", &url);
-        check_all([flag, variable], false).await;
+        let check = SecretRun::hub("check --gateway").arg(&url);
+        check_all([flag, variable, check], false).await;
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Board {
 #[derive(Debug)]
 struct Entries {
     listed: bool,
-    /// AddOnSigners that are there and not served, because they are invalid: nobody knows their certificates.
+    /// AddOnSigners that are there and not served, and of which nobody knows the certificates.
     unserved: BTreeSet<String>,
     signers: BTreeMap<String, BoardEntry>,
     serving: Option<watch::Receiver<LineState>>,
@@ -87,7 +87,7 @@ impl Board {
         self.change(|entries| entries.listed = true);
     }
 
-    /// Notes the AddOnSigners that are there and not served.
+    /// Notes the AddOnSigners that are there and not served, and of which nobody knows the certificates.
     pub fn set_unserved(&self, names: BTreeSet<String>) {
         self.change(|entries| entries.unserved = names);
     }
@@ -127,7 +127,7 @@ impl Board {
             return Err("the AddOnSigners to be read".to_owned());
         }
         if let Some(name) = entries.unserved.first() {
-            return Err(format!("the AddOnSigner {name}, which is invalid, to be fixed or deleted"));
+            return Err(format!("the AddOnSigner {name}, which is not served, to be fixed or deleted"));
         }
         let mut members = Vec::new();
         for (name, BoardEntry { line, .. }) in &entries.signers {

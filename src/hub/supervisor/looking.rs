@@ -22,7 +22,7 @@ impl Supervisor {
     /// all others.
     pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
         let mut concerned: BTreeSet<_> = names.into_iter().collect();
-        // One that cannot be decoded now keeps what it had: nobody else gets it by that.
+        // One that cannot be decoded keeps what it named before: nobody else gets it by that.
         let known = concerned.iter().filter(|name| !self.undecodable.contains_key(*name));
         let claims: Vec<_> = known.map(|name| (name.clone(), self.objects.get(name).map(claimant))).collect();
         concerned.extend(self.ownership.update(claims));
@@ -31,15 +31,21 @@ impl Supervisor {
             has_changed |= self.look(&name);
             self.writing.add(&name);
         }
-        let unserved = self.unknown_certificates();
-        if unserved != self.unserved {
-            self.board.set_unserved(unserved.clone());
-            self.unserved = unserved;
-            has_changed = true;
-        }
+        has_changed |= self.find_unserved();
         if has_changed {
             self.tell_signers();
         }
+    }
+
+    /// Finds those whose certificates nobody knows; an expiry changes it without an event. Returns whether that is new.
+    pub(super) fn find_unserved(&mut self) -> bool {
+        let unserved = self.unknown_certificates();
+        let is_new = unserved != self.unserved;
+        if is_new {
+            self.board.set_unserved(unserved.clone());
+            self.unserved = unserved;
+        }
+        is_new
     }
 
     /// Those of which nobody knows which certificates they have given out, or to whom: they cannot be read, or are not

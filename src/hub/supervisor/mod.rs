@@ -53,7 +53,8 @@ use status::{Report, Validity};
 
 /// The condition reason of a signer for which the hub does not know yet whether it may sign.
 const NOT_ASKED: &str = "Starting";
-/// How often the supervisor writes statuses that could not be written, and asks again about rights that are missing.
+/// How often the supervisor writes statuses that could not be written, asks again about rights that are missing, and
+/// looks for what has expired.
 const ROUND: Duration = Duration::from_secs(15);
 /// After this time the hub asks again whether it may sign: an administrator can take the right away at any time. The
 /// API server's refusal of an answer makes it ask earlier.
@@ -249,6 +250,9 @@ impl Supervisor {
                 Some(name) = self.changed.1.recv() => self.writing.add(&name),
                 _ = rounds.tick() => {
                     self.ask_about(Served::is_unsure);
+                    if self.find_unserved() {
+                        self.tell_signers();
+                    }
                     self.report_all(); // writes each status that could not be written before
                 }
                 Some(name) = self.forbidden.recv() => {

@@ -122,6 +122,27 @@ async fn what_a_list_shows_counts_when_it_is_complete_and_what_it_lacks_has_no_c
 }
 
 #[tokio::test]
+async fn one_that_is_not_served_is_waited_for_until_its_last_certificate_has_expired() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    supervisor.board.set_listed();
+    let mut other = mk_object("b");
+    let ends = supervisor.links.clock.now().plus(Duration::from_secs(600)).to_string();
+    let authority =
+        json!({ "id": "x", "state": "Active", "notBefore": ends, "notAfter": ends, "lastLeafExpires": ends });
+    other.status = Some(serde_json::from_value(json!({ "authorities": [authority] })).unwrap());
+    supervisor.objects = BTreeMap::from([("a".to_owned(), mk_object("a"))]);
+    supervisor.settle(["a".to_owned()]);
+    supervisor.objects.insert("b".to_owned(), other);
+    supervisor.settle(["b".to_owned()]);
+    let awaited = "the AddOnSigner b, which is not served, to be fixed or deleted";
+    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited);
+    supervisor.links.clock.advance(Duration::from_secs(601));
+    assert!(supervisor.find_unserved() && !supervisor.find_unserved());
+    let awaited = "the authorities of the AddOnSigner a to be read";
+    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "that one is served");
+}
+
+#[tokio::test]
 async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_taken() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let names: Vec<_> = (0..=MAX_LINES).map(|n| format!("a{n}")).collect();

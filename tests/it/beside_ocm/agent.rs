@@ -55,10 +55,7 @@ pub(super) async fn revoke(admin: &Client, before: Timestamp) {
 #[tokio::test]
 async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     let hub = TestHub::start().await;
-    let Some(real) = hub.real() else {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return;
-    };
+    let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, upstream::start().await, "10m").await;
     // Hub and API server are 4.5 minutes late, so a certificate of 10 minutes is 4.5 minutes old when it is made.
     let clock = Clock::default();

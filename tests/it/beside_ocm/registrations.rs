@@ -178,10 +178,7 @@ async fn assert_left(admin: &Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hub_that_comes_last_comes_to_rest_and_so_do_restarts_of_either_side() {
     let hub = TestHub::start().await;
-    let Some(real) = hub.real() else {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return;
-    };
+    let Some(real) = hub.real_or_skip() else { return };
     let admin = mk_world(&hub).await;
     own_framework_addons(&admin, AddOnApi::V1alpha1).await;
     let _agent = OcmAgent::start(real, "spoke1", "a1").await;
@@ -210,10 +207,7 @@ async fn a_hub_that_comes_last_comes_to_rest_and_so_do_restarts_of_either_side()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hub_that_comes_first_comes_to_rest_also_when_all_come_back_with_other_lists() {
     let hub = TestHub::start().await;
-    let Some(real) = hub.real() else {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return;
-    };
+    let Some(real) = hub.real_or_skip() else { return };
     let admin = mk_world(&hub).await;
     let _agent = OcmAgent::start(real, "spoke1", "a1").await;
     let _running = RunningHub::start(&hub).await;
@@ -253,10 +247,7 @@ async fn a_hub_that_comes_first_comes_to_rest_also_when_all_come_back_with_other
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     let hub = TestHub::start().await;
-    let Some(real) = hub.real() else {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return;
-    };
+    let Some(real) = hub.real_or_skip() else { return };
     let admin = mk_world(&hub).await;
     own_framework_addons(&admin, AddOnApi::V1alpha1).await;
     let agent = OcmAgent::start(real, "spoke1", "a1").await;
@@ -309,10 +300,7 @@ async fn enrol(hub: &TestHub, admin: &Client, cluster: &str, version: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_programs_that_write_v1beta1_it_comes_to_rest_as_well() {
     let hub = TestHub::start_with(AddOnApi::V1beta1).await;
-    let Some(real) = hub.real() else {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return;
-    };
+    let Some(real) = hub.real_or_skip() else { return };
     deploy(&hub).await;
     let admin = hub.admin().await;
     accept_cluster(&admin, "spoke1").await;

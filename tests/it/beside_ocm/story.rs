@@ -23,6 +23,7 @@ use crate::deploy::on_api_server::apply;
 use crate::support::agent_program::agent_program;
 use crate::support::hub::deploy;
 use crate::support::kubelet::{Kubelet, Pod};
+use crate::support::needed::{Needed, skip};
 use crate::support::objects::{create_namespace, managed_cluster_addons, managed_clusters, manifest_works};
 use crate::support::ocm::{OcmAgent, Spoke};
 use crate::support::process::{Process, free_port};
@@ -336,8 +337,7 @@ async fn names<K: Clone + DeserializeOwned + Debug + ResourceExt>(api: &Api<K>) 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     if assets().is_none() {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return;
+        return skip(Needed::ApiServer);
     }
     let fleet = Fleet::start().await;
     deploy(&fleet.hub).await;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{all_folders, all_manifests, documented, manifests, name, of_kind};
 use crate::support::accounts::{ADDON_GROUP, AGENT_USER, HUB_GROUPS, HUB_USER};
+use crate::support::needed::{Needed, skip};
 use crate::support::real::assets;
 use crate::support::{TestHub, wait_until};
 
@@ -66,7 +67,7 @@ fn is_true(condition: &Value, kind: &str) -> bool {
 /// Starts a real hub; prints a line and returns `None` if there is none.
 pub(super) async fn start() -> Option<TestHub> {
     if assets().is_none() {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
+        skip(Needed::ApiServer);
         return None;
     }
     Some(TestHub::start().await)

@@ -326,6 +326,20 @@ async fn the_api_server_says_what_time_it_is_and_who_asks() {
     assert_eq!(review.status.unwrap().user_info.unwrap().username.as_deref(), Some("carol"));
 }
 
+/// Whoever may write the addon, for example the agent of its cluster, must not keep it from being revoked.
+#[tokio::test]
+async fn an_addon_with_metadata_that_cannot_be_read_is_revoked() {
+    let world = RevocationWorld::start().await;
+    let carol = revoker(&world.hub, world.home.path()).await;
+    let addons = objects::managed_cluster_addons(&world.admin, "spoke1").await;
+    let path = format!("{}/telemetry", addons.resource_url());
+    world.hub.spoil(&world.admin, &path).await;
+    let revoked = world.revoke(&carol, &[]).await;
+    assert_eq!(revoked.code, 0, "{}", revoked.stderr);
+    let object = objects::read_as_is(&world.admin, &path).await;
+    assert!(object["metadata"]["annotations"]["addon-signer.io/revoke-before"].is_string(), "{object}");
+}
+
 #[tokio::test]
 async fn what_certs_revoke_cannot_do_is_one_clear_sentence() {
     let world = RevocationWorld::start().await;

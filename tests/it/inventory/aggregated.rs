@@ -17,12 +17,13 @@ use super::kit::Stage;
 use crate::cli::{run, write};
 use crate::support::hub::PATIENCE;
 use crate::support::log::capture_audit;
+use crate::support::needed::{Needed, skip};
 use crate::support::{TestHub, real, wait_until};
 
 /// Starts a hub behind a real API server, with an inventory that alice may read; `None` if there is no real API server.
 async fn start() -> Option<(TestHub, Stage)> {
     if real::assets().is_none() {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server, and the embedded one aggregates nothing");
+        skip(Needed::ApiServer);
         return None;
     }
     let hub = TestHub::start().await;

@@ -43,6 +43,7 @@ pub(crate) use real::RealHub;
 pub(crate) use wait::wait_until;
 
 use crds::MANAGED_CLUSTERS;
+use needed::{Needed, skip};
 
 /// Which version of ManagedClusterAddOn the hub serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,6 +132,25 @@ impl TestHub {
         match self {
             Self::StandIn(_) => None,
             Self::Real(hub) => Some(hub),
+        }
+    }
+
+    /// The same; without one, says that the test is skipped.
+    pub(crate) fn real_or_skip(&self) -> Option<&RealHub> {
+        let real = self.real();
+        if real.is_none() {
+            skip(Needed::ApiServer);
+        }
+        real
+    }
+
+    /// Poisons an object (`objects::poison`), twice: the API server gives the first entry a time of its own. The stand-in
+    /// keeps none of it.
+    pub(crate) async fn spoil(&self, admin: &Client, path: &str) {
+        if self.is_real() {
+            objects::poison(admin, path, |_| {}).await;
+            let written = objects::poison(admin, path, |_| {}).await;
+            assert!(written.contains("9999-12-31"), "{written}");
         }
     }
 

@@ -117,7 +117,7 @@ impl Distribution {
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
             Self::Reached { is_whole: false, .. } => {
                 return Err(
-                    "AddOnSigners that are invalid to be fixed or deleted, because their addons are not counted"
+                    "AddOnSigners that are not served to be fixed or deleted, because their addons are not counted"
                         .to_owned(),
                 );
             }

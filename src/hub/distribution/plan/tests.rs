@@ -215,7 +215,7 @@ fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
         (Distribution::Starting, "the ManifestWorks to be read"),
         (mk(&anchor, true, true, None, &[]), ""),
         (mk(&anchor, true, true, missing(), &[]), ""),
-        (mk(&anchor, true, false, None, &[]), "AddOnSigners that are invalid to be fixed or deleted"),
+        (mk(&anchor, true, false, None, &[]), "AddOnSigners that are not served to be fixed or deleted"),
         (mk(&anchor, true, true, None, &[key("c1")]), "pods to see the new anchor: c1/telemetry"),
         (mk(&other, true, true, None, &[]), "the ManifestWorks to bring the new anchor"),
         (mk(&anchor, false, true, None, &[]), "clusters to apply the new anchor: 0 of 1 addons have it"),

@@ -22,10 +22,7 @@ use crate::support::{TestHub, wait_until};
 
 async fn real() -> Option<(TestHub, Client)> {
     let hub = TestHub::start().await;
-    if !hub.is_real() {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no real API server");
-        return None;
-    }
+    hub.real_or_skip()?;
     let admin = mk_served(&hub, telemetry()).await;
     Some((hub, admin))
 }

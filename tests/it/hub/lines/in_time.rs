@@ -87,7 +87,7 @@ async fn a_serving_authority_whose_evidence_never_comes_is_replaced_in_time_and_
         report(&line).await["rotation"]["waitingFor"].as_str().map(str::to_owned)
     })
     .await;
-    assert!(waiting.contains("the AddOnSigner broken, which is invalid"), "{waiting}");
+    assert!(waiting.contains("the AddOnSigner broken, which is not served"), "{waiting}");
     advance_to_the_end(&running, &line, DAY + HOUR).await;
     line.look().await;
     assert_eq!(line.wait(&["Next", "Active"]).await, ids, "there is still time");

@@ -39,7 +39,7 @@ impl OnServer {
     }
 
     /// The gateway's line.
-    pub(super) fn serving(admin: &Client) -> Self {
+    pub(in crate::hub) fn serving(admin: &Client) -> Self {
         Self::named(admin, "addon-signer-serving-authorities", "addon-signer-trust")
     }
 
@@ -99,7 +99,7 @@ impl OnServer {
     }
 
     /// Asks for a rotation on the ConfigMap.
-    pub(super) async fn rotate_by_map(&self, request: &str) {
+    pub(in crate::hub) async fn rotate_by_map(&self, request: &str) {
         self.annotate(ROTATE, request).await;
     }
 

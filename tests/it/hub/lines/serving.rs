@@ -188,7 +188,7 @@ async fn the_agents_of_a_signer_that_is_invalid_at_the_start_are_waited_for() {
     let running = RunningHub::start_with(&hub, options(false)).await;
     wait_ready(&admin, "telemetry", "False").await;
     line.rotate_by_map("r1").await;
-    let awaited = "the AddOnSigner telemetry, which is invalid, to be fixed or deleted";
+    let awaited = "the AddOnSigner telemetry, which is not served, to be fixed or deleted";
     wait_until(PATIENCE, "the report to name it", async || {
         report(&line).await["rotation"]["waitingFor"].as_str()?.contains(awaited).then_some(())
     })

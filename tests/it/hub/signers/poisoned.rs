@@ -13,19 +13,9 @@ use crate::hub::registrations::wait_registered;
 use crate::hub::{mk_csr, mk_ready, submit};
 use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, wait_csr, wait_ready};
 use crate::support::objects::{poison, read_as_is};
-use crate::support::{TestHub, wait_until};
+use crate::support::wait_until;
 
 const ALPHA: &str = "/apis/addon-signer.io/v1alpha1/addonsigners/alpha";
-
-/// Poisons an object, twice: the API server gives the first entry a time of its own.
-async fn spoil(hub: &TestHub, admin: &Client, path: &str) {
-    if !hub.is_real() {
-        return; // the stand-in keeps none of it
-    }
-    poison(admin, path, |_| {}).await;
-    let written = poison(admin, path, |_| {}).await;
-    assert!(written.contains("9999-12-31"), "{written}");
-}
 
 /// Changes the addons of alpha, and waits until the hub serves and reports them.
 async fn wait_change(admin: &Client, running: &RunningHub, addons: &[&str]) {
@@ -46,7 +36,7 @@ async fn a_poisoned_signer_stops_no_other_and_its_edits_and_its_deletion_count()
     allow(&hub, &admin, "example.com/alpha").await;
     create_signer(&admin, "alpha", json!({ "signerName": "example.com/alpha", "addOns": ["search"] })).await;
     wait_ready(&admin, "alpha", "True").await;
-    spoil(&hub, &admin, ALPHA).await;
+    hub.spoil(&admin, ALPHA).await;
     wait_change(&admin, &running, &["search", "logs"]).await;
     running.stop().await;
     let again = RunningHub::start(&hub).await;
@@ -79,7 +69,7 @@ async fn a_hub_begins_beside_poisoned_config_maps_templates_pods_and_services() 
         &format!("{addon}/addontemplates/one"),
         &format!("{addon}/clustermanagementaddons/telemetry"),
     ] {
-        spoil(&hub, &admin, path).await;
+        hub.spoil(&admin, path).await;
     }
     let again = RunningHub::start(&hub).await;
     wait_trust(&again, &["telemetry"]).await;

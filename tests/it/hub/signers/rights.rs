@@ -5,6 +5,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 
+use crate::hub::lines::OnServer;
 use crate::hub::{mk_csr, submit};
 use crate::support::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
@@ -83,6 +84,15 @@ async fn a_signer_that_the_hub_may_not_sign_for_says_so() {
     let serving = async || secrets.get_opt("addon-signer-serving-authorities").await.unwrap();
     wait_until(PATIENCE, "the gateway's authority", serving).await;
     assert!(secrets.get_opt("other-client-authorities").await.unwrap().is_none(), "it has none before that");
+    // So it has given out no certificate that a rotation of the gateway's authority would wait for.
+    let line = OnServer::serving(&admin);
+    let first = line.wait(&["Active"]).await;
+    line.rotate_by_map("r1").await;
+    wait_until(PATIENCE, "another authority to sign", async || {
+        let active = line.members().await?.into_iter().find(|member| member["state"] == "Active")?;
+        (active["id"] != first[0].as_str()).then_some(())
+    })
+    .await;
     crate::hub::requests::grant_other(&hub).await;
     wait_ready(&admin, "other", "True").await;
     assert!(secrets.get_opt("other-client-authorities").await.unwrap().is_some());
