@@ -194,8 +194,9 @@ async fn a_password_in_a_gateways_url_is_never_printed() {
     for url in urls.iter().map(OsString::from).chain([not_utf8]) {
         let flag = SecretRun::agent("--hub-kubeconfig none --gateway").arg(&url);
         let variable = SecretRun::agent("--hub-kubeconfig none").variable("ADDON_SIGNER_GATEWAY", &url);
-        let check = SecretRun::hub("check --gateway").arg(&url);
-        check_all([flag, variable, check], false).await;
+        let check = |value: OsString| SecretRun::hub("check --kubeconfig none --gateway").arg(value);
+        let second = [OsStr::new("https://gateway,"), &url].into_iter().collect();
+        check_all([flag, variable, check(second), check(url)], false).await;
     }
 }
 

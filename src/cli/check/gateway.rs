@@ -33,14 +33,13 @@ impl FromStr for GatewayAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The text is not shown: it may have a password.
-        let refused = || "this is not the address of a gateway; use https://HOST[:PORT]".to_owned();
-        if text.contains('@') {
-            return Err(refused());
-        }
+        let refused = || format!("{text:?} is not the address of a gateway; use https://HOST[:PORT]");
         let uri: Uri = text.parse().map_err(|_| refused())?;
-        let host = uri.host().filter(|_| uri.scheme_str() == Some("https") && matches!(uri.path(), "" | "/"));
-        let host = host.ok_or_else(refused)?.trim_start_matches('[').trim_end_matches(']').to_owned();
+        // Anything more is a mistake, and what it is could be a password.
+        let is_bare = uri.path_and_query().is_none_or(|it| it == "/") && !text.contains('@');
+        let is_bare = is_bare && uri.scheme_str() == Some("https");
+        let host = uri.host().filter(|_| is_bare).ok_or_else(refused)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { name: ServerName::try_from(host).map_err(|_| refused())?, uri })
     }
 }
@@ -100,4 +99,22 @@ async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), St
         .with_no_client_auth();
     let shaken = TlsConnector::from(Arc::new(config)).connect(address.name.clone(), tcp).await;
     shaken.map(drop).map_err(|error| explain(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_perhaps_a_port() {
+        for good in ["https://gateway", "https://gateway/", "https://192.0.2.1:8443", "https://[::1]:8443"] {
+            assert!(good.parse::<GatewayAddress>().is_ok(), "{good}");
+        }
+        for bad in
+            ["gateway", "http://gateway", "https://a:b@gateway", "https://gateway/x", "https://gateway?x=y", "https://"]
+        {
+            let said = bad.parse::<GatewayAddress>().unwrap_err();
+            assert!(said.ends_with("is not the address of a gateway; use https://HOST[:PORT]"), "{said}");
+        }
+    }
 }

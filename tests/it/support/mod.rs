@@ -144,8 +144,8 @@ impl TestHub {
         real
     }
 
-    /// Poisons an object (`objects::poison`), twice: the API server gives the first entry a time of its own. The stand-in
-    /// keeps none of it.
+    /// Poisons an object (`objects::poison`), twice: the API server gives the first entry a time of its own. The
+    /// stand-in keeps none of it.
     pub(crate) async fn spoil(&self, admin: &Client, path: &str) {
         if self.is_real() {
             objects::poison(admin, path, |_| {}).await;
