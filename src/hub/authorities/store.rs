@@ -64,13 +64,14 @@ impl LineNames {
         }
     }
 
-    /// What is wrong with a Secret of this name: an AddOnSigner that had the name before has left it. Its certificates
-    /// must be nobody's identity here.
-    fn foreign(&self, secret: &Secret) -> Option<String> {
-        let theirs = secret.metadata.annotations.as_ref()?.get(ANNOTATION_SIGNER_NAME)?;
-        let is_foreign = self.signer_name.as_ref() != Some(theirs);
-        is_foreign
-            .then(|| format!("it has the authorities of the signer name {theirs}, of an AddOnSigner that is gone"))
+    /// Refuses a Secret that an AddOnSigner with this name and another signer name has left. Its certificates must be
+    /// nobody's identity here.
+    fn check_owner(&self, secret: &Secret) -> Result<(), StoreError> {
+        let theirs = secret.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_SIGNER_NAME));
+        match theirs.filter(|theirs| self.signer_name.as_ref() != Some(theirs)) {
+            Some(theirs) => Err(StoreError::OfAnother { secret: self.secret.clone(), signer_name: theirs.clone() }),
+            None => Ok(()),
+        }
     }
 
     fn annotations(&self, mut there: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
@@ -109,6 +110,17 @@ pub enum StoreError {
         secret: String,
         /// What is wrong with it.
         cause: String,
+    },
+    /// The Secret has the line of another signer name.
+    #[error(
+        "the Secret {secret} has the authorities of the signer name {signer_name}, of an AddOnSigner that is gone; \
+         give this AddOnSigner another name, or give those authorities up (docs/runbooks/lost-ca.md)"
+    )]
+    OfAnother {
+        /// Its name.
+        secret: String,
+        /// Whose authorities it has.
+        signer_name: String,
     },
     /// This hub does not lead for certain, so nothing was written.
     #[error(transparent)]
@@ -169,11 +181,8 @@ impl AuthorityStore {
         match self.secrets.get_opt(&names.secret).await? {
             Some(secret) => {
                 let secret = WipedSecret(secret);
-                let read = match names.foreign(&secret.0) {
-                    Some(cause) => Err(cause),
-                    None => read(secret),
-                };
-                read.map(Some).map_err(|cause| unreadable(names, cause))
+                names.check_owner(&secret.0)?;
+                read(secret).map(Some).map_err(|cause| unreadable(names, cause))
             }
             None if remembered || self.published_anchor_lives(names, now).await? => {
                 Err(StoreError::Missing(names.secret.clone()))

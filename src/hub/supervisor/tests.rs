@@ -172,4 +172,8 @@ async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_take
     assert!(supervisor.served["a0"].is_unsure(), "it is asked about again in the next round");
     supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
     assert_eq!(places(&supervisor), MAX_LINES);
+    // One that is made anew with its name is another one, and inherits no place.
+    supervisor.objects.get_mut("a2").unwrap().metadata.uid = Some("another".to_owned());
+    supervisor.settle(["a2".to_owned()]);
+    assert_eq!(places(&supervisor), MAX_LINES - 1);
 }

@@ -264,7 +264,9 @@ impl Keeper {
             Err(error) => {
                 let reason = match error {
                     KeeperError::Store(StoreError::Missing(_)) => "AuthorityMissing",
-                    KeeperError::Store(StoreError::Unreadable { .. }) => "AuthorityUnreadable",
+                    KeeperError::Store(StoreError::Unreadable { .. } | StoreError::OfAnother { .. }) => {
+                        "AuthorityUnreadable"
+                    }
                     KeeperError::Clock(_) => "ClockAhead",
                     _ => "AuthorityFailed",
                 };
