@@ -9,6 +9,7 @@ use crate::api::ocm::created_at;
 use crate::api::signer::{
     AddOnSigner, AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode,
 };
+use crate::api::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
 use addon_signer_core::ca::line::RESERVE_AHEAD;
 use addon_signer_core::gateway::upstream;
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
@@ -128,6 +129,11 @@ impl SignerConfig {
     }
 }
 
+/// Whether another AddOnSigner had the signer name when the status was written; its authorities are those of before.
+fn is_duplicate(status: &AddOnSignerStatus) -> bool {
+    status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.reason == DUPLICATE_SIGNER_NAME)
+}
+
 /// What an AddOnSigner lays claim to, whether it can be served or not.
 pub fn claimant(object: &AddOnSigner) -> Claimant {
     let status = object.status.as_ref();
@@ -137,7 +143,7 @@ pub fn claimant(object: &AddOnSigner) -> Claimant {
         signer_name: object.spec.signer_name.clone(),
         addons: object.spec.add_ons.iter().cloned().collect(),
         successor: object.spec.successor.clone(),
-        had_signer_name: status.is_some_and(|status| !status.authorities.is_empty()),
+        had_signer_name: status.is_some_and(|status| !status.authorities.is_empty() && !is_duplicate(status)),
         had: status.map(|status| status.add_ons.clone()).unwrap_or_default(),
     }
 }
@@ -246,6 +252,21 @@ mod tests {
         let mut spec = mk_spec();
         change(&mut spec);
         SignerConfig::read(&spec, None).unwrap_err().field
+    }
+
+    #[test]
+    fn what_another_one_has_had_since_is_not_had() {
+        let mut object = AddOnSigner::new("a", mk_spec());
+        let mut had = |reason: &str| {
+            let at = "2026-11-23T00:00:00Z";
+            let authority = serde_json::json!({"id": "x", "state": "Active", "notBefore": at, "notAfter": at});
+            let ready = serde_json::json!({"type": "Ready", "status": "False", "reason": reason, "message": "",
+                                           "lastTransitionTime": at});
+            let status = serde_json::json!({"authorities": [authority], "conditions": [ready]});
+            object.status = serde_json::from_value(status).unwrap();
+            claimant(&object).had_signer_name
+        };
+        assert!(had("LedgerAway") && !had("DuplicateSignerName"));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// Condition type: the object is valid and its CSRs are signed.
 pub const CONDITION_READY: &str = "Ready";
+/// The reason of `Ready` while another AddOnSigner has the signer name.
+pub const DUPLICATE_SIGNER_NAME: &str = "DuplicateSignerName";
 /// Condition type: the Secret with the authorities can be read.
 pub const CONDITION_AUTHORITY_HEALTHY: &str = "AuthorityHealthy";
 /// Condition type: a rotation of the authority is under way.

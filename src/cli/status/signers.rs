@@ -10,13 +10,10 @@ use super::pages::each;
 use crate::api::identity::Requester;
 use crate::api::rules::claimant;
 use crate::api::signer::{Approval, TrustMode};
-use crate::api::status::CONDITION_READY;
+use crate::api::status::{CONDITION_READY, DUPLICATE_SIGNER_NAME};
 use crate::api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
-
-/// The reason of `Ready` of an AddOnSigner that answers nothing, because another one had its signer name first.
-const DUPLICATE: &str = "DuplicateSignerName";
 
 /// Who signs for an addon.
 #[derive(Debug, Default)]
@@ -118,7 +115,7 @@ impl FleetSigners {
         let problem = bad.map(|told| format!("the AddOnSigner {name} says {}: {}", told.reason, told.message));
         let answerer = Answerer { leaves_approval: spec.approval == Approval::External, problem };
         let known = self.answerers.entry(spec.signer_name.clone());
-        if bad.is_some_and(|told| told.reason == DUPLICATE) {
+        if bad.is_some_and(|told| told.reason == DUPLICATE_SIGNER_NAME) {
             known.or_insert(answerer);
         } else {
             known.insert_entry(answerer);
@@ -183,7 +180,7 @@ mod tests {
     #[test]
     fn of_two_with_one_signer_name_the_one_that_is_served_answers() {
         let external = mk_signer("one", &json!({ "approval": "External" }), &mk_status("a1", "LedgerAway"));
-        let later = mk_signer("two", &json!({}), &mk_status("a2", DUPLICATE));
+        let later = mk_signer("two", &json!({}), &mk_status("a2", DUPLICATE_SIGNER_NAME));
         let problem = Some("the AddOnSigner one says LedgerAway: Why.".to_owned());
         let expected = Answerer { leaves_approval: true, problem };
         for order in [[external.clone(), later.clone()], [later, external]] {

@@ -72,9 +72,13 @@ impl Board {
         self.change(|entries| entries.signers.insert(name.to_owned(), entry));
     }
 
-    /// Removes a signer: the gateway no longer accepts its certificates.
+    /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] says more, nobody
+    /// knows the certificates that it has given out.
     pub fn remove_signer(&self, name: &str) {
-        self.change(|entries| entries.signers.remove(name));
+        self.change(|entries| {
+            entries.signers.remove(name);
+            entries.unserved.insert(name.to_owned())
+        });
     }
 
     /// Sets the gateway's serving line.

@@ -63,14 +63,11 @@ impl Supervisor {
     /// Looks at one AddOnSigner. Returns whether what is served has changed.
     fn look(&mut self, name: &str) -> bool {
         // One that was deleted and created again with its name is another signer, perhaps with another signer name.
-        let uid = self.objects.get(name).map(|object| object.metadata.uid.clone());
-        let is_another = self.served.get(name).is_some_and(|served| Some(&served.uid) != uid.as_ref());
-        let was_stopped = is_another && self.stop(name, true);
-        let Some(object) = self.objects.get(name) else {
-            self.lines.remove(name);
-            self.refused.remove(name);
-            return was_stopped;
-        };
+        let uid = self.objects.get(name).map(|object| object.metadata.uid.clone().unwrap_or_default());
+        let is_another = self.looked_at.get(name).is_some_and(|known| Some(known) != uid.as_ref());
+        let has_gone = is_another && self.forget(name);
+        let Some((object, uid)) = self.objects.get(name).zip(uid) else { return has_gone };
+        self.looked_at.insert(name.to_owned(), uid);
         let has_line = object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
         if has_line {
             self.lines.insert(name.to_owned());
@@ -84,21 +81,22 @@ impl Supervisor {
         match self.read(object).map(|config| (plan(&config), Arc::new(config))) {
             Ok((plan, config)) => {
                 self.refused.remove(name);
-                self.serve(name, uid.flatten(), config, plan) || was_stopped
+                self.serve(name, config, plan) || has_gone
             }
             // It has no effect from now on, as after a restart: what was removed from it must not stay in effect
             // because of a mistake elsewhere in the same edit.
             Err(refusal) => {
                 self.refused.insert(name.to_owned(), refusal);
-                self.stop(name, false) || was_stopped
+                self.stop(name) || has_gone
             }
         }
     }
 
     /// Serves an AddOnSigner with this configuration from now on. Returns whether that is new.
-    fn serve(&mut self, name: &str, uid: Option<String>, config: Arc<SignerConfig>, plan: LinePlan) -> bool {
+    fn serve(&mut self, name: &str, config: Arc<SignerConfig>, plan: LinePlan) -> bool {
         let Some(served) = self.served.get_mut(name) else {
-            self.start(name, uid, config, plan);
+            self.stopped.remove(name);
+            self.start(name, config, plan);
             self.asking.add(name);
             return true;
         };
@@ -109,27 +107,41 @@ impl Supervisor {
         let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
         if is_new {
             self.board.set_signer(name, config, served.line.subscribe());
+            self.asking.add(name); // the right that it needs may be another one
         }
         is_new
     }
 
+    /// Forgets an AddOnSigner that was deleted. Returns whether it was served or had been.
+    fn forget(&mut self, name: &str) -> bool {
+        let was_served = self.stop(name);
+        self.lines.remove(name);
+        self.refused.remove(name);
+        // One that cannot be read was not deleted.
+        if self.undecodable.contains_key(name) {
+            return was_served;
+        }
+        self.looked_at.remove(name);
+        let Some(config) = self.stopped.remove(name) else { return false };
+        if config.registers {
+            self.deleted.insert(config.rules.signer_name.clone(), config);
+        }
+        true
+    }
+
     /// Stops what runs for an AddOnSigner: the gateway no longer accepts its certificates. Returns whether it was
     /// served.
-    fn stop(&mut self, name: &str, is_gone: bool) -> bool {
-        if is_gone {
-            self.lines.remove(name);
-        }
+    pub(super) fn stop(&mut self, name: &str) -> bool {
         let Some(served) = self.served.remove(name) else { return false };
-        info!(signer = name, "The hub serves an AddOnSigner no longer; the gateway does not accept its certificates");
+        info!(signer = name, "The hub no longer serves an AddOnSigner; the gateway refuses its certificates");
         served.keeping.cancel();
         self.links.metrics.foreign_certificates(name, None);
         self.links.metrics.trust_missing(name, None);
         let config = served.config.borrow().clone();
         self.signing.stop(&config.rules.signer_name, name);
         self.board.remove_signer(name);
-        if is_gone && config.registers && !self.undecodable.contains_key(name) {
-            self.deleted.insert(config.rules.signer_name.clone(), config);
-        }
+        self.unserved.insert(name.to_owned()); // as the board has it now; `find_unserved` looks
+        self.stopped.insert(name.to_owned(), config);
         true
     }
 

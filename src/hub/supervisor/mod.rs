@@ -69,8 +69,6 @@ const MAX_LINES: usize = 256;
 
 /// An AddOnSigner that the hub serves.
 struct Served {
-    /// `metadata.uid` of the object.
-    uid: Option<String>,
     line: watch::Sender<LineState>,
     plan: watch::Sender<LinePlan>,
     config: watch::Sender<Arc<SignerConfig>>,
@@ -111,7 +109,11 @@ pub(super) struct Supervisor {
     listed_undecodable: BTreeSet<String>,
     /// The names in `undecodable` whose status does not have the error yet.
     unsaid: BTreeSet<String>,
+    /// `metadata.uid` of each object that was looked at last.
+    looked_at: BTreeMap<String, String>,
     served: BTreeMap<String, Served>,
+    /// The last configuration of those that were served and are not, until they are served again or deleted.
+    stopped: BTreeMap<String, Arc<SignerConfig>>,
     /// The objects that are not served, each with the reason.
     refused: BTreeMap<String, (&'static str, String)>,
     /// Those of which nobody knows the certificates, as the board was told.
@@ -199,7 +201,9 @@ impl Supervisor {
             undecodable: BTreeMap::new(),
             listed_undecodable: BTreeSet::new(),
             unsaid: BTreeSet::new(),
+            looked_at: BTreeMap::new(),
             served: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             refused: BTreeMap::new(),
             unserved: BTreeSet::new(),
             lines: BTreeSet::new(),

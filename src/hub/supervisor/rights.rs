@@ -69,8 +69,8 @@ impl Supervisor {
             return Ok(());
         }
         let sentence = format!(
-            "The hub has authorities for {MAX_LINES} AddOnSigners, which is the most; delete one that is not needed, \
-             and this one gets its own within a minute."
+            "The hub already has authorities for {MAX_LINES} AddOnSigners, the maximum; delete one that you do not \
+             need, and this one gets its own within a minute."
         );
         Err(("TooManySigners", sentence))
     }

@@ -95,10 +95,9 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn start(&mut self, name: &str, uid: Option<String>, config: Arc<SignerConfig>, plan: LinePlan) {
+    pub(super) fn start(&mut self, name: &str, config: Arc<SignerConfig>, plan: LinePlan) {
         let (reserve, reservations) = mpsc::channel(64);
         let served = Served {
-            uid,
             line: watch::channel(LineState::Starting).0,
             plan: watch::channel(plan).0,
             config: watch::channel(config.clone()).0,

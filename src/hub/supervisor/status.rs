@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -10,7 +12,8 @@ use serde_json::json;
 
 use crate::api::status::{
     AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY,
-    CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, Told,
+    CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
+    DUPLICATE_SIGNER_NAME, Told,
 };
 use crate::api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use crate::hub::authorities::report::{authorities, forced, rotation, time};
@@ -28,7 +31,7 @@ const FORCED: &str = "Forced";
 const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 
 /// The reasons of `Ready` of an object that has no effect.
-const REFUSED: [&str; 5] = ["InvalidSpec", "InvalidName", "DuplicateSignerName", "AddOnsOfOthers", "TooManySigners"];
+const REFUSED: [&str; 5] = ["InvalidSpec", "InvalidName", DUPLICATE_SIGNER_NAME, "AddOnsOfOthers", "TooManySigners"];
 
 /// Whether the hub can serve the object; if not, the reason and the message of the condition.
 pub type Validity = Result<(), (&'static str, String)>;
@@ -211,13 +214,11 @@ pub async fn write(
     (name, uid): (&str, Option<String>),
     status: &AddOnSignerStatus,
 ) -> Result<(), NotWritten> {
-    let mut body = json!({ "metadata": { "uid": uid }, "status": status });
-    // In a merge patch an absent field keeps its old value: a rotation that has ended must be null, and a list empty.
-    if let Some(fields) = body.pointer_mut("/status").and_then(|status| status.as_object_mut()) {
-        fields.entry("rotation").or_insert(serde_json::Value::Null);
-        fields.entry("addOns").or_insert_with(|| json!([]));
-    }
-    leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
+    // A merge patch could name the uid too, but the API server ignores it below `/status` of a custom resource.
+    let is_it = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: json!(uid) };
+    let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
+    let patch = json_patch::Patch(vec![PatchOperation::Test(is_it), PatchOperation::Add(whole)]);
+    leads.write(api.patch_status(name, &PatchParams::default(), &Patch::<()>::Json(patch))).await.map(drop)
 }
 
 /// Whether the status of an object names an authority whose certificates may not have expired yet.
@@ -250,16 +251,16 @@ pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) 
         "spec.signerName {} is already served by the AddOnSigner {first}, which had it first.",
         spec.signer_name
     );
-    ("DuplicateSignerName", sentence)
+    (DUPLICATE_SIGNER_NAME, sentence)
 }
 
 /// The sentence about addons that belong to others, each with its AddOnSigner.
 pub fn conflicts(others: &BTreeMap<&str, &str>) -> String {
-    let few: Vec<_> = others.iter().take(FEW).map(|(addon, owner)| format!("{addon} to {owner}")).collect();
+    let few: Vec<_> = others.iter().take(FEW).map(|(addon, owner)| format!("{addon} (AddOnSigner {owner})")).collect();
     let more = if others.len() > FEW { ", and so on" } else { "" };
     format!(
-        "{} of its addons belong to other AddOnSigners, which had them first: {}{more}. They are not served here. Take \
-         them out of spec.addOns, or have the other one name this one in spec.successor.",
+        "Other AddOnSigners had {} of these addons first: {}{more}. This AddOnSigner does not serve them. Remove them \
+         from spec.addOns, or name this AddOnSigner in spec.successor of their owner.",
         others.len(),
         few.join(", ")
     )

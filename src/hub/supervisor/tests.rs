@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::ocm::AddOnApi;
-use crate::api::signer::RegistrationMode;
+use crate::api::signer::{Approval, RegistrationMode};
 use crate::hub::requests::dispatcher::{Dispatcher, DispatcherLinks};
 use crate::hub::standings::Standings;
 use crate::hub::{Hub, HubEnds, HubParts, lease};
@@ -140,6 +140,9 @@ async fn one_that_is_not_served_is_waited_for_until_its_last_certificate_has_exp
     assert!(supervisor.find_unserved() && !supervisor.find_unserved());
     let awaited = "the authorities of the AddOnSigner a to be read";
     assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "that one is served");
+    supervisor.stop("a");
+    let awaited = "the AddOnSigner a, which is not served, to be fixed or deleted";
+    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "until the supervisor has looked at all");
 }
 
 #[tokio::test]
@@ -176,4 +179,47 @@ async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_take
     supervisor.objects.get_mut("a2").unwrap().metadata.uid = Some("another".to_owned());
     supervisor.settle(["a2".to_owned()]);
     assert_eq!(places(&supervisor), MAX_LINES - 1);
+    // The one before was refused.
+    supervisor.objects.get_mut("a3").unwrap().spec.certificate.duration = "1m".to_owned();
+    supervisor.settle(["a3".to_owned()]);
+    assert_eq!(places(&supervisor), MAX_LINES - 2);
+    let a3 = supervisor.objects.get_mut("a3").unwrap();
+    (a3.spec.certificate.duration, a3.metadata.uid) = ("24h".to_owned(), Some("another".to_owned()));
+    supervisor.settle(["a3".to_owned()]);
+    assert_eq!(places(&supervisor), MAX_LINES - 2);
+}
+
+#[tokio::test]
+async fn a_refused_one_that_is_deleted_is_deleted_and_one_that_cannot_be_read_is_not() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let mut refused = mk_object("a");
+    refused.spec.certificate.duration = "1m".to_owned();
+    let guarded = |object: &AddOnSigner| GuardedSigner::from(DeserializeGuard(Ok(object.clone())));
+    let good = guarded(&mk_object("a"));
+    let bad = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
+    for unserved in [guarded(&refused), bad] {
+        let mut listed = None;
+        let mut see = |events: Vec<Event<GuardedSigner>>| {
+            events.into_iter().for_each(|event| supervisor.observe(event, &mut listed));
+            let signers = supervisor.signers.borrow().clone().unwrap();
+            (signers.served.len(), signers.deleted.len())
+        };
+        assert_eq!(see(vec![Event::Init, Event::InitApply(good.clone()), Event::InitDone]), (1, 0));
+        assert_eq!(see(vec![Event::Apply(unserved.clone())]), (0, 0), "it is there");
+        assert_eq!(see(vec![Event::Delete(unserved)]), (0, 1));
+        assert_eq!(see(vec![Event::Apply(good.clone())]), (1, 0));
+        assert!(supervisor.stopped.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_edit_is_a_reason_to_ask_about_the_right_again() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    supervisor.objects = BTreeMap::from([("a".to_owned(), mk_object("a"))]);
+    supervisor.settle(["a".to_owned()]);
+    let asks = |supervisor: &mut Supervisor| supervisor.asking.begin().inspect(|name| supervisor.asking.end(name));
+    assert_eq!((asks(&mut supervisor).as_deref(), asks(&mut supervisor)), (Some("a"), None));
+    supervisor.objects.get_mut("a").unwrap().spec.approval = Approval::External;
+    supervisor.settle(["a".to_owned()]);
+    assert_eq!((asks(&mut supervisor).as_deref(), asks(&mut supervisor)), (Some("a"), None));
 }

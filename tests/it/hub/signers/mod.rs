@@ -6,6 +6,8 @@ mod rights;
 use std::time::Duration;
 
 use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
+use addon_signer::hub::lease::{self, NotWritten};
+use addon_signer::hub::supervisor::status;
 use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -13,12 +15,13 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
 use crate::support::hub::{
-    PATIENCE, RunningHub, certificate, condition, create_signer, telemetry, wait_csr, wait_ready,
+    PATIENCE, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
 use crate::support::{TestHub, wait_until};
 
@@ -151,7 +154,7 @@ async fn an_addon_belongs_to_one_signer_and_the_one_that_it_names_as_its_success
     create_signer(&admin, "alpha", json!({"signerName": "example.com/alpha", "addOns": ["telemetry"]})).await;
     let (reason, message) = wait_ready(&admin, "alpha", "False").await;
     assert_eq!(reason, "AddOnsOfOthers");
-    assert!(message.contains("telemetry to telemetry"), "{message}");
+    assert!(message.contains("telemetry (AddOnSigner telemetry)"), "{message}");
     wait_trust(&running, &["telemetry"]).await;
 
     let served = || running.trust.borrow().signer("alpha").map(|signer| signer.addons.len());
@@ -163,7 +166,8 @@ async fn an_addon_belongs_to_one_signer_and_the_one_that_it_names_as_its_success
         Some((told.status, told.message))
     })
     .await;
-    assert!(message.starts_with("1 of its addons belong to other AddOnSigners"), "{message}");
+    let said = "Other AddOnSigners had 1 of these addons first: telemetry (AddOnSigner telemetry).";
+    assert!(message.starts_with(said), "{message}");
     let mut csr = mk_csr("spoke1", "telemetry");
     csr.spec.signer_name = "example.com/alpha".to_owned();
     let name = submit(&hub, "spoke1", &csr).await;
@@ -328,4 +332,29 @@ async fn printed(admin: &Client) -> Vec<Value> {
         .unwrap();
     let table: Value = admin.request(request).await.unwrap();
     table["rows"][0]["cells"].as_array().unwrap()[1..].to_vec()
+}
+
+/// A hub may be late: the object of this name is another one by now.
+#[tokio::test]
+async fn a_status_is_written_only_into_the_object_that_it_was_made_for() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let admin = hub.admin().await;
+    let first = create_signer(&admin, "telemetry", telemetry()).await.metadata.uid;
+    signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
+    let second = create_signer(&admin, "telemetry", telemetry()).await.metadata.uid;
+    // A patch of another kind says the uid as well, and nobody compares it.
+    let merged = Patch::Merge(json!({ "metadata": { "uid": &first }, "status": { "addOns": ["telemetry"] } }));
+    signers(&admin).patch_status("telemetry", &PatchParams::default(), &merged).await.unwrap();
+    let (announcer, leading) = lease::channel();
+    announcer.lead(1, Instant::now() + 2 * PATIENCE);
+    let guarded = Api::all(admin.clone());
+    let status = AddOnSignerStatus { observed_generation: Some(7), ..Default::default() };
+    let write = async |uid| status::write(&leading.leads().unwrap(), &guarded, ("telemetry", uid), &status).await;
+    let refused = write(first).await.unwrap_err();
+    assert!(matches!(&refused, NotWritten::Api(kube::Error::Api(told)) if told.code == 422), "{refused}");
+    let known = async || signers(&admin).get("telemetry").await.unwrap().status.unwrap();
+    assert_eq!(known().await.add_ons.len(), 1);
+    write(second).await.unwrap();
+    assert_eq!(known().await, status, "all of it");
 }
