@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lists_that_fail_come_ever_later_although_each_has_a_first_event() {
+    async fn lists_that_fail_come_with_growing_pauses_although_each_has_a_first_event() {
         let failure = || Err(watcher::Error::NoResourceVersion);
         let events = stream::iter((0..8).map(|n| if n % 2 == 0 { Ok(Event::<()>::Init) } else { failure() }));
         let began = Instant::now();

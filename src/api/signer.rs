@@ -42,14 +42,18 @@ use super::status::AddOnSignerStatus;
         "self.identity.user == 'system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}' \
          || self.identity.user.startsWith(self.signerName + ':')"
     )
-    .message("identity.user must be OCM's convention, or begin with signerName and a colon: no other signer has such")
+    .message(
+        "identity.user must be OCM's convention, or begin with signerName and a colon, so no two signers share one"
+    )
     .field_path(".identity.user"),
     validation = Rule::new(
         "self.identity.groups.all(group, group == 'system:open-cluster-management:addon:{addon}' \
          || group == 'system:open-cluster-management:cluster:{cluster}:addon:{addon}' \
          || group.startsWith(self.signerName + ':'))"
     )
-    .message("identity.groups must be OCM's convention, or begin with signerName and a colon: no other signer has such")
+    .message(
+        "identity.groups must be OCM's convention, or begin with signerName and a colon, so no two signers share one"
+    )
     .field_path(".identity.groups"))]
 #[serde(rename_all = "camelCase")]
 pub struct AddOnSignerSpec {
@@ -73,7 +77,7 @@ pub struct AddOnSignerSpec {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: Vec<String>,
-    /// Another AddOnSigner that may have the same addons, by its name: agents move to it without an interruption.
+    /// Name of another AddOnSigner that may serve the same addons, so that agents can move to it without interruption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub successor: Option<String>,
@@ -277,8 +281,8 @@ pub struct Route {
             .message("timeout must be from 1s to 1h")
     )]
     pub timeout: String,
-    /// Whether a DELETE may have content; each such call has a connection to the backend of its own. A GET or HEAD
-    /// never may.
+    /// Whether a DELETE may have a body. Each such call gets its own connection to the backend. A GET or HEAD never
+    /// may.
     #[serde(default)]
     pub delete_with_content: bool,
 }

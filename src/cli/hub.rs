@@ -62,7 +62,7 @@ pub struct HubArgs {
     /// while the policy of deploy/grpc-account is in force.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
-    /// Let routes name backends on loopback addresses, such as a container of the hub's own pod, and in its namespace.
+    /// Allow backends on loopback addresses, such as a container of the hub's own pod, and in the hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_ALLOW_LOOPBACK_UPSTREAMS")]
     allow_loopback_upstreams: bool,
     /// How long denied and failed requests are kept before they are deleted.

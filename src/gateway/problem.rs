@@ -126,7 +126,7 @@ impl Refusal {
                 (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here")
             }
             Self::NoAccess(NoAccess::Content(_)) => {
-                (StatusCode::BAD_REQUEST, "content", "The method has no content here")
+                (StatusCode::BAD_REQUEST, "content", "This method may not have a body here")
             }
             Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "Upgrades are not supported"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),

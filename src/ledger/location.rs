@@ -75,14 +75,14 @@ const PARAMETERS: [&str; 19] = [
 fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
     let unreadable = |_| "its port, a parameter or a %XX in it cannot be read";
     if url.contains('#') {
-        return Err("it has a #, which a user or a password has as %23");
+        return Err("it contains #; in a user or password write %23");
     }
     if url.split_once('?').is_some_and(|(_, query)| query.split('&').any(|pair| !is_known(pair))) {
-        return Err("it has a parameter that is not known, or a ?, which a user or a password has as %3F");
+        return Err("it has an unknown parameter, or a ?; in a user or password write %3F");
     }
     let options = PgConnectOptions::from_str(url).map_err(unreadable)?;
     if !is_host(options.get_host()) || options.get_database().unwrap_or_default().contains(['@', ':', '/']) {
-        return Err("its host or its database is none; a user or a password has / as %2F, @ as %40, : as %3A");
+        return Err("its host or database name is not valid; in a user or password write / as %2F, @ as %40, : as %3A");
     }
     if is_local(&options) {
         return Ok(options);

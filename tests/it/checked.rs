@@ -286,10 +286,10 @@ async fn a_grpc_server_that_cannot_be_believed_is_bad_and_said_with_what_to_do()
     has("ok   gRPC account: it is not installed (deploy/grpc-account)\n").await;
     if hub.is_real() {
         apply(&admin, &manifests("grpc-account")).await;
-        has("ok   gRPC account: a policy keeps for whom OCM's gRPC server asks\n").await;
+        has("ok   gRPC account: a policy protects the annotation that says whom OCM's gRPC server asks for\n").await;
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(admin.clone());
         bindings.delete("addon-signer-grpc-account", &DeleteParams::default()).await.unwrap();
-        has("BAD  gRPC account: perhaps anybody may write for whom OCM's gRPC server asks: there is no Validating")
+        has("BAD  gRPC account: anyone may be able to change whom a request of OCM's gRPC server is for: there is no")
             .await;
     }
 }

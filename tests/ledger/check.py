@@ -116,10 +116,10 @@ class Chain:
         """Checks the table of archives against the first row of what is left, which is None where nothing is."""
         for row, digest in sorted((self.archives or {}).items()):
             if len(digest) != len(ZERO):
-                raise Bad(row, "an archive ends with it, and what the ledger has in the place of its hash is none")
+                raise Bad(row, "an archive ends with it, but what the ledger recorded as the hash of that archive is not a hash")
         through = self.through()
         if first is None and through > 0:
-            raise Bad(through + 1, f"it is missing, and all after it: the ledger has no row, and says that those up to {through} are in archives")
+            raise Bad(through + 1, f"it and all later rows are missing: the ledger is empty, and says that its rows up to {through} are in archives")
         if first is not None and first <= through:
             raise Bad(first, f"it is here, and the ledger says that its rows up to {through} are in archives")
 
@@ -194,11 +194,11 @@ class Chain:
         if not checkpoint:
             return
         if checkpoint["seq"] > self.seq:
-            raise Bad(self.seq + 1, f"it is missing, and all after it: the ledger ends at row {self.seq}, "
+            raise Bad(self.seq + 1, f"it and all later rows are missing: the ledger ends at row {self.seq}, "
                                     f"and the checkpoint vouches for row {checkpoint['seq']}")
         if checkpoint["seq"] <= self.begun:
-            raise Bad(checkpoint["seq"], "the checkpoint vouches for it, and it is not here: the ledger says that its rows up to "
-                                         f"{self.begun} are in archives; name the one that has it, and those after it, before the ledger")
+            raise Bad(checkpoint["seq"], "the checkpoint vouches for it, but it is not here: the ledger says that its rows up to "
+                                         f"{self.begun} are in archives; name the archive that has it, and all later ones, before the ledger")
 
     def judge_checkpoint(self):
         """Whether the checkpoint is of this ledger, and signed with the key that the ledger named last before it."""

@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_put_back_three_times_ever_later_and_then_left() {
+    fn an_entry_is_put_back_three_times_with_growing_pauses_and_then_left() {
         let mut disputes = Disputes::default();
         assert_eq!(mk_left(&mut disputes).0, [0, 6, 18, 42]);
         assert_eq!(disputes.left().collect::<Vec<_>>(), [&mk_key()]);
     }
 
     #[test]
-    fn what_is_left_is_tried_once_each_time_ever_later_up_to_six_hours() {
+    fn what_is_left_is_tried_once_each_time_with_growing_pauses_up_to_six_hours() {
         let mut disputes = Disputes::default();
         let (_, mut now) = mk_left(&mut disputes);
         let mut pauses = Vec::new();

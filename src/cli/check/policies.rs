@@ -63,7 +63,7 @@ impl Inspection {
         Ok((!is_in_force).then(not_in_force))
     }
 
-    /// Whether a policy keeps for whom OCM's gRPC server asks, if it is to be believed.
+    /// Whether a policy protects the annotation that says whom OCM's gRPC server asks for, if it is to be believed.
     pub(super) async fn grpc_account(&self) -> Vec<Finding> {
         let about = "gRPC account";
         let found = async {
@@ -77,11 +77,13 @@ impl Inspection {
                 (None, Some(lack)) => Finding::bad(
                     about,
                     format!(
-                        "perhaps anybody may write for whom OCM's gRPC server asks: {lack}: `kubectl apply` \
-                         deploy/grpc-account again"
+                        "anyone may be able to change whom a request of OCM's gRPC server is for: {lack}; `kubectl \
+                         apply` deploy/grpc-account again"
                     ),
                 ),
-                (None, None) => Finding::good(about, "a policy keeps for whom OCM's gRPC server asks"),
+                (None, None) => {
+                    Finding::good(about, "a policy protects the annotation that says whom OCM's gRPC server asks for")
+                }
             })
         };
         vec![found.await.unwrap_or_else(|error| unknown(about.to_owned(), &error))]

@@ -147,7 +147,7 @@ async fn a_fleet_is_written_at_a_bounded_rate_and_a_new_addon_does_not_wait_for_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_undone_again_and_again_is_put_back_ever_later() {
+async fn what_is_undone_again_and_again_is_put_back_with_growing_pauses() {
     let (mut distributor, known, _writes, _reported, _leads) = mk_distributor(1);
     put_work(&known, 0, "elsewhere", ANCHORS);
     let mut writes = Vec::new();

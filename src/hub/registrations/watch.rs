@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_is_asked_for_ever_later_and_soon_again_when_it_was_there() {
+    async fn what_is_refused_is_asked_for_with_growing_pauses_and_soon_again_when_it_was_there() {
         let both = lists(&[MANAGEMENT_ADDONS, ADDON_TEMPLATES]).await;
         assert_eq!(both, [0, 3, 9, 21, 45, 93, 153, 213, 503, 509, 521]);
         let without_templates = lists(&[MANAGEMENT_ADDONS]).await;

@@ -135,10 +135,10 @@ impl fmt::Display for Unproven<'_> {
             Doubt::Unknown(said) => write!(
                 f,
                 "the hub cannot see whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
-                 trial, a dry run of a change that this policy must refuse, ended with: {said}. First see that \
-                 deploy/grpc-account is applied. If it is, and the hub lacks the right `approve` for this signer, \
-                 which its trial of /approval needs also where somebody else approves, grant it; if something else \
-                 refuses the trial, exempt the hub's account from it"
+                 trial, a dry run of a change that this policy must refuse, ended with: {said}. First check that \
+                 deploy/grpc-account is applied. If it is and the hub lacks the right `approve` for this signer, \
+                 grant it: the trial of /approval needs it even with `approval: External`. If something else refuses \
+                 the trial, exempt the hub's account from it"
             ),
         }
     }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_policy_that_does_not_hold_for_a_request_is_tried_again_ever_later() {
+    async fn a_policy_that_does_not_hold_for_a_request_is_tried_again_with_growing_pauses() {
         let (guard, server, task) = mk_guard(Some(BY_THE_POLICY));
         pass(SOON).await;
         let mut changes = guard.watch();

@@ -274,7 +274,7 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
     let name = world.request().await;
     let told = wait_csr(&world.admin, &name, "told", |csr| condition(csr, "Revoked")).await;
     assert_eq!(told.0, "RevokedUntilLater");
-    let sentence = format!("No certificate of this addon on this cluster may begin before {until}, which");
+    let sentence = format!("The request waits until the hub's clock reaches {until}: no certificate of this addon");
     assert!(told.1.starts_with(&sentence), "{told:?}");
     let csr = wait_csr(&world.admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
     assert_eq!(not_before(&certificate(&csr).unwrap()), until);

@@ -51,7 +51,8 @@ pub enum Problem {
     NotTheCheckpoint(String),
     /// The ledger ends before the row of the checkpoint.
     #[error(
-        "it is missing, and all after it: the ledger ends at row {end}, and the checkpoint vouches for row {checkpoint}"
+        "it and all later rows are missing: the ledger ends at row {end}, and the checkpoint vouches for row \
+         {checkpoint}"
     )]
     Cut {
         /// The last row.
@@ -61,15 +62,15 @@ pub enum Problem {
     },
     /// The row of the checkpoint is in an archive that was not given, if it is anywhere.
     #[error(
-        "the checkpoint vouches for it, and it is not here: the ledger says that its rows up to {0} are in archives; \
-         give the one that has it, and those after it (--archive)"
+        "the checkpoint vouches for it, but it is not here: the ledger says that its rows up to {0} are in archives; \
+         give the archive that has it, and all later ones (--archive)"
     )]
     Archived(u64),
     /// The row is in the ledger, which says that it is in an archive.
     #[error("it is here, and the ledger says that its rows up to {0} are in archives")]
     Left(u64),
     /// The ledger says that rows are in archives, and has no row of its own. An archive leaves the last row.
-    #[error("it is missing, and all after it: the ledger has no row, and says that those up to {0} are in archives")]
+    #[error("it and all later rows are missing: the ledger is empty, and says that its rows up to {0} are in archives")]
     Emptied(u64),
     /// The row after the given archives is in another one.
     #[error("it and the rows up to {0} are in a later archive; give that one too")]
@@ -81,7 +82,7 @@ pub enum Problem {
     )]
     NoArchive,
     /// The ledger has no hash of the last row of an archive.
-    #[error("an archive ends with it, and what the ledger has in the place of its hash is none")]
+    #[error("an archive ends with it, but what the ledger recorded as the hash of that archive is not a hash")]
     NoHash,
     /// The index contradicts the entries.
     #[error("the index of certificates says something else about it: {0}")]

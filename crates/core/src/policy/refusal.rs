@@ -43,7 +43,7 @@ pub enum Refusal {
     /// was made.
     #[error(
         "the request may have been made before the ValidatingAdmissionPolicy addon-signer-grpc-account was in force, \
-         so anybody may have written its annotation open-cluster-management.io/csr-user; make a new request"
+         so anyone may have changed its annotation open-cluster-management.io/csr-user; make a new request"
     )]
     ProxiedUserUnproven,
     /// Rule 1, serving: the requester is not the gateway.

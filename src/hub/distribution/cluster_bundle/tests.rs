@@ -90,7 +90,7 @@ impl Publishing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_undone_again_and_again_is_put_back_ever_later_and_new_anchors_do_not_wait() {
+async fn what_is_undone_again_and_again_is_put_back_with_growing_pauses_and_new_anchors_do_not_wait() {
     let mut running = mk_publishing(StatusCode::OK);
     let mut writes = Vec::new();
     for second in 0..1_020 {

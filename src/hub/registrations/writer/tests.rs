@@ -205,7 +205,7 @@ async fn a_hub_that_is_not_sure_whether_it_leads_writes_nothing_until_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rival_has_its_way_after_four_writes_and_is_tried_again_ever_later() {
+async fn a_rival_has_its_way_after_four_writes_and_is_tried_again_with_growing_pauses() {
     let world = World::start(&[("c1", Manner::Rival), ("c2", Manner::Good)], &json!({}));
     world.know();
     pass(120).await;

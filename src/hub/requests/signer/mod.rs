@@ -313,8 +313,8 @@ impl Signer {
         let csr = request.csr;
         if !plan::has_condition(csr, REVOKED) && self.may_answer(request).is_ok() {
             let sentence = format!(
-                "No certificate of this addon on this cluster may begin before {until}, which the hub's clock has not \
-                 reached: certificates are revoked until then, or the addon was made then. The request waits."
+                "The request waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
+                 may begin earlier, because earlier ones are revoked or the addon was created then."
             );
             self.answers(request.leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
         }
