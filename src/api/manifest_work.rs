@@ -103,8 +103,6 @@ pub struct Work {
     pub is_applied: bool,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Whether its `spec` is as it was made: `metadata.generation` counts its changes.
-    pub is_first: bool,
 }
 
 impl Work {
@@ -121,7 +119,6 @@ impl Work {
             content: content(object, &addon),
             is_applied: is_applied(object),
             is_deleting: ocm::is_being_deleted(object),
-            is_first: object.metadata.generation == Some(1),
         };
         let cluster = object.metadata.namespace.as_ref()?.parse().ok()?;
         Some((AddOnKey { cluster, addon }, work))
@@ -231,8 +228,8 @@ mod tests {
         assert_eq!(key.to_string(), "c1/telemetry");
         let content = Content { owner: "u1".into(), namespace: "agents".into(), anchors: digest_of("PEM") };
         let version = "7".into();
-        let (is_applied, is_deleting, is_first) = (true, false, false);
-        assert_eq!(work, Work { version, content: Some(content), is_applied, is_deleting, is_first });
+        let (is_applied, is_deleting) = (true, false);
+        assert_eq!(work, Work { version, content: Some(content), is_applied, is_deleting });
     }
 
     #[test]

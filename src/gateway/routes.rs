@@ -137,15 +137,7 @@ fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, R
     let anchors = anchors.ok_or(Refusal::NoBundle)?;
     let digest = anchors.digest();
     let tag = format!("\"{digest}\"");
-    let named: Vec<&HeaderValue> = headers.get_all(IF_NONE_MATCH).iter().collect();
-    let known = named.iter().any(|value| names_tag(value, &tag));
-    // One tag says what the agent has, this bundle or another one. Of a list nobody knows which one it trusts now, and
-    // `*` says nothing.
-    if let [only] = named.as_slice()
-        && let Some(shown) = digest_in(only)
-    {
-        session.holds(shown);
-    }
+    let known = headers.get_all(IF_NONE_MATCH).iter().any(|value| names_tag(value, &tag));
     let mut response = Response::new(if known { full("") } else { full(anchors.pem()) });
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -156,13 +148,6 @@ fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, R
         response.headers_mut().insert(ETAG, tag);
     }
     Ok(response)
-}
-
-/// The digest in a strong tag, if it may be a bundle's.
-fn digest_in(value: &HeaderValue) -> Option<&str> {
-    let digest = value.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?; // what is no text is no tag of ours
-    let is_digest = digest.len() == 64 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    is_digest.then_some(digest)
 }
 
 /// If-None-Match compares weakly (RFC 9110 section 13.1.2).

@@ -164,7 +164,6 @@ impl Session {
             identity: peer.identity.clone(),
             at: self.shared.clock.now(),
             from: self.remote.ip(),
-            holds: None,
         };
         Admitted { peer: Arc::clone(peer), visit: self.shared.seen.open(opening), seat }
     }
@@ -202,13 +201,6 @@ impl Session {
     pub(super) fn used(&self) {
         if let Some(admitted) = self.admitted.get() {
             admitted.visit.touch(self.shared.clock.now());
-        }
-    }
-
-    /// Notes that the holder of the certificate has shown to have the trust bundle with this digest.
-    pub(super) fn holds(&self, digest: &str) {
-        if let Some(admitted) = self.admitted.get() {
-            admitted.visit.holds(digest, self.shared.clock.now());
         }
     }
 

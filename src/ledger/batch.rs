@@ -286,32 +286,21 @@ async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) ->
 }
 
 /// Notes uses. A certificate that the ledger does not have is ignored, because it may be archived. The last use never
-/// goes back; words count in the order in which they come, also after a clock was set back.
+/// goes back.
 async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Result<(), BatchError> {
     for rows in seen.chunks(ROWS) {
         let values = rows.iter();
         let values: Vec<Value> = values
-            .flat_map(|seen| {
-                let CertificateUse { serial, at, from, holds } = seen;
-                let word = holds.as_ref();
-                let digest = word.map(|word| &*word.digest).unwrap_or_default();
-                let given = word.map(|word| word.at.unix()).unwrap_or_default();
-                let is_disputed = i64::from(word.is_some_and(|word| word.is_disputed));
-                let used: [Value; 3] = [serial.to_string().into(), at.unix().into(), from.as_str().into()];
-                used.into_iter().chain([digest.into(), given.into(), is_disputed.into()])
+            .flat_map(|CertificateUse { serial, at, from }| {
+                [serial.to_string().into(), at.unix().into(), from.as_str().into()]
             })
             .collect();
         let sql = format!(
             "UPDATE certificates SET \
              last_seen = CASE WHEN last_seen > v.column2 THEN last_seen ELSE v.column2 END, \
-             last_seen_from = CASE WHEN last_seen > v.column2 THEN last_seen_from ELSE v.column3 END, \
-             holds = CASE WHEN v.column4 = '' THEN holds ELSE v.column4 END, \
-             held_at = CASE WHEN v.column4 = '' THEN held_at ELSE v.column5 END, \
-             held_since = CASE WHEN v.column4 = '' THEN held_since \
-             WHEN v.column4 = holds AND v.column6 = 0 AND held_since <= v.column5 THEN held_since \
-             ELSE v.column5 END \
+             last_seen_from = CASE WHEN last_seen > v.column2 THEN last_seen_from ELSE v.column3 END \
              FROM (VALUES {}) AS v WHERE certificates.serial = v.column1",
-            tuples(6, rows.len())
+            tuples(3, rows.len())
         );
         connection.execute(sql, values).await?;
     }

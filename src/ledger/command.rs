@@ -6,7 +6,6 @@ use super::connection::{Cells, Value};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Existing, Intent, Record};
 use addon_signer_core::journal::uid::RequestUid;
-use addon_signer_core::sighting::Word;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
@@ -18,8 +17,6 @@ pub struct CertificateUse {
     pub at: Timestamp,
     /// The address from which it was used.
     pub from: String,
-    /// What its holder has shown.
-    pub holds: Option<Word>,
 }
 
 /// A command for the writer.

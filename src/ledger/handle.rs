@@ -116,14 +116,6 @@ impl Ledger {
         }
     }
 
-    /// Which ledger it is; `None` while it does not answer.
-    pub fn id(&self) -> Option<String> {
-        match &*self.health().borrow() {
-            Health::Up { ledger, .. } => Some(ledger.clone()),
-            Health::Starting | Health::Down(_) => None,
-        }
-    }
-
     /// Records that an intent was abandoned, that a certificate could not be published, or the certificate of an
     /// intent, unless the state of its row has changed meanwhile.
     ///

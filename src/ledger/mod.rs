@@ -31,6 +31,5 @@ pub use file::FileError;
 pub use handle::{Health, Ledger};
 pub use location::Location;
 pub use open::RequestLock;
-pub use questions::{BundleHolders, BundleQuestion, COPIES};
 pub use reader::Reader;
 pub use writer::{LedgerWriter, WriterOptions};

@@ -102,8 +102,8 @@ impl Reader {
     async fn details(&self, row: &Cells) -> Result<Details, LedgerError> {
         let certificate = self.certificate(row)?;
         let intent_seq = row.count(0);
-        let signed_seq = row.count(17);
-        let ended_seq = row.count(18);
+        let signed_seq = row.count(15);
+        let ended_seq = row.count(16);
         let sql = "SELECT seq, entry FROM entries WHERE seq IN ($1, $2, $3) OR seq IN \
                    (SELECT seq FROM latest WHERE topic = 'authority' AND name = $4)";
         let authority = format!("{}/{}", certificate.signer, certificate.issuer);

@@ -44,17 +44,11 @@ pub struct Certificate {
     /// The address from which it was last used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_from: Option<String>,
-    /// The digest of the trust bundle that its holder has last shown to hold, if it has shown one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holds: Option<String>,
-    /// When it showed that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_at: Option<Timestamp>,
 }
 
 /// The columns that [`Certificate::from_row`] reads, in its order.
 pub(crate) const COLUMNS: &str = "seq, serial, state, signer, cluster, addon, agent, issuer, request, uid, not_before, \
-                                  not_after, published_at, last_seen, last_seen_from, holds, held_at";
+                                  not_after, published_at, last_seen, last_seen_from";
 
 impl Certificate {
     /// The cursor of a page of `query` whose last certificate this is.
@@ -87,8 +81,6 @@ impl Certificate {
             published_at: time(12),
             last_seen: time(13),
             last_seen_from: text(14),
-            holds: text(15),
-            held_at: time(16),
         })
     }
 

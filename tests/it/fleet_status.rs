@@ -143,6 +143,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
         .await
     };
     let (refused, without, gone) = ("spoke4 Refused", "spoke2 NoCertificate", "spoke3 NoStanding");
+    say_applied(&admin, "spoke1").await;
     until([refused, without, "spoke5 NoTrust", gone, "spoke1 Ready"]).await;
     say_applied(&admin, "spoke5").await;
     let rows = until([refused, without, "spoke5 NeverSeen", gone, "spoke1 Ready"]).await;

@@ -11,7 +11,7 @@ use hyper::header::{ACCEPT, CONNECTION, ETAG, HOST, IF_NONE_MATCH};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::client::Resumption;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -42,6 +42,9 @@ pub enum GatewayError {
     /// The connection, the TLS handshake or the answer failed; the cause says which.
     #[error("the gateway {0} gave no answer: {1}")]
     NotAsked(String, String),
+    /// The stored anchors do not verify the gateway's certificate.
+    #[error("the gateway {0} has a certificate that the stored trust bundle does not verify: {1}")]
+    Untrusted(String, String),
     /// An answer other than 200.
     #[error("the gateway {0} refused with {1}: {2}")]
     Refused(String, StatusCode, String),
@@ -138,10 +141,13 @@ impl Gateway {
     }
 
     async fn ask(&self, usable: &Usable, path: &str, known: Option<&str>) -> Result<Reply, GatewayError> {
-        let not_asked = |cause| GatewayError::NotAsked(self.url.clone(), cause);
         match timeout(ANSWER, self.exchange(usable, path, known)).await {
-            Ok(reply) => reply.map_err(|error| not_asked(explain(error.as_ref()))),
-            Err(_) => Err(not_asked(format!("no answer within {} s", ANSWER.as_secs()))),
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => {
+                let kind = if is_untrusted(error.as_ref()) { GatewayError::Untrusted } else { GatewayError::NotAsked };
+                Err(kind(self.url.clone(), explain(error.as_ref())))
+            }
+            Err(_) => Err(GatewayError::NotAsked(self.url.clone(), format!("no answer within {} s", ANSWER.as_secs()))),
         }
     }
 
@@ -182,6 +188,21 @@ impl Gateway {
         let tcp = Dialer::from_env()?.oneshot(self.url.parse()?).await?.into_inner();
         Ok(TlsConnector::from(Arc::new(config)).connect(self.name.clone(), tcp).await?)
     }
+}
+
+/// Whether the handshake ended because no anchor has signed the gateway's certificate. Other anchors do not help where
+/// it has another name or has expired.
+fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
+    let cause = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+    let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(cause)) = cause else { return false };
+    // An anchor of the same name and with another key.
+    matches!(
+        cause,
+        CertificateError::UnknownIssuer
+            | CertificateError::BadSignature
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
+    )
 }
 
 /// A TLS configuration with the certificate and the anchors of `usable`, without resumption.

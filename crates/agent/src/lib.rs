@@ -8,19 +8,21 @@
 //!
 //! Only the gateway knows that a certificate is revoked. The agent asks it for its anchors from time to time, and once
 //! when it starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one,
-//! with the same pauses.
+//! with the same pauses. If the stored anchors do not verify the gateway (`distrust`), the agent gets a new
+//! certificate, which brings the present ones.
 
 pub mod api_error;
 pub mod cli;
+mod distrust;
 pub mod enrol;
 pub mod gateway;
 pub mod health;
 mod order;
 pub mod owner;
 mod retry;
+mod settings;
 pub mod store;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -31,9 +33,10 @@ use tracing::{info, warn};
 
 use addon_signer_core::credentials::Credentials;
 use addon_signer_core::credentials::plan::{Plan, Unusable, Usable, Wanted, plan};
-use addon_signer_core::identity::{Convention, PeerIdentity};
+use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
+use distrust::Distrust;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};
 use health::HealthLease;
@@ -41,60 +44,10 @@ use order::Order;
 use retry::{Backoff, jittered};
 use store::{Store, StoreError};
 
-/// How soon after it has stored new anchors an agent shows that. Not at once: a gateway whose answers differ must not
-/// be asked without pause.
-const SHOW: Duration = Duration::from_secs(5);
+pub use settings::{Settings, Timing};
+
 /// After a change of the store the agent waits this long, so that it handles many events in a row once.
 const SETTLE: Duration = Duration::from_millis(50);
-
-/// Intervals, pauses and time limits.
-#[derive(Debug, Clone)]
-pub struct Timing {
-    /// The longest pause between two checks of the store and of the clock, which may jump.
-    pub poll: Duration,
-    /// The longest wait for the hub's answer. If the request is still pending then, the agent waits for it again.
-    pub answer: Duration,
-    /// The pause after the first failure, doubled with each further one.
-    pub retry_first: Duration,
-    /// The longest pause after a failure.
-    pub retry_cap: Duration,
-    /// The pause between two requests for the gateway's anchors.
-    pub refresh: Duration,
-    /// The pause between two renewals of the health Lease.
-    pub health: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            poll: Duration::from_secs(30),
-            answer: Duration::from_secs(60),
-            retry_first: Duration::from_secs(30),
-            retry_cap: Duration::from_secs(600),
-            refresh: Duration::from_secs(300),
-            health: Duration::from_secs(60),
-        }
-    }
-}
-
-/// The settings of an agent.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The identity that the certificate must have.
-    pub identity: PeerIdentity,
-    /// How the signer writes identities.
-    pub convention: Convention,
-    /// `spec.signerName` of the requests.
-    pub signer_name: String,
-    /// The lifetime to request, in seconds; `None` leaves it to the signer.
-    pub expiration_seconds: Option<i32>,
-    /// The cluster's kubeconfig for the hub, read again for every request.
-    pub hub_kubeconfig: PathBuf,
-    /// The gateway that the certificate is for.
-    pub gateway: Gateway,
-    /// The intervals and pauses.
-    pub timing: Timing,
-}
 
 /// Why there is no new certificate in the store.
 #[derive(Debug, thiserror::Error)]
@@ -141,6 +94,8 @@ pub struct Agent {
     candidate: Option<Credentials>,
     /// The stored certificate that the gateway called revoked.
     revoked: Option<CertificateDer<'static>>,
+    /// Since the stored anchors did not verify the gateway.
+    distrust: Option<Distrust>,
     backoff: Backoff,
     /// When the next attempt may start.
     resume_at: Instant,
@@ -174,6 +129,7 @@ impl Agent {
             enroller: Enroller::new(order, hub_kubeconfig),
             candidate: None,
             revoked: None,
+            distrust: None,
             backoff: Backoff::new(timing.retry_first, timing.retry_cap),
             resume_at: now,
             refresh_at: now,
@@ -198,7 +154,7 @@ impl Agent {
         if let Plan::Keep(usable) = self.judge(stored.as_ref()) {
             // Every other answer, or none, leaves the stored certificate good.
             let proven = self.gateway.prove(&usable, &self.wanted.user).await;
-            self.note_revoked(&usable, proven.as_ref().err());
+            self.note(&usable, proven.as_ref().err());
         }
         let outcome = match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => Outcome::Valid { renew_at: usable.renew_at },
@@ -208,24 +164,13 @@ impl Agent {
                 self.replace(None).await?
             }
         };
-        self.keep_anchors().await?;
-        if let Plan::Keep(usable) | Plan::Renew(usable) = self.judge(self.store.load().await?.as_ref()) {
+        self.refresh_at = Instant::now();
+        let stored = self.store.load().await?;
+        if let Plan::Keep(usable) | Plan::Renew(usable) = self.judge(stored.as_ref()) {
+            self.refresh(stored.as_ref(), &usable).await;
             self.keep_health(&usable).await;
         }
         Ok(outcome)
-    }
-
-    /// Stores the gateway's present anchors, and asks again to show the gateway that this agent has them.
-    async fn keep_anchors(&mut self) -> Result<(), AgentError> {
-        for _ in 0..2 {
-            let stored = self.store.load().await?;
-            let Plan::Keep(usable) = self.judge(stored.as_ref()) else { return Ok(()) };
-            self.refresh_at = Instant::now();
-            if !self.refresh(stored.as_ref(), &usable).await {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 
     /// Keeps the stored credentials valid for ever. It logs errors and tries again.
@@ -252,8 +197,8 @@ impl Agent {
         match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => {
                 self.refresh(stored.as_ref(), &usable).await;
-                if self.is_revoked(&usable) {
-                    return Duration::ZERO; // the next round enrols
+                if !matches!(self.judge(stored.as_ref()), Plan::Keep(_)) {
+                    return Duration::ZERO; // it is revoked, or the gateway cannot be verified: the next round enrols
                 }
                 self.keep_health(&usable).await;
                 let due = self.clock.now().until(usable.renew_at);
@@ -301,11 +246,19 @@ impl Agent {
     /// Gets a new certificate, proves it, and stores it, in that order. If there is a good `old` certificate, a new one
     /// that is not proven is not stored.
     async fn replace(&mut self, old: Option<&Usable>) -> Result<Outcome, AgentError> {
+        if old.is_some_and(|old| self.is_untrusting(old)) {
+            self.candidate = None; // the next one may bring other anchors
+        }
         let (fresh, usable) = match self.take_candidate() {
             Some(held) => held,
             None => self.enroller.enrol(self.timing.answer, &self.clock).await?,
         };
-        match (self.gateway.prove(&usable, &self.wanted.user).await, old) {
+        let proven = self.gateway.prove(&usable, &self.wanted.user).await;
+        self.note(&usable, proven.as_ref().err());
+        if let (Err(GatewayError::Untrusted(..)), Some(distrust)) = (&proven, &mut self.distrust) {
+            distrust.repeat(old.unwrap_or(&usable));
+        }
+        match (proven, old) {
             (Ok(()), _) => {}
             // A revoked certificate is dropped: only another one helps, and the pause before it grows.
             (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
@@ -326,10 +279,21 @@ impl Agent {
         Ok(Outcome::Enrolled { renew_at })
     }
 
-    fn note_revoked(&mut self, usable: &Usable, error: Option<&GatewayError>) {
-        if let Some(GatewayError::Revoked(_)) = error {
-            self.revoked = Some(usable.certificate.clone());
+    /// Notes what an answer of the gateway says about these credentials.
+    fn note(&mut self, usable: &Usable, error: Option<&GatewayError>) {
+        match error {
+            Some(GatewayError::Revoked(_)) => self.revoked = Some(usable.certificate.clone()),
+            Some(GatewayError::Untrusted(..)) => {
+                self.distrust.get_or_insert_with(|| Distrust::new(usable, self.timing.retry_first));
+            }
+            Some(_) => {}
+            None => self.distrust = None,
         }
+    }
+
+    /// Whether another certificate is due, because these anchors do not verify the gateway.
+    fn is_untrusting(&self, usable: &Usable) -> bool {
+        self.distrust.as_ref().is_some_and(|distrust| distrust.is_due(usable))
     }
 
     fn is_revoked(&self, usable: &Usable) -> bool {
@@ -346,32 +310,26 @@ impl Agent {
     }
 
     /// Stores the anchors that the gateway publishes, so that a change of its line of authorities reaches this cluster.
-    /// Returns whether they were new.
-    async fn refresh(&mut self, stored: Option<&Credentials>, usable: &Usable) -> bool {
-        let Some(stored) = stored.filter(|_| until(self.refresh_at).is_zero()) else { return false };
+    async fn refresh(&mut self, stored: Option<&Credentials>, usable: &Usable) {
+        let Some(stored) = stored.filter(|_| until(self.refresh_at).is_zero()) else { return };
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
         let bundle = match self.gateway.new_bundle(usable, self.clock.now()).await {
-            Ok(Some(bundle)) => bundle,
-            Ok(None) => return false,
+            Ok(bundle) => {
+                self.note(usable, None);
+                let Some(bundle) = bundle else { return };
+                bundle
+            }
             Err(error) => {
-                self.note_revoked(usable, Some(&error));
+                self.note(usable, Some(&error));
                 warn!(id = %self.identity, %error, "Cannot refresh the gateway's anchors");
-                return false;
+                return;
             }
         };
         let pem = bundle.pem();
         self.candidate = self.candidate.take().map(|held| held.with_bundle(&pem));
         match self.store.save(&stored.with_bundle(&pem)).await {
-            Ok(()) => {
-                info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors");
-                // To ask again shows the gateway that this agent has them. A rotation waits for that.
-                self.refresh_at = Instant::now() + SHOW.min(self.timing.refresh);
-                true
-            }
-            Err(error) => {
-                warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors");
-                false
-            }
+            Ok(()) => info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors"),
+            Err(error) => warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors"),
         }
     }
 
@@ -390,6 +348,7 @@ impl Agent {
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
         match plan(stored, &self.wanted, self.clock.now(), &SystemRandom::new()) {
             Plan::Keep(usable) | Plan::Renew(usable) if self.is_revoked(&usable) => Plan::Enrol(Unusable::Revoked),
+            Plan::Keep(usable) if self.is_untrusting(&usable) => Plan::Renew(usable),
             plan => plan,
         }
     }

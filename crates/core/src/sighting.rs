@@ -39,27 +39,6 @@ pub struct Sighting {
     pub at: Timestamp,
     /// The address of the other end: the agent's, or that of a load balancer in between.
     pub from: IpAddr,
-    /// What the holder has shown since the certificate was last drained.
-    pub holds: Option<Word>,
-}
-
-/// A holder's word that it has a trust bundle.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
-    /// When it was given.
-    pub at: Timestamp,
-    /// The digest of the trust bundle.
-    pub digest: Arc<str>,
-    /// Whether another word was given with the certificate since it was last drained: several processes may use it.
-    pub is_disputed: bool,
-}
-
-impl Word {
-    /// This word, after the one that was given before.
-    fn after(mut self, before: Option<Self>) -> Self {
-        self.is_disputed |= before.is_some_and(|before| before.is_disputed || before.digest != self.digest);
-        self
-    }
 }
 
 /// Issuer and serial number, which together name a certificate (RFC 5280 section 4.1.2.2).
@@ -89,8 +68,6 @@ struct Book {
     left: HashMap<CertificateName, Sighting>,
     /// When each certificate was drained, kept for [`PAUSE`].
     drained: HashMap<CertificateName, Timestamp>,
-    /// When the last certificate of each authority was used.
-    issuers: HashMap<AuthorityId, Timestamp>,
 }
 
 /// The state of one connection. Its address does not change, so a use writes only the time.
@@ -98,16 +75,13 @@ struct Book {
 struct Slot {
     opening: Sighting,
     used: AtomicI64,
-    holds: Mutex<Option<Word>>,
 }
 
 impl Slot {
     /// Takes the last use out of the slot. `None` if there was none since the last call.
     fn take(&self) -> Option<Sighting> {
         let used = self.used.swap(UNUSED, Ordering::Relaxed);
-        // Once: otherwise a connection that goes on would repeat an old word after a newer one on another connection.
-        let holds = || lock(&self.holds).take();
-        (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), holds: holds(), ..self.opening.clone() })
+        (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), ..self.opening.clone() })
     }
 }
 
@@ -115,7 +89,7 @@ impl Seen {
     /// Begins a connection with this certificate, which counts as a use. It takes a lock, once per connection.
     pub fn open(self: &Arc<Self>, opening: Sighting) -> Visit {
         let used = AtomicI64::new(opening.at.unix());
-        let slot = Arc::new(Slot { opening, used, holds: Mutex::default() });
+        let slot = Arc::new(Slot { opening, used });
         let mut book = self.lock();
         book.opened += 1;
         let id = book.opened;
@@ -129,7 +103,7 @@ impl Seen {
     /// seconds.
     pub fn drain(&self, now: Timestamp) -> Vec<Sighting> {
         let mut book = self.lock();
-        let Book { live, left, drained, issuers, .. } = &mut *book;
+        let Book { live, left, drained, .. } = &mut *book;
         // `at <= now` is for a clock that was set back: it must not hold a certificate back.
         drained.retain(|_, at| *at <= now && at.until(now) < PAUSE);
         let mut latest: HashMap<CertificateName, Sighting> = HashMap::new();
@@ -143,17 +117,7 @@ impl Seen {
             }
         }
         drained.extend(latest.keys().map(|name| (name.clone(), now)));
-        for sighting in latest.values() {
-            let last = issuers.entry(sighting.issuer.clone()).or_insert(sighting.at);
-            *last = sighting.at.max(*last);
-        }
         latest.into_values().collect()
-    }
-
-    /// When the last certificate of an authority was used, as far as it was drained. It counts also certificates that
-    /// the ledger does not have.
-    pub fn last_use(&self, issuer: &AuthorityId) -> Option<Timestamp> {
-        self.lock().issuers.get(issuer).copied()
     }
 
     /// How many uses were not recorded, because [`LEFT_MAX`] other certificates were not drained yet.
@@ -174,27 +138,19 @@ impl Seen {
         }
     }
 
+    /// A panic elsewhere leaves the values consistent, because each change is one operation on one of them.
     fn lock(&self) -> MutexGuard<'_, Book> {
-        lock(&self.book)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A panic elsewhere leaves the values consistent, because each change is one operation on one of them.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Keeps the later use and the later word, which need not come from the same connection.
+/// Keeps the later use.
 fn keep_later(entry: Entry<'_, CertificateName, Sighting>, sighting: Sighting) {
     match entry {
         Entry::Occupied(mut known) => {
-            let known = known.get_mut();
-            let (mut later, mut earlier) =
-                if known.at <= sighting.at { (sighting, known.clone()) } else { (known.clone(), sighting) };
-            let mut words: Vec<Word> = [later.holds.take(), earlier.holds.take()].into_iter().flatten().collect();
-            words.sort_by_key(|word| word.at);
-            later.holds = words.into_iter().reduce(|before, word| word.after(Some(before)));
-            *known = later;
+            if known.get().at <= sighting.at {
+                known.insert(sighting);
+            }
         }
         Entry::Vacant(place) => drop(place.insert(sighting)),
     }
@@ -212,15 +168,6 @@ impl Visit {
     /// Records that the certificate is used now, without lock, look-up or allocation.
     pub fn touch(&self, now: Timestamp) {
         self.slot.used.store(now.unix(), Ordering::Relaxed);
-    }
-
-    /// Records that the holder has shown to have the trust bundle with this digest.
-    pub fn holds(&self, digest: &str, now: Timestamp) {
-        let mut holds = lock(&self.slot.holds);
-        let word = Word { at: now, digest: digest.into(), is_disputed: false };
-        *holds = Some(word.after(holds.take()));
-        drop(holds);
-        self.touch(now); // else a drain in between would have taken the use without it
     }
 }
 
@@ -250,7 +197,6 @@ mod tests {
             identity,
             at,
             from: IpAddr::from([10, 0, 0, from]),
-            holds: None,
         }
     }
 
@@ -283,66 +229,6 @@ mod tests {
         drop(second);
         let book = seen.lock();
         assert!(book.live.is_empty() && book.left.is_empty(), "{book:?}");
-    }
-
-    #[test]
-    fn what_a_holder_has_shown_goes_with_its_last_use_on_any_connection() {
-        let seen = Arc::new(Seen::default());
-        let [first, second] = [1, 2].map(|from| seen.open(sighting(1, from, START)));
-        first.holds("old", after(1));
-        first.holds("new", after(2));
-        second.touch(after(3));
-        drop((first, second));
-        let expected = Sighting { holds: word("new", 2, true), ..sighting(1, 2, after(3)) };
-        assert_eq!(seen.drain(after(4)), [expected]);
-    }
-
-    fn word(digest: &str, at: u64, is_disputed: bool) -> Option<Word> {
-        Some(Word { at: after(at), digest: digest.into(), is_disputed })
-    }
-
-    #[test]
-    fn a_word_is_disputed_if_another_one_was_given_with_the_certificate_since_the_last_drain() {
-        let seen = Arc::new(Seen::default());
-        let visits = [1, 2, 3].map(|from| seen.open(sighting(1, from, START)));
-        let [first, second, third] = &visits;
-        first.holds("new", after(1));
-        second.holds("new", after(2));
-        assert_eq!(seen.drain(after(3)).first().and_then(|sighting| sighting.holds.clone()), word("new", 2, false));
-        // Whichever connection the later word comes from, and in whatever order they are drained.
-        third.holds("old", after(61));
-        first.holds("new", after(62));
-        second.holds("new", after(63));
-        assert_eq!(seen.drain(after(64)).first().and_then(|sighting| sighting.holds.clone()), word("new", 63, true));
-        second.holds("new", after(121));
-        drop(visits);
-        assert_eq!(seen.drain(after(125)).first().and_then(|sighting| sighting.holds.clone()), word("new", 121, false));
-    }
-
-    #[test]
-    fn a_connection_that_goes_on_does_not_repeat_its_word_after_a_newer_one() {
-        let seen = Arc::new(Seen::default());
-        let [old, new] = [1, 2].map(|from| seen.open(sighting(1, from, START)));
-        old.holds("old", after(1));
-        new.holds("new", after(2));
-        old.touch(after(3));
-        assert_eq!(seen.drain(after(4)), [Sighting { holds: word("new", 2, true), ..sighting(1, 1, after(3)) }]);
-        old.touch(after(70));
-        assert_eq!(seen.drain(after(70)), [sighting(1, 1, after(70))], "a use without a word");
-    }
-
-    #[test]
-    fn the_last_use_of_an_authority_is_that_of_any_of_its_certificates() {
-        let seen = Arc::new(Seen::default());
-        let issuer = sighting(1, 1, START).issuer;
-        drop([seen.open(sighting(1, 1, after(5))), seen.open(sighting(2, 1, START))]);
-        assert_eq!(seen.last_use(&issuer), None, "not drained yet");
-        seen.drain(after(6));
-        assert_eq!(seen.last_use(&issuer), Some(after(5)));
-        drop(seen.open(sighting(3, 1, after(7))));
-        seen.drain(after(8));
-        assert_eq!(seen.last_use(&issuer), Some(after(7)));
-        assert_eq!(seen.last_use(&"another".into()), None);
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-const CSV: [&str; 17] = [
+const CSV: [&str; 15] = [
     "seq",
     "serial",
     "state",
@@ -193,8 +193,6 @@ const CSV: [&str; 17] = [
     "publishedAt",
     "lastSeen",
     "lastSeenFrom",
-    "holds",
-    "heldAt",
 ];
 
 /// Lines of CSV with the members of the JSON, in their order.
@@ -241,8 +239,6 @@ mod tests {
             published_at: Some(Timestamp::from_unix(5)),
             last_seen: None,
             last_seen_from: None,
-            holds: None,
-            held_at: None,
         }
     }
 

@@ -1,12 +1,10 @@
-//! The certificates that each addon on each cluster has, and what its agents have shown at the gateway, as the ledger
-//! knows them.
+//! The certificates that each addon on each cluster has, as the ledger knows them.
 
 use std::collections::BTreeMap;
 
 use super::row::Held;
 use super::signers::SignersOf;
 use crate::cli::certs::LedgerSource;
-use crate::ledger::COPIES;
 use crate::ledger::view::Certificate;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
@@ -19,17 +17,6 @@ pub(super) struct Accepted<'a> {
     pub(super) valid_from: Option<Timestamp>,
 }
 
-/// What an agent has shown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct ShownBundle {
-    /// The present trust bundle.
-    present: bool,
-    /// Another one.
-    another: bool,
-    /// Another one so recently that a copy of the agent may still hold it.
-    copy: bool,
-}
-
 /// What an addon on a cluster has.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holding {
@@ -37,19 +24,11 @@ pub(super) struct Holding {
     pub(super) held: Option<Held>,
     /// Whether it has another one whose authority is gone.
     pub(super) has_stale: bool,
-    agents: BTreeMap<String, ShownBundle>,
-}
-
-/// Which trust bundle is the present one.
-pub(super) struct PresentBundle<'a> {
-    /// Its digest; `None` if there is none.
-    pub(super) digest: Option<&'a str>,
-    pub(super) now: Timestamp,
 }
 
 impl Holding {
-    fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>, present: &PresentBundle<'_>) {
-        let Certificate { not_before, not_after, issuer, last_seen, holds, held_at, agent, .. } = certificate;
+    fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>) {
+        let Certificate { not_before, not_after, issuer, last_seen, .. } = certificate;
         if accepted.valid_from.is_some_and(|from| not_before < from) {
             return;
         }
@@ -57,29 +36,11 @@ impl Holding {
             self.has_stale = true;
             return;
         }
-        let shown = self.agents.entry(agent).or_default();
-        if let Some((holds, digest)) = holds.zip(present.digest) {
-            let is_present = holds == digest;
-            shown.present |= is_present;
-            shown.another |= !is_present;
-            let [early, late] = [present.now.minus(COPIES), present.now.plus(COPIES)];
-            shown.copy |= !is_present && held_at.is_some_and(|at| early < at && at < late);
-        }
         let before = self.held.take();
         let last_seen = last_seen.max(before.as_ref().and_then(|before| before.last_seen));
         let longest = before.filter(|before| before.valid_until >= not_after);
         let longest = longest.unwrap_or(Held { valid_until: not_after, authority: issuer, last_seen: None });
         self.held = Some(Held { last_seen, ..longest });
-    }
-
-    /// Whether its agents hold the present trust bundle, as they have shown at the gateway; `None` if one of them has
-    /// never shown any, because the bundle reaches it in another way.
-    pub(super) fn has_shown(&self) -> Option<bool> {
-        let has = |shown: &ShownBundle| shown.present && !shown.copy;
-        if self.agents.values().any(|shown| !has(shown) && (shown.present || shown.another)) {
-            return Some(false);
-        }
-        (!self.agents.is_empty() && self.agents.values().all(has)).then_some(true)
     }
 }
 
@@ -87,7 +48,6 @@ impl Holding {
 pub(super) async fn holdings<'a>(
     ledger: &LedgerSource,
     filter: Filter,
-    present: &PresentBundle<'_>,
     accepted: impl Fn(&AddOnKey) -> Option<Accepted<'a>>,
 ) -> anyhow::Result<BTreeMap<AddOnKey, Holding>> {
     let filter = Filter { state: Some(StateFilter::Valid), ..filter };
@@ -101,7 +61,7 @@ pub(super) async fn holdings<'a>(
             let (Ok(cluster), Ok(addon)) = (certificate.cluster.parse(), certificate.addon.parse()) else { continue };
             let key = AddOnKey { cluster, addon };
             if let Some(accepted) = accepted(&key) {
-                found.entry(key).or_default().add(certificate, &accepted, present);
+                found.entry(key).or_default().add(certificate, &accepted);
             }
         }
         if page.metadata.next.is_none() {
@@ -129,19 +89,11 @@ mod tests {
         serde_json::from_value(certificate).unwrap()
     }
 
-    fn mk_shown(agent: &str, holds: &str, seconds_ago: i64) -> Certificate {
-        let held_at = Some(Timestamp::from_unix(NOW.unix() - seconds_ago));
-        let holds = Some(holds.to_owned()).filter(|holds| !holds.is_empty());
-        // It is in use all the time.
-        Certificate { agent: agent.to_owned(), last_seen: Some(NOW), holds, held_at, ..mk_certificate("a1", 1) }
-    }
-
     fn holding(certificates: Vec<Certificate>, valid_from: Option<Timestamp>) -> Holding {
         let signers = SignersOf::with_authorities(&["a1", "a2"]);
         let mut holding = Holding::default();
         for certificate in certificates {
-            let present = PresentBundle { digest: Some("new"), now: NOW };
-            holding.add(certificate, &Accepted { signers: &signers, valid_from }, &present);
+            holding.add(certificate, &Accepted { signers: &signers, valid_from });
         }
         holding
     }
@@ -158,26 +110,5 @@ mod tests {
         assert_eq!((only_gone.held, only_gone.has_stale), (None, true));
         let revoked = holding(all(), Some(NOW.plus(Duration::from_secs(1))));
         assert_eq!((revoked.held, revoked.has_stale), (None, false));
-    }
-
-    #[test]
-    fn agents_hold_the_bundle_if_all_have_shown_it_and_no_copy_another() {
-        type Shown<'s> = &'s [(&'s str, &'s str, i64)];
-        let cases: [(Shown<'_>, Option<bool>); 10] = [
-            (&[], None),
-            (&[("a", "", 5)], None),
-            (&[("a", "new", 5)], Some(true)),
-            (&[("a", "new", 5), ("a", "", 5)], Some(true)),
-            (&[("a", "new", 5), ("b", "", 5)], None),
-            (&[("a", "new", 5), ("b", "old", 90_000)], Some(false)),
-            (&[("a", "", 5), ("b", "old", 5)], Some(false)),
-            (&[("a", "new", 5), ("a", "old", 60)], Some(false)),
-            (&[("a", "new", 5), ("a", "old", 1_000)], Some(true)),
-            (&[("a", "new", 5), ("a", "old", -1_000)], Some(true)),
-        ];
-        for (shown, expected) in cases {
-            let certificates = shown.iter().map(|(agent, holds, ago)| mk_shown(agent, holds, *ago)).collect();
-            assert_eq!(holding(certificates, None).has_shown(), expected, "{shown:?}");
-        }
     }
 }

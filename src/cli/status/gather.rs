@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
-use super::certificates::{Accepted, PresentBundle, holdings};
+use super::certificates::{Accepted, holdings};
 use super::pages::each;
 use super::requests::newest;
 use super::row::{Facts, Row};
@@ -50,9 +50,8 @@ pub(in crate::cli) async fn gather(
         let valid_from = addons.get(key)?.valid_from;
         Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from })
     };
-    let present = PresentBundle { digest: brought.digest.as_deref(), now };
     let holdings = match ledger {
-        Ok(ledger) => holdings(&ledger, wanted.filter(), &present, accepted).await,
+        Ok(ledger) => holdings(&ledger, wanted.filter(), accepted).await,
         Err(error) => Err(error),
     };
     let (mut holdings, no_ledger) = match holdings {
@@ -63,12 +62,11 @@ pub(in crate::cli) async fn gather(
     let mut rows = Vec::new();
     for (key, InstalledAddOn { no_standing, unregistered, valid_from: _, revoked_before, is_brought }) in addons {
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
-        let shown = holding.as_ref().and_then(|holding| holding.has_shown());
         let facts = Facts {
             no_standing,
             revoked_until: revoked_before.filter(|before| *before > now),
             unregistered,
-            trust: brought.of(&key, shown, is_brought),
+            trust: brought.of(&key, is_brought),
             has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
             certificate: holding.map(|holding| holding.held),
             request: requests.remove(&key),

@@ -46,17 +46,6 @@ pub(super) enum Request {
     Open { waits_for: String },
 }
 
-/// Whether an addon on a cluster holds the present trust bundle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeldTrust {
-    /// Its agents have shown it, or its cluster has applied it.
-    Present,
-    /// Its cluster has not applied the ManifestWork that brings it.
-    NotApplied,
-    /// One of its agents fetches the bundle itself, and has shown another one.
-    Another,
-}
-
 /// What is known of one addon on one cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
@@ -71,8 +60,8 @@ pub(super) struct Facts {
     /// Whether it has a certificate whose authority is gone.
     pub(super) has_stale: bool,
     pub(super) request: Option<Request>,
-    /// `None` if its agents show nothing and no ManifestWork brings the trust bundle.
-    pub(super) trust: Option<HeldTrust>,
+    /// Whether a ManifestWork has brought the present trust bundle; `None` if none is to.
+    pub(super) trust: Option<bool>,
 }
 
 /// One line of the answer.
@@ -111,7 +100,7 @@ impl Row {
             valid_until: held.as_ref().map(|held| held.valid_until),
             authority: held.as_ref().map(|held| held.authority.clone()),
             last_seen: held.and_then(|held| held.last_seen),
-            has_trust: trust.map(|trust| trust == HeldTrust::Present),
+            has_trust: trust,
             waits_for,
         }
     }
@@ -132,13 +121,9 @@ impl Facts {
         match &self.certificate {
             None => (State::Unknown, None),
             Some(None) => (State::NoCertificate, Some(self.missing())),
-            Some(Some(_)) if self.trust == Some(HeldTrust::NotApplied) => {
+            Some(Some(_)) if self.trust == Some(false) => {
                 (State::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
             }
-            Some(Some(_)) if self.trust == Some(HeldTrust::Another) => (
-                State::NoTrust,
-                Some("its agents to show at the gateway that they hold the present trust bundle".to_owned()),
-            ),
             Some(Some(Held { last_seen: None, .. })) => {
                 (State::NeverSeen, Some("its first call at the gateway".to_owned()))
             }
@@ -209,17 +194,12 @@ mod tests {
                 Some(STALE),
             ),
             (
-                Facts { certificate: held(Some(1)), trust: Some(HeldTrust::NotApplied), ..Facts::default() },
+                Facts { certificate: held(Some(1)), trust: Some(false), ..Facts::default() },
                 State::NoTrust,
                 Some("its cluster to apply the present trust bundle"),
             ),
             (
-                Facts { certificate: held(Some(1)), trust: Some(HeldTrust::Another), ..Facts::default() },
-                State::NoTrust,
-                Some("its agents to show at the gateway that they hold the present trust bundle"),
-            ),
-            (
-                Facts { certificate: held(None), trust: Some(HeldTrust::Present), ..Facts::default() },
+                Facts { certificate: held(None), trust: Some(true), ..Facts::default() },
                 State::NeverSeen,
                 Some("its first call at the gateway"),
             ),

@@ -116,15 +116,6 @@ impl Board {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
 
-    /// Since when the ledger with this id has every client certificate that may not have expired at `now`; `None` if it
-    /// may lack some.
-    pub fn recorded_since(&self, ledger: &str, now: Timestamp) -> Option<Timestamp> {
-        let members = self.client_members().ok()?;
-        let living = members.iter().filter(|member| member.leaves_expire.is_some_and(|end| end >= now));
-        let since = |member: &Member| (member.ledger.as_deref() == Some(ledger)).then(|| member.authority.not_before());
-        living.map(since).try_fold(now, |first, since| Some(first.min(since?)))
-    }
-
     fn client_members(&self) -> Result<Vec<Member>, String> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if !entries.listed {

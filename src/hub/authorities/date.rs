@@ -11,16 +11,16 @@ use kube::client::Body;
 
 use addon_signer_core::timestamp::Timestamp;
 
-/// How much the hub's clock may be ahead of the API server's. Clocks that are set by the network differ by less than a
-/// second, and the answer's `Date` by another one.
-const BOUND: Duration = Duration::from_secs(60);
+/// How much the hub's clock may be ahead of the API server's, or behind it. Clocks that are set by the network differ
+/// by less than a second, and the answer's `Date` by another one.
+pub(super) const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// What a step that was decided on at `now` waits for, if the API server's clock does not bear `now` out.
 ///
 /// The API server is asked after the decision, so a slow answer does not make the clock look as if it were ahead.
 pub(super) async fn doubt(client: &Client, now: Timestamp) -> Result<Option<String>, kube::Error> {
     Ok(match self::now(client).await? {
-        Some(date) if now <= date.plus(BOUND) => None,
+        Some(date) if now <= date.plus(CLOCKS_DIFFER) => None,
         // No times in the text: a condition has it, and must not change in each round.
         Some(date) => {
             let minutes = date.until(now).as_secs() / 60;

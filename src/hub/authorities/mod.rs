@@ -8,7 +8,6 @@
 pub mod board;
 pub(in crate::hub) mod date;
 pub mod gate;
-pub mod holders;
 pub mod keeper;
 pub mod objects;
 pub mod report;

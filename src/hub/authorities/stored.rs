@@ -54,8 +54,6 @@ struct StoredMember {
     activate_after: Option<i64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     forced: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    ledger: Option<String>,
 }
 
 impl StoredLine {
@@ -101,7 +99,6 @@ fn stored_member(member: &Member) -> StoredMember {
         leaves_expire: member.leaves_expire.map(Timestamp::unix),
         activate_after: member.activate_after.map(Timestamp::unix),
         forced: member.forced,
-        ledger: member.ledger.clone(),
     }
 }
 
@@ -145,7 +142,6 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
         leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
         activate_after: stored.activate_after.map(Timestamp::from_unix),
         forced: stored.forced,
-        ledger: stored.ledger.clone(),
     })
 }
 

@@ -64,9 +64,10 @@ const DOUBT: Duration = Duration::from_secs(300);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// How long a kubelet may take to show pods a ConfigMap that has changed: it looks every 60 to 90 s, and may read the
-/// ConfigMap from a cache that is 60 s old.
-pub(in crate::hub) const KUBELET: Duration = Duration::from_secs(180);
+/// How long after a cluster has applied the bundle its pods and agents use it. A kubelet shows pods a changed ConfigMap
+/// within 3 minutes: it looks every 60 to 90 s, and may read it from a cache that is 60 s old. Our agents ask the
+/// gateway at least every 6 minutes.
+pub(in crate::hub) const APPLIED_FOR: Duration = Duration::from_secs(900);
 
 /// What the distributor reads and reports.
 pub(super) struct DistributorInputs {
@@ -216,7 +217,9 @@ impl Distributor {
             self.inputs.known.with(|known| plan::plan(known, &signers, &anchors, is_live, failed))
         });
         // Whose standing is unknown must be waited for all the same, so nothing is reported.
-        let Some(plan::Planned { mut steps, report }) = plan.filter(|_| !is_unknown.get()) else { return Vec::new() };
+        let Some(plan::Planned { mut steps, report, others }) = plan.filter(|_| !is_unknown.get()) else {
+            return Vec::new();
+        };
         self.hold_deletions(&mut steps);
         let now = Instant::now();
         let wanted: HashSet<&AddOnKey> = steps.iter().map(|(key, _)| key).collect();
@@ -228,7 +231,8 @@ impl Distributor {
         let fresh = self.note_applied(&report);
         let unguarded = right::unguarded(&self.right);
         let is_guarded = unguarded.is_none();
-        self.report(Distribution::Reached { trust, report, is_whole: signers.is_whole, unguarded, fresh });
+        let is_whole = signers.is_whole;
+        self.report(Distribution::Reached { trust, report, is_whole, unguarded, fresh, others });
         steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));
         let due = |key: &AddOnKey| self.tried.get(key).map(|tried| tried.again).filter(|again| *again > now);
         self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
@@ -244,7 +248,7 @@ impl Distributor {
         });
     }
 
-    /// Notes who has applied the present trust bundle; returns those whose pods may not see it yet.
+    /// Notes who has applied the present trust bundle; returns those whose pods and agents may not use it yet.
     fn note_applied(&mut self, report: &TrustReport) -> BTreeSet<AddOnKey> {
         let now = self.inputs.clock.now();
         let is_applied = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.applied().contains(key));
@@ -254,7 +258,7 @@ impl Distributor {
                 self.applied.insert(key.clone(), now); // new, or the clock was set back
             }
         }
-        let is_fresh = |(key, since): (&AddOnKey, &Timestamp)| (since.until(now) < KUBELET).then(|| key.clone());
+        let is_fresh = |(key, since): (&AddOnKey, &Timestamp)| (since.until(now) < APPLIED_FOR).then(|| key.clone());
         self.applied.iter().filter_map(is_fresh).collect()
     }
 

@@ -25,7 +25,6 @@ use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
@@ -42,9 +41,6 @@ const KEY: &str = "ed25519.key";
 const ENTRIES: u64 = 1000;
 /// A checkpoint is due this long after an entry that no checkpoint covers.
 const AGE: Duration = Duration::from_secs(60);
-/// How long after the first authority was made the first checkpoint may come, whose ConfigMap counts as there from the
-/// beginning.
-const FIRST: Duration = Duration::from_secs(3_600);
 /// How soon the hub tries again to publish a checkpoint.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -197,24 +193,6 @@ impl Checkpoints {
         leads.write(self.secrets.create(&PostParams::default(), &secret)).await?;
         info!(secret = LEDGER_OBJECT, "The hub made the key that signs checkpoints of the ledger");
         Ok(())
-    }
-}
-
-/// Whether this ledger is known to have lost nothing since `since`: it bears out the checkpoint that was published
-/// last, none is kept that contradicts it, and the ConfigMap was there soon enough. One that was made later says
-/// nothing about what a backup of the ledger lacks: it was restored, too, or deleted.
-pub(crate) async fn bears_out(maps: &Api<Lenient<ConfigMap>>, ledger: &Ledger, since: Timestamp) -> bool {
-    // Whatever fails, nothing is known then; the caller asks again.
-    let Ok(Some(map)) = maps.get_opt(LEDGER_OBJECT).await else { return false };
-    let made = map.object.metadata.creation_timestamp.map(|made| Timestamp::from_unix(made.0.as_second()));
-    if made.is_none_or(|made| made > since.plus(FIRST)) {
-        return false;
-    }
-    let data = map.object.data.unwrap_or_default();
-    let last = data.get(CHECKPOINT).and_then(|text| Checkpoint::read(text).ok());
-    match last {
-        Some(last) if !data.contains_key(CONTRADICTED) => ledger.has(&last).await == Ok(true),
-        _ => false,
     }
 }
 

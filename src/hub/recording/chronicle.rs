@@ -28,16 +28,6 @@ impl LineRecord {
         Self { ledger, line: line.to_owned(), known: None }
     }
 
-    /// The ledger.
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// Which ledger it is; `None` while it does not answer.
-    pub(crate) fn ledger_id(&self) -> Option<String> {
-        self.ledger.id()
-    }
-
     /// Whether the ledger answers.
     pub(crate) fn is_up(&self) -> bool {
         matches!(*self.ledger.health().borrow(), Health::Up { .. })

@@ -230,8 +230,7 @@ pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
     loop {
         tokio::time::sleep(USES).await;
         let uses = seen.drain(clock.now()).into_iter();
-        let uses =
-            uses.map(|seen| Use { serial: seen.serial, at: seen.at, from: seen.from.to_string(), holds: seen.holds });
+        let uses = uses.map(|seen| Use { serial: seen.serial, at: seen.at, from: seen.from.to_string() });
         ledger.seen(uses.collect()).await;
     }
 }

@@ -11,8 +11,7 @@ use super::{NOT_ASKED, Served, Supervisor};
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::SERVING_PLAN;
 use crate::hub::authorities::gate::Gate;
-use crate::hub::authorities::holders::{self, HolderInputs, Holders};
-use crate::hub::authorities::keeper::{Keeper, LinePlan, OldNeeds, Reserve, pauses};
+use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve, pauses};
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::LineNames;
 use crate::hub::recording::chronicle::LineRecord;
@@ -34,10 +33,10 @@ impl Supervisor {
             clock: self.links.clock.clone(),
             audit: self.links.audit.clone(),
             plan,
-            gate: Gate::Holders {
+            gate: Gate::Serving {
                 board: self.board.clone(),
                 distributed: self.distributed.clone(),
-                holders: self.start_holders(),
+                registry: self.links.registry.clone(),
             },
             leading: self.links.leading.clone(),
             state: self.serving.clone(),
@@ -48,7 +47,6 @@ impl Supervisor {
             reported: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
-            old_needs: OldNeeds::new(self.links.registry.clone(), self.links.seen.clone()),
             metrics: self.links.metrics.clone(),
             compared: false,
             unrecorded: None,
@@ -64,24 +62,6 @@ impl Supervisor {
         let kind = Kind::Serving(self.settings.serving.clone());
         let signer = self.signer(kind, self.serving.subscribe(), reserve);
         self.signing.serve(&SignerName::gateway_serving(), signer);
-    }
-
-    /// Starts what asks the ledger who holds the gateway's trust bundle.
-    fn start_holders(&mut self) -> watch::Receiver<Option<Holders>> {
-        let (holders, known) = watch::channel(None);
-        let inputs = HolderInputs {
-            ledger: self.links.ledger.clone(),
-            clock: self.links.clock.clone(),
-            board: self.board.clone(),
-            serving: self.serving.subscribe(),
-            registry: self.links.registry.clone(),
-            config_maps: self.store.config_maps(),
-        };
-        self.tasks.spawn(async move {
-            holders::keep(inputs, holders).await;
-            ("holders of the trust bundle".to_owned(), false)
-        });
-        known
     }
 
     fn signer(&self, kind: Kind, line: watch::Receiver<LineState>, reserve: mpsc::Sender<Reserve>) -> Signer {
@@ -122,7 +102,6 @@ impl Supervisor {
             reported: None,
             distributed: false,
             record: LineRecord::new(self.links.ledger.clone(), name),
-            old_needs: OldNeeds::new(self.links.registry.clone(), self.links.seen.clone()),
             metrics: self.links.metrics.clone(),
             compared: false,
             unrecorded: None,

@@ -1,5 +1,7 @@
 //! Tests of the agent against a hub; the test simulates the signer and the gateway.
 
+mod distrust;
+mod gateway;
 mod health;
 mod keeping;
 mod parts;

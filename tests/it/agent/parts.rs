@@ -1,6 +1,5 @@
-//! The hub's side in tests of the agent: a signer and a gateway, simulated with the crate's own CA.
+//! The hub's side in tests of the agent: a signer, simulated with the crate's own CA.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,30 +10,20 @@ use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::csr::build::Wish;
 use addon_signer_core::identity::{AddOnName, Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{self, Approved, ServingRules, SignerRules, Submission};
+use addon_signer_core::policy::{self, Approved, SignerRules, Submission};
 use addon_signer_platform::clock::Clock;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use ring::rand::SystemRandom;
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
-use serde_json::json;
+use rustls_pki_types::CertificateDer;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::gateway::GatewayStandIn;
 use crate::support::objects::create_namespace;
 use crate::support::rules::{mk_registry, mk_rules};
 use crate::support::{TestHub, wait_until};
@@ -45,7 +34,7 @@ pub(super) const USER: &str = "system:open-cluster-management:cluster:cluster1:a
 /// How long the signer's certificates are valid after they are issued; they begin 5 minutes before that.
 pub(super) const LIFE: Duration = Duration::from_secs(3600);
 pub(super) const SOON: Duration = Duration::from_secs(20);
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
+pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// What the signer does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +50,13 @@ pub(super) struct AgentWorld {
     pub(super) hub: TestHub,
     pub(super) admin: Client,
     pub(super) clock: Clock,
-    pub(super) gateway: StandIn,
+    pub(super) gateway: GatewayStandIn,
     pub(super) dir: TempDir,
     mood: Arc<Mutex<Mood>>,
+    /// The anchors of the clients' certificates.
+    clients: Bundle,
+    /// The trust bundle that comes with new certificates.
+    trust: Arc<Mutex<String>>,
     signer: tokio::task::JoinHandle<()>,
 }
 
@@ -82,17 +75,20 @@ impl AgentWorld {
         let clock = Clock::default();
         let clients = issuer("client CA", &clock);
         let serving = issuer("serving CA", &clock);
-        let gateway = StandIn::start(&clients, &serving, &clock).await;
+        let anchors = bundle(&clients);
+        let gateway = GatewayStandIn::start(&anchors, &serving, &clock).await;
+        let trust = Arc::new(Mutex::new(bundle(&serving).pem()));
         let mood = Arc::new(Mutex::new(Mood::Issue));
         let signer = Signer {
             requests: Api::all(admin.clone()),
             issuer: clients,
-            trust: bundle(&serving).pem(),
+            trust: trust.clone(),
             mood: mood.clone(),
             clock: clock.clone(),
         };
         let signer = tokio::spawn(signer.run());
-        let world = Self { hub, admin, clock, gateway, dir: TempDir::new().unwrap(), mood, signer };
+        let world =
+            Self { hub, admin, clock, gateway, dir: TempDir::new().unwrap(), mood, clients: anchors, trust, signer };
         let cluster = "system:open-cluster-management:cluster1";
         let groups = [cluster, "system:open-cluster-management:managed-clusters"];
         world.write_kubeconfig(&format!("{cluster}:a1"), &groups);
@@ -101,6 +97,18 @@ impl AgentWorld {
 
     pub(super) fn mood(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
+    }
+
+    /// The gateway's certificate is of another authority from now on, whose anchor nobody has. Returns that anchor.
+    pub(super) fn replace_serving(&self) -> Bundle {
+        let serving = issuer("serving CA", &self.clock);
+        self.gateway.replace(&self.clients, &serving, &self.clock);
+        bundle(&serving)
+    }
+
+    /// New certificates come with this trust bundle from now on.
+    pub(super) fn publish(&self, trust: &Bundle) {
+        *self.trust.lock().unwrap() = trust.pem();
     }
 
     pub(super) fn kubeconfig(&self) -> PathBuf {
@@ -184,7 +192,7 @@ pub(super) fn bundle(issuer: &Issuer) -> Bundle {
     Bundle::new(vec![issuer.authority().clone()]).unwrap()
 }
 
-fn issue(issuer: &Issuer, approved: Approved, clock: &Clock) -> CertificateDer<'static> {
+pub(super) fn issue(issuer: &Issuer, approved: Approved, clock: &Clock) -> CertificateDer<'static> {
     let rng = SystemRandom::new();
     let prepared = issuer.prepare(approved, Serial::new(clock.now(), &rng).unwrap(), clock.now()).unwrap();
     issuer.sign(prepared, &bundle(issuer), clock.now(), &rng).unwrap().certificate
@@ -194,7 +202,7 @@ fn issue(issuer: &Issuer, approved: Approved, clock: &Clock) -> CertificateDer<'
 struct Signer {
     requests: Api<CertificateSigningRequest>,
     issuer: Issuer,
-    trust: String,
+    trust: Arc<Mutex<String>>,
     mood: Arc<Mutex<Mood>>,
     clock: Clock,
 }
@@ -238,7 +246,8 @@ impl Signer {
         request.status.get_or_insert_default().certificate = Some(ByteString(certificate.into_bytes()));
         if mood == Mood::Issue {
             let annotations = request.metadata.annotations.get_or_insert_default();
-            annotations.insert("addon-signer.io/trust-bundle".to_owned(), self.trust.clone());
+            let trust = self.trust.lock().unwrap().clone();
+            annotations.insert("addon-signer.io/trust-bundle".to_owned(), trust);
         }
         self.requests.replace_status(&name, &PostParams::default(), &request).await.unwrap();
     }
@@ -269,124 +278,4 @@ fn approve(request: &CertificateSigningRequest) -> Approved {
         ..Submission::default()
     };
     policy::evaluate(&rules, &submission, &registry).unwrap()
-}
-
-/// Whether a certificate is revoked.
-type Revoked = Box<dyn Fn(&[u8]) -> bool + Send>;
-
-/// How the gateway answers.
-pub(super) struct Answers {
-    pub(super) refuse: bool,
-    pub(super) revoked: Revoked,
-    pub(super) bundle: Bundle,
-    /// How often an agent has shown to have that bundle.
-    pub(super) shown: u32,
-}
-
-/// An mTLS server with `/v1/whoami` and `/v1/bundle`.
-pub(super) struct StandIn {
-    pub(super) answers: Arc<Mutex<Answers>>,
-    address: SocketAddr,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl StandIn {
-    async fn start(clients: &Issuer, serving: &Issuer, clock: &Clock) -> Self {
-        let acceptor = TlsAcceptor::from(Arc::new(server_config(clients, serving, clock)));
-        let answers = Answers { refuse: false, revoked: Box::new(|_| false), bundle: bundle(serving), shown: 0 };
-        let answers = Arc::new(Mutex::new(answers));
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(serve(listener, acceptor, answers.clone()));
-        Self { answers, address, task }
-    }
-
-    pub(super) fn url(&self) -> String {
-        format!("https://{}", self.address)
-    }
-}
-
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, answers: Arc<Mutex<Answers>>) {
-    loop {
-        let (tcp, _) = listener.accept().await.unwrap();
-        tcp.set_nodelay(true).unwrap();
-        // Ignore a failed handshake here: the test of the client sees its error.
-        let Ok(tls) = acceptor.accept(tcp).await else { continue };
-        let peer = tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
-        let service = hyper::service::service_fn(|request| {
-            let answer = answer(&mut answers.lock().unwrap(), &peer, &request);
-            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
-        });
-        // Ignore a client that goes away, for the same reason.
-        let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tls), service).await;
-    }
-}
-
-fn answer(answers: &mut Answers, peer: &CertificateDer<'_>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let reply = |status: u16, body: String| Response::builder().status(status).body(Full::from(body)).unwrap();
-    if answers.refuse {
-        return reply(403, json!({ "status": 403, "detail": "the cluster is not accepted" }).to_string());
-    }
-    if (answers.revoked)(peer) {
-        return reply(403, json!({ "type": "https://addon-signer.io/problems/revoked" }).to_string());
-    }
-    let tag = format!("\"{}\"", answers.bundle.digest());
-    match request.uri().path() {
-        "/v1/whoami" => {
-            let (_, leaf) = X509Certificate::from_der(peer).unwrap();
-            let user = leaf.subject().iter_common_name().next().unwrap().as_str().unwrap();
-            reply(200, json!({ "user": user }).to_string())
-        }
-        "/v1/bundle" if request.headers().get("if-none-match").is_some_and(|known| known == tag.as_str()) => {
-            answers.shown += 1;
-            reply(304, String::new())
-        }
-        "/v1/bundle" => reply(200, answers.bundle.pem()),
-        _ => reply(404, String::new()),
-    }
-}
-
-/// Gives the gateway the agent's clock.
-#[derive(Debug)]
-struct SharedTime(Clock);
-
-impl rustls::time_provider::TimeProvider for SharedTime {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.now().unix().try_into().unwrap())))
-    }
-}
-
-fn server_config(clients: &Issuer, serving: &Issuer, clock: &Clock) -> ServerConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let roots = RootCertStore { roots: bundle(clients).anchors().to_vec() };
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
-    let (certificate, key) = serving_pair(serving, clock);
-    ServerConfig::builder_with_details(provider, Arc::new(SharedTime(clock.clone())))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![certificate], key.into())
-        .unwrap()
-}
-
-fn serving_pair(serving: &Issuer, clock: &Clock) -> (CertificateDer<'static>, PrivatePkcs8KeyDer<'static>) {
-    let rng = SystemRandom::new();
-    let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-    let here = "127.0.0.1".parse().unwrap();
-    let wish =
-        Wish { common_name: policy::GATEWAY_COMMON_NAME.to_owned(), ip_addresses: vec![here], ..Wish::default() };
-    let rules = ServingRules {
-        account: "gateway".to_owned(),
-        dns_names: [].into(),
-        ip_addresses: [here].into(),
-        duration: YEAR / 2,
-    };
-    let submission = Submission {
-        username: "gateway".to_owned(),
-        usages: vec!["server auth".to_owned()],
-        request: wish.sign(&key, &rng).unwrap().into_bytes(),
-        ..Submission::default()
-    };
-    let approved = policy::evaluate_serving(&rules, &submission).unwrap();
-    (issue(serving, approved, clock), PrivatePkcs8KeyDer::from(pkcs8.to_vec()))
 }

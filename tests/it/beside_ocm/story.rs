@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use addon_signer::api::AddOnSigner;
-use addon_signer::ledger::COPIES;
 use addon_signer_platform::clock::Clock;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -20,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::deploy::manifests;
 use crate::deploy::on_api_server::apply;
+use crate::hub::distribution::APPLIED_FOR;
 use crate::support::agent_program::agent_program;
 use crate::support::hub::deploy;
 use crate::support::kubelet::{Kubelet, Pod};
@@ -32,7 +32,6 @@ use crate::support::real::{RealHub, assets};
 use crate::support::tunnels::TunnelProxy;
 use crate::support::{TestHub, client, crds, wait_until};
 use crate::whole::{Whole, get, rotate};
-use addon_signer_core::ca::line::need::QUIET;
 use addon_signer_core::names::ANNOTATION_ROTATE;
 
 /// The managed clusters. No name begins another one: OCM's addon-manager confuses such clusters.
@@ -244,7 +243,7 @@ async fn is_available(admin: &Client, cluster: &str, addon: &str) -> bool {
 }
 
 /// The gateway's authority is replaced: every cluster and every agent has the new anchor before it signs. The wait for
-/// kubelets and for copies of agents is skipped: this kubelet shows a change within a second, and there are no copies.
+/// kubelets and for agents that fetch the bundle is skipped: this kubelet shows a change within a second.
 async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
     let maps: Api<ConfigMap> = Api::namespaced(fleet.admin.clone(), "addon-signer");
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "a test" } } });
@@ -262,14 +261,13 @@ async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
         let map = maps.get("addon-signer-trust").await.unwrap();
         serde_json::from_str::<Value>(&map.data.unwrap()["status.json"]).unwrap()
     };
-    let all_told = async || {
-        let report = report().await;
-        let waits = report["rotation"]["waitingFor"].as_str()?;
-        let is_told = waits.contains("pods to see the new anchor") && waits.contains("3 of 6 have not shown it");
-        (is_told && !["last seen", "never seen"].iter().any(|text| waits.contains(text))).then(|| waits.to_owned())
+    let all_applied = async || {
+        let waits = report().await["rotation"]["waitingFor"].as_str()?.to_owned();
+        let is_all = waits.starts_with("pods and agents to use the new anchor") && waits.contains("and 3 more");
+        is_all.then_some(waits)
     };
-    println!("It waits for {}", wait_until(2 * PATIENCE, "everybody's word", all_told).await);
-    clock.advance(COPIES);
+    println!("It waits for {}", wait_until(2 * PATIENCE, "every cluster to apply it", all_applied).await);
+    clock.advance(APPLIED_FOR);
     wait_until(2 * PATIENCE, "the gateway's new authority to sign", async || {
         (report().await["authorities"][0]["state"] != "Next").then_some(())
     })
@@ -277,8 +275,8 @@ async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
     println!("{:?} until the gateway's new authority signed", begun.elapsed());
 }
 
-/// Every agent gets a certificate of the new client authority, and the old authority goes. OCM's agent notices a new
-/// authority only when it renews; here its Secret is deleted, and the pods keep what they have until it is there again.
+/// Every agent gets a certificate of the new client authority. OCM's agent notices a new authority only when it renews;
+/// here its Secret is deleted, and the pods keep what they have until it is there again.
 async fn replace_certificates(fleet: &Fleet) {
     for (cluster, name) in CLUSTERS.iter().flat_map(|cluster| CERTIFICATES.map(|name| (cluster, name))) {
         let secrets: Api<Secret> = Api::namespaced(fleet.own_admin.clone(), &install_namespace(cluster));
@@ -289,23 +287,6 @@ async fn replace_certificates(fleet: &Fleet) {
         })
         .await;
     }
-}
-
-/// The old client authority goes when every agent has called with its new certificate. The ten minutes after which an
-/// old certificate is no longer in use are skipped, and so is the hour in which nobody needs the authority.
-async fn retire_client_authority(fleet: &Fleet, clock: &Clock) {
-    let signers: Api<AddOnSigner> = Api::all(fleet.admin.clone());
-    let status = async || signers.get("telemetry").await.unwrap().status.unwrap();
-    clock.advance(Duration::from_secs(660));
-    wait_until(2 * PATIENCE, "nobody to need the old client authority", async || {
-        status().await.rotation?.waiting_for?.contains("an hour in which nobody").then_some(())
-    })
-    .await;
-    clock.advance(QUIET);
-    wait_until(PATIENCE, "the old client authority to go", async || {
-        (status().await.authorities.len() == 1).then_some(())
-    })
-    .await;
 }
 
 /// Both addons leave the cluster, and nothing of theirs stays there or on the hub.
@@ -344,9 +325,9 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     apply(&fleet.admin, &manifests("manifest-works")).await;
     let port = free_port();
     create_signer(&fleet.admin, port).await;
-    // The hub's clock is late until the test skips the wait for copies of agents; then it is right.
+    // The hub's clock is late until the test skips that wait; then it is right.
     let clock = Clock::default();
-    clock.set_back(COPIES);
+    clock.set_back(APPLIED_FOR);
     let whole = Whole::start(&fleet.hub, clock.clone()).await;
     let dir = tempfile::tempdir().unwrap();
     let listen = [format!("LISTEN=127.0.0.1:{port}"), program("telemetry-backend").display().to_string()];
@@ -376,8 +357,6 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     rotate_serving(&fleet, &clock).await;
     wait_pushes(port, &CLUSTERS, &pods).await;
     replace_certificates(&fleet).await;
-    wait_pushes(port, &CLUSTERS, &pods).await;
-    retire_client_authority(&fleet, &clock).await;
     wait_pushes(port, &CLUSTERS, &pods).await;
     assert_no_push_failed(pods.values().flatten());
     detach(&fleet, "north").await;

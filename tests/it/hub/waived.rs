@@ -8,7 +8,7 @@ use serde_json::json;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 
-use super::distribution::{KUBELET, mk_world, published, say_applied, wait_condition, wait_manifest};
+use super::distribution::{APPLIED_FOR, mk_world, published, say_applied, wait_condition, wait_manifest};
 use crate::cli::{run, write};
 use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
 use crate::support::{TestHub, wait_until};
@@ -24,7 +24,7 @@ async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_
     let running = RunningHub::start_with(&hub, RunningHubOptions { ledger, ..RunningHubOptions::default() }).await;
     published(&admin).await;
     for cluster in ["spoke1", "spoke2"] {
-        wait_manifest(&admin, cluster, "the work", |_| true).await; // a first one would not be waited for
+        wait_manifest(&admin, cluster, "the work", |_| true).await;
     }
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
     let ca = async |arguments: &[&str]| {
@@ -58,7 +58,7 @@ async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_
         "(serving) waits for: clusters to apply the new anchor: 1 of 2 addons have it, and not yet: spoke2/telemetry";
     assert!(told.contains(waits), "{told}");
 
-    running.clock.advance(KUBELET);
+    running.clock.advance(APPLIED_FOR);
     let advanced = ca(&["advance", "--except", "spoke2", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);
     assert!(advanced.stderr.contains("not to wait for: spoke2."), "{}", advanced.stderr);

@@ -9,7 +9,6 @@ use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::sighting::Word;
 use addon_signer_core::timestamp::Timestamp;
 use ring::rand::SystemRandom;
 use rustls::pki_types::CertificateDer;
@@ -43,14 +42,7 @@ async fn prepare(location: &Location, checkpoint: &Path) {
     hub.ledger.append(Record::Signed { uid, serial, certificate: leaf.to_vec() }, "").await.unwrap();
     let at = Timestamp::from_unix(1_795_040_000);
     hub.ledger.published(serial, at).await;
-    hub.ledger
-        .seen(vec![CertificateUse {
-            serial,
-            at,
-            from: "192.0.2.1".to_owned(),
-            holds: Some(Word { at, digest: "d1".into(), is_disputed: false }),
-        }])
-        .await;
+    hub.ledger.seen(vec![CertificateUse { serial, at, from: "192.0.2.1".to_owned() }]).await;
     let (ledger, tip) = match &*hub.ledger.health().borrow() {
         Health::Up { ledger, tip } => (ledger.clone(), *tip),
         other => panic!("{other:?}"),
@@ -87,8 +79,6 @@ async fn lists(store: &TestStore) {
     let all: Value = serde_json::from_str(&list(&["--all", "--output", "json"]).await.stdout).unwrap();
     assert_eq!(all.as_array().unwrap().len(), ALL);
     assert_eq!((&all[0]["state"], &all[0]["lastSeenFrom"]), (&"published".into(), &"192.0.2.1".into()));
-    assert_eq!((&all[0]["holds"], all[1].get("holds")), (&"d1".into(), None));
-    assert_eq!(all[0]["heldAt"], all[0]["lastSeen"]);
     let csv = list(&["--all", "--output", "csv", "--state", "signed", "--cluster", "cluster3"]).await;
     assert_eq!((csv.stdout.lines().count(), csv.stderr.as_str()), (18, ""));
     assert!(csv.stdout.starts_with("seq,serial,state,signer,cluster,"), "{}", csv.stdout);

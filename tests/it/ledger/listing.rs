@@ -49,12 +49,7 @@ async fn fill(hub: &Open) {
         done.await.unwrap();
     }
     let seen = (1..=MANY).filter(|n| n % 50 != 1 && !n.is_multiple_of(4));
-    let seen = seen.map(|n| CertificateUse {
-        serial: mk_serial(n),
-        at: NOW.minus(hours(n % 90)),
-        from: String::new(),
-        holds: None,
-    });
+    let seen = seen.map(|n| CertificateUse { serial: mk_serial(n), at: NOW.minus(hours(n % 90)), from: String::new() });
     hub.ledger.seen(seen.collect()).await;
 }
 

@@ -6,7 +6,6 @@ pub(crate) mod checker;
 mod claimed;
 mod disk;
 mod format;
-mod holders;
 mod kit;
 mod listing;
 mod opening;

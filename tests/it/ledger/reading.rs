@@ -52,7 +52,7 @@ async fn filters(location: &Location) {
     let reason = "The request is gone.".to_owned();
     hub.ledger.append(Record::Unpublished { uid, serial: mk_serial(7), reason }, "").await.unwrap();
     hub.ledger.published(mk_serial(1), NOW).await;
-    let seen = |n, at| CertificateUse { serial: mk_serial(n), at, from: "192.0.2.1".to_owned(), holds: None };
+    let seen = |n, at| CertificateUse { serial: mk_serial(n), at, from: "192.0.2.1".to_owned() };
     hub.ledger.seen(vec![seen(1, NOW), seen(2, NOW.minus(Duration::from_secs(60)))]).await;
     hub.close().await;
 
@@ -145,9 +145,7 @@ async fn show(location: &Location) {
     hub.ledger.change(authority, "").await.unwrap();
     hub.ledger.intend(mk_intent(0xab)).await.unwrap();
     hub.ledger.append(mk_signed(0xab), "").await.unwrap();
-    hub.ledger
-        .seen(vec![CertificateUse { serial: mk_serial(0xab), at: NOW, from: "192.0.2.1".to_owned(), holds: None }])
-        .await;
+    hub.ledger.seen(vec![CertificateUse { serial: mk_serial(0xab), at: NOW, from: "192.0.2.1".to_owned() }]).await;
     hub.ledger.intend(mk_intent(2)).await.unwrap();
     let uid = mk_uid(2);
     let reason = "It was never signed.".to_owned();

@@ -237,25 +237,25 @@ const ALTERATIONS: [(&str, &str, &str); 21] = [
     ("DELETE FROM certificates WHERE uid = 'uid-650'", ROW_650, "no row for it"),
     (
         "INSERT INTO certificates SELECT 1, \
-         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, '', NULL, NULL, 0, 0",
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "1",
         "it has the certificate 00, which no entry decided on",
     ),
     (
         "INSERT INTO certificates SELECT -5, \
-         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, '', NULL, NULL, 0, 0",
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "0",
         "it has the certificate 00, which no entry decided on",
     ),
     (
         "INSERT INTO certificates SELECT 99999, \
-         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, '', NULL, NULL, 0, 0",
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "99999",
         "it has the certificate 00, which no entry decided on",
     ),
     (
         "INSERT INTO certificates SELECT (SELECT MAX(seq) FROM entries), \
-         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, '', NULL, NULL, 0, 0",
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "(SELECT MAX(seq) FROM entries)",
         "it has the certificate 00, which no entry decided on",
     ),

@@ -15,7 +15,6 @@ use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
-use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -46,8 +45,6 @@ pub(crate) struct RunningHub {
     pub(crate) metrics: Metrics,
     pub(crate) leading: Leading,
     pub(crate) ledger: Ledger,
-    /// Where its gateway, which it does not have, notes uses of certificates.
-    pub(crate) seen: Arc<Seen>,
     /// What its gateway would be told.
     pub(crate) neighbours: watch::Receiver<Neighbours>,
     pub(crate) pulses: Pulses,
@@ -172,7 +169,7 @@ impl RunningHub {
             serving: options.serving,
         };
         let (wired, ends) = Hub::wire(parts);
-        let HubEnds { registry, trust, applied, ledger, seen, neighbours, .. } = ends;
+        let HubEnds { registry, trust, applied, ledger, neighbours, .. } = ends;
         let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
         let clock = options.clock;
         let mut source = trust.clone();
@@ -191,7 +188,6 @@ impl RunningHub {
             metrics,
             leading,
             ledger,
-            seen,
             neighbours,
             pulses,
             holding,

@@ -100,7 +100,7 @@ fn parse_signer_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The hub believes an agent of which no copy has shown another bundle for 15 minutes, so by then each copy must have
+/// 15 minutes after a ManifestWork has brought a new anchor the hub takes it for used, so by then each agent must have
 /// asked, and once more if that failed; jitter makes each pause longer by up to a fifth.
 const LONGEST_REFRESH: Duration = Duration::from_secs(360);
 

@@ -9,7 +9,6 @@ use tokio::time::{sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 mod backup;
-mod finish;
 mod steps;
 mod undone;
 
@@ -34,7 +33,6 @@ use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
-pub use finish::OldNeeds;
 pub(in crate::hub) use undone::Undone;
 
 /// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
@@ -133,8 +131,6 @@ pub struct Keeper {
     pub distributed: bool,
     /// Records its steps in the ledger.
     pub(crate) record: LineRecord,
-    /// Who needs its Old authorities.
-    pub old_needs: OldNeeds,
     /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
     pub compared: bool,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
@@ -162,7 +158,6 @@ impl Keeper {
         loop {
             self.pulse.beat(); // at least once per round
             let seen = self.objects.of(&self.names);
-            self.look_at_old().await;
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
             let quiet = self.undone.until();
             tokio::select! {
@@ -197,7 +192,7 @@ impl Keeper {
         let is_current = has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.as_deref());
         let line = ready.line();
         let is_held =
-            matches!(self.gate, Gate::Gateway { .. }) || line.next().is_none_or(|next| next.activate_after.is_some());
+            matches!(self.gate, Gate::Client { .. }) || line.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
         // What the report says may end by time alone, such as that not everybody is known to trust the authority.
         let is_true = self.report(line, ready.waiting.clone()).is_ok_and(|report| report == self.reported);
@@ -232,7 +227,7 @@ impl Keeper {
     ) -> Evidence<'e> {
         let renew_before = plan.authority.renew_before;
         let next_is_trusted = self.gate.opens(line, waiver, now);
-        Evidence { now, requested, renew_before, next_is_trusted, old_is_unneeded: &self.old_needs.known }
+        Evidence { now, requested, renew_before, next_is_trusted }
     }
 
     /// Looks at the line once; returns the pause before the next look.
@@ -282,7 +277,7 @@ impl Keeper {
 
     /// Reports a problem of the gateway's line in its ConfigMap, because it has no AddOnSigner with a status.
     async fn report_problem(&self, problem: &str) {
-        if matches!(self.gate, Gate::Gateway { .. }) {
+        if matches!(self.gate, Gate::Client { .. }) {
             return;
         }
         let Ok(leads) = self.leading.leads() else { return };
@@ -364,8 +359,7 @@ impl Keeper {
         let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
         // A Next of the gateway's line waits for this time, so it is not set later than a certificate may end.
         let end = self.board.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
-        let line = ready.line().clone().recorded_by(self.record.ledger_id());
-        let Some(line) = line.reserve(end) else { return Ok(true) };
+        let Some(line) = ready.line().reserve(end) else { return Ok(true) };
         let leads = self.leading.leads()?;
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         self.published = None; // the report of the gateway's line names the reserved time

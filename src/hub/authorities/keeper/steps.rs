@@ -83,7 +83,7 @@ impl Keeper {
         if let Step::Force(waiting) = &step {
             let line = self.names.line();
             error!(line, authority = id, waiting, "An authority signs that some may not trust: the one before it ends");
-            let serving = matches!(self.gate, Gate::Holders { .. });
+            let serving = matches!(self.gate, Gate::Serving { .. });
             self.metrics.authority_forced(if serving { GATEWAY_SIGNER } else { line });
         }
         Ok(stored)
@@ -116,8 +116,8 @@ impl Keeper {
     /// What the report of the gateway's line says at this moment; `None` for a client line.
     pub(super) fn report(&self, line: &Line, waiting: Option<String>) -> Result<Option<String>, serde_json::Error> {
         match self.gate {
-            Gate::Holders { .. } => report::render(line, waiting, self.clock.now()).map(Some),
-            Gate::Gateway { .. } => Ok(None),
+            Gate::Serving { .. } => report::render(line, waiting, self.clock.now()).map(Some),
+            Gate::Client { .. } => Ok(None),
         }
     }
 
@@ -133,8 +133,8 @@ impl Keeper {
         }
         let actor = self.unrecorded.clone();
         let waiver = match self.gate {
-            Gate::Holders { .. } => waiver(self.objects.of(&self.names).as_ref()),
-            Gate::Gateway { .. } => None,
+            Gate::Serving { .. } => waiver(self.objects.of(&self.names).as_ref()),
+            Gate::Client { .. } => None,
         };
         let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());
         if actor.is_some() {
@@ -157,7 +157,7 @@ impl Keeper {
     /// Sets when a Next on the serving line may sign. From now on every new certificate comes with the new anchor, so
     /// the end of the last certificate without it is known.
     async fn hold_next(&mut self) -> Result<(), KeeperError> {
-        let Gate::Holders { board, .. } = &self.gate else { return Ok(()) };
+        let Gate::Serving { board, .. } = &self.gate else { return Ok(()) };
         let ready = self.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(()) };
         if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
@@ -165,8 +165,8 @@ impl Keeper {
         }
         // Not known yet: the next round asks again.
         let Ok(last) = board.last_leaf() else { return Ok(()) };
-        let until = last.unwrap_or_else(|| self.clock.now());
-        let line = ready.line().clone().hold_next_until(until);
+        let now = self.clock.now();
+        let line = ready.line().clone().hold_next_until(last.unwrap_or(now), now);
         let leads = self.leading.leads()?;
         self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round

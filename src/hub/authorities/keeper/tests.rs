@@ -15,7 +15,6 @@ use crate::hub::lease;
 use crate::ledger::{LedgerWriter, WriterOptions};
 use crate::pulse::Pulses;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::registry::SharedRegistry;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const ALWAYS: u32 = u32::MAX;
@@ -93,7 +92,6 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
         reported: None,
         distributed: false,
         record: LineRecord::new(ledger, "telemetry"),
-        old_needs: OldNeeds::new(SharedRegistry::default(), Arc::default()),
         compared: false,
         unrecorded: None,
         pauses: pauses(),

@@ -41,8 +41,6 @@ pub struct Reached {
     placeless: BTreeSet<AddOnKey>,
     /// Those that should have applied it, and have not.
     missing: BTreeSet<AddOnKey>,
-    /// Those whose first ManifestWork brings the present bundle, or will.
-    first: BTreeSet<AddOnKey>,
     /// Why the last write failed.
     error: Option<String>,
 }
@@ -65,8 +63,10 @@ pub enum Distribution {
         is_whole: bool,
         /// Why the hub makes and changes no ManifestWork, so that nobody else is reached; `None` if it does.
         unguarded: Option<Unguarded>,
-        /// Who has applied the present bundle so recently that pods may not see it yet.
+        /// Who has applied the present bundle so recently that pods and agents may not use it yet.
         fresh: BTreeSet<AddOnKey>,
+        /// Who gets no ManifestWork.
+        others: BTreeSet<AddOnKey>,
     },
 }
 
@@ -100,18 +100,12 @@ impl Unguarded {
 }
 
 impl Distribution {
-    /// Whether every cluster that gets ManifestWorks has applied this anchor (invariant I5), except addons for which
-    /// nobody need wait. `need_not_wait` learns whether it is the first ManifestWork of the addon on its cluster;
-    /// `named` names an addon that is waited for.
+    /// Whether every addon that gets a ManifestWork and is awaited has applied this anchor for long enough (invariant
+    /// I5).
     ///
     /// # Errors
     /// What there is to wait for.
-    pub fn has_brought(
-        &self,
-        anchor: &Authority,
-        need_not_wait: impl Fn(&AddOnKey, bool) -> bool,
-        named: impl Fn(&AddOnKey) -> String,
-    ) -> Result<(), String> {
+    pub fn has_brought(&self, anchor: &Authority, is_awaited: impl Fn(&AddOnKey) -> bool) -> Result<(), String> {
         let (trust, report, fresh, unguarded) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
@@ -128,15 +122,11 @@ impl Distribution {
         }
         let reached = Reached::sum(report.values());
         let (total, present, missing) = (reached.total, reached.present(), &reached.missing);
-        // Without the policy the hub makes none, so what is not there says nothing.
-        let is_first = |key: &AddOnKey| {
-            unguarded.is_none() && report.get(&key.addon).is_some_and(|reached| reached.first.contains(key))
-        };
-        let is_awaited = |key: &&AddOnKey| !need_not_wait(key, is_first(key));
-        let awaited: Vec<&AddOnKey> = missing.iter().filter(is_awaited).collect();
+        let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| is_awaited(key)).collect();
         if awaited.is_empty() {
-            let fresh: Vec<&AddOnKey> = fresh.iter().filter(is_awaited).collect();
-            return if fresh.is_empty() { Ok(()) } else { Err(format!("pods to see the new anchor: {}", few(&fresh))) };
+            let fresh: Vec<&AddOnKey> = fresh.iter().filter(|key| is_awaited(key)).collect();
+            let waiting = || format!("pods and agents to use the new anchor: {}", few(&fresh));
+            return if fresh.is_empty() { Ok(()) } else { Err(waiting()) };
         }
         if unguarded.is_some() {
             return Err(
@@ -145,26 +135,23 @@ impl Distribution {
                     .to_owned(),
             );
         }
-        let awaited = few(&awaited.into_iter().map(named).collect::<Vec<_>>());
-        Err(format!("clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {awaited}"))
+        Err(format!(
+            "clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {}",
+            few(&awaited)
+        ))
     }
 
-    /// Whether a ManifestWork has brought the bundle to the addon on its cluster.
-    pub fn has_applied(&self, key: &AddOnKey) -> bool {
-        let Self::Reached { report, .. } = self else { return false };
-        report.get(&key.addon).is_some_and(|reached| reached.applied.contains(key))
-    }
-}
-
-#[cfg(test)]
-impl Distribution {
-    /// One in which these addons have applied the bundle.
-    pub(in crate::hub) fn applied_by(keys: impl IntoIterator<Item = AddOnKey>) -> Self {
-        let mut report = TrustReport::new();
-        for key in keys {
-            report.entry(key.addon.clone()).or_default().applied.insert(key);
+    /// Why not every agent gets the anchor by a ManifestWork, as far as it is awaited; `None` if each does.
+    pub fn others(&self, is_awaited: impl Fn(&AddOnKey) -> bool) -> Option<String> {
+        match self {
+            Self::Starting => None, // nothing is known, and that is said already
+            Self::Off => Some("no ManifestWork brings it to agents".to_owned()),
+            Self::Reached { others, .. } => {
+                let awaited: Vec<&AddOnKey> = others.iter().filter(|key| is_awaited(key)).collect();
+                let names = (!awaited.is_empty()).then(|| few(&awaited))?;
+                Some(format!("{} addons on clusters get no ManifestWork: {names}", awaited.len()))
+            }
         }
-        Self::Reached { trust: Arc::default(), report, is_whole: true, unguarded: None, fresh: BTreeSet::new() }
     }
 }
 
@@ -183,6 +170,8 @@ pub(super) struct Planned {
     /// What is missing first, then what is out of date, then what must go.
     pub(super) steps: Vec<(AddOnKey, Step)>,
     pub(super) report: TrustReport,
+    /// Who gets no ManifestWork.
+    pub(super) others: BTreeSet<AddOnKey>,
 }
 
 /// Which addons get the bundle, and which lose it. While an AddOnSigner is invalid, an addon that no other one serves
@@ -199,6 +188,10 @@ impl<'s> Wanted<'s> {
             served.flat_map(|config| &config.rules.addons)
         };
         Self { brings: addons(true).collect(), never: addons(false).collect() }
+    }
+
+    fn gets_none(&self, key: &AddOnKey) -> bool {
+        self.never.contains(&key.addon) && !self.brings.contains(&key.addon)
     }
 }
 
@@ -219,6 +212,8 @@ pub(super) fn plan(
     let wanted = Wanted::of(signers);
     let (mut create, mut change, mut delete) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = TrustReport::new();
+    let without = addons.iter().map(|(key, _)| key).filter(|key| wanted.gets_none(key));
+    let mut others: BTreeSet<AddOnKey> = without.filter(|key| is_live(key)).cloned().collect();
     for (key, placement) in addons.iter().filter(|(key, _)| wanted.brings.contains(&key.addon)) {
         let work = works.get(key);
         let step = step(placement, work, anchors);
@@ -227,7 +222,6 @@ pub(super) fn plan(
             reached.count(key, placement, work, anchors);
             // A write without an answer may have been done.
             if let Some(error) = step.as_ref().and_then(|_| failed(key)) {
-                reached.first.remove(key); // somebody else's work may be there
                 reached.error.get_or_insert_with(|| format!("{key}: {error}"));
             }
         }
@@ -248,7 +242,8 @@ pub(super) fn plan(
             delete.push((key.clone(), Step::Delete { version: work.version.clone(), at_once }));
         }
     }
-    Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report })
+    others.extend(report.values().flat_map(|reached| &reached.placeless).cloned());
+    Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report, others })
 }
 
 /// Brings the work up to date; `None` if it is, or if it cannot be.
@@ -276,9 +271,6 @@ impl Reached {
     fn count(&mut self, key: &AddOnKey, placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) {
         self.total += 1;
         let brings = work.filter(|work| !work.is_deleting && brings(work, placement, anchors));
-        if brings.map_or(work.is_none(), |work| work.is_first) {
-            self.first.insert(key.clone());
-        }
         if brings.is_some_and(|work| work.is_applied) {
             self.applied.insert(key.clone());
             return;

@@ -109,19 +109,31 @@ fn a_work_is_made_brought_up_to_date_and_then_left_alone() {
     assert_eq!((reached.total, reached.present()), (1, 1));
 }
 
-/// Nobody at such an addon has older anchors from a ManifestWork.
+/// Of these everybody waits for the last certificate that was given out before.
 #[test]
-fn a_first_work_is_one_that_is_not_there_yet_or_whose_content_was_never_another() {
-    let addons = ["c1", "c2", "c3", "c4"].map(|cluster| (cluster, "u", Value::Null));
-    let mut changed = mk_work("c2", "u", USUAL, "PEM");
-    changed["metadata"]["generation"] = 2.into();
-    let works = [mk_work("c1", "u", USUAL, "PEM"), changed, mk_work("c3", "u", USUAL, "an older bundle")];
-    let plan = look(&listed(&addons, &works), &mk_signers(&["Auto"]));
-    assert_eq!(plan.report[&key("c1").addon].first, ["c1", "c4"].map(key).into());
-    let (anchors, known) = (digest_of("PEM"), listed(&addons, &works));
-    let failed = |failed: &AddOnKey| (*failed == key("c4")).then(|| "one is there".to_owned());
-    let plan = known.with(|known| super::plan(known, &mk_signers(&["Auto"]), &anchors, |_| true, failed)).unwrap();
-    assert_eq!(plan.report[&key("c1").addon].first, [key("c1")].into(), "nobody knows what is there");
+fn who_gets_no_manifest_work_is_known() {
+    let hosted = json!({
+        "metadata": { "annotations": { "addon.open-cluster-management.io/hosting-cluster-name": "hosting" } },
+    });
+    let addons = [("c1", "u1", hosted), ("c2", "u2", Value::Null), ("c3", "u3", Value::Null)];
+    let known = listed(&addons, &[]);
+    assert_eq!(look(&known, &mk_signers(&["Auto"])).others, [key("c1")].into());
+    assert_eq!(look(&known, &mk_signers(&["Auto", "Never"])).others, [key("c1")].into(), "one of them brings it");
+    assert_eq!(look(&known, &mk_signers(&["Never"])).others, ["c1", "c2", "c3"].map(key).into());
+    let (anchors, signers) = (digest_of("PEM"), mk_signers(&["Never"]));
+    let plan = known.with(|known| super::plan(known, &signers, &anchors, |of| *of == key("c2"), |_| None)).unwrap();
+    assert_eq!(plan.others, [key("c2")].into(), "only those with standing");
+    let reached = |others: BTreeSet<AddOnKey>| {
+        let (trust, report, fresh) = (Arc::default(), TrustReport::new(), BTreeSet::new());
+        Distribution::Reached { trust, report, is_whole: true, unguarded: None, fresh, others }
+    };
+    let others = |of: &Distribution, is_awaited: bool| of.others(|_| is_awaited);
+    let told = others(&reached(plan.others.clone()), true).unwrap();
+    assert_eq!(told, "1 addons on clusters get no ManifestWork: c2/telemetry");
+    assert_eq!(others(&reached(plan.others), false), None);
+    assert_eq!(others(&reached(BTreeSet::new()), true), None);
+    assert_eq!(others(&Distribution::Starting, true), None);
+    assert!(others(&Distribution::Off, false).is_some(), "nobody knows who there is");
 }
 
 #[test]
@@ -207,7 +219,8 @@ fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
             let report = look(&known, &mk_signers(&["Auto"])).report;
             let serving_anchors = Some(Bundle::new(vec![brought.clone()]).unwrap());
             let trust = Arc::new(Trust { serving_anchors, ..Trust::default() });
-            Distribution::Reached { trust, report, is_whole, unguarded, fresh: fresh.iter().cloned().collect() }
+            let fresh = fresh.iter().cloned().collect();
+            Distribution::Reached { trust, report, is_whole, unguarded, fresh, others: BTreeSet::new() }
         };
     let missing = || Some(Unguarded(Doubt::Missing));
     for (distribution, waits_for) in [
@@ -216,12 +229,12 @@ fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
         (mk(&anchor, true, true, None, &[]), ""),
         (mk(&anchor, true, true, missing(), &[]), ""),
         (mk(&anchor, true, false, None, &[]), "AddOnSigners that are not served to be fixed or deleted"),
-        (mk(&anchor, true, true, None, &[key("c1")]), "pods to see the new anchor: c1/telemetry"),
+        (mk(&anchor, true, true, None, &[key("c1")]), "pods and agents to use the new anchor: c1/telemetry"),
         (mk(&other, true, true, None, &[]), "the ManifestWorks to bring the new anchor"),
         (mk(&anchor, false, true, None, &[]), "clusters to apply the new anchor: 0 of 1 addons have it"),
         (mk(&anchor, false, true, missing(), &[]), "the ValidatingAdmissionPolicy addon-signer-manifest-works to be"),
     ] {
-        let told = distribution.has_brought(&anchor, |_, _| false, ToString::to_string).err().unwrap_or_default();
+        let told = distribution.has_brought(&anchor, |_| true).err().unwrap_or_default();
         assert!(told.starts_with(waits_for) && told.is_empty() == waits_for.is_empty(), "{told:?}, not {waits_for:?}");
     }
 }

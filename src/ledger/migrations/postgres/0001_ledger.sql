@@ -6,8 +6,7 @@ CREATE TABLE entries (
 );
 
 -- One row per intent: an index of the entries, for questions. seq is the intent's, signed_seq the signed entry's, ended_seq that of
--- abandoned or unpublished. published_at, last_seen and holds are in no entry. held_at is when the holder last showed the bundle in
--- holds, and held_since is the first time since it showed another one. released is 0, or the entry that abandoned the row, after which the
+-- abandoned or unpublished. published_at and last_seen are in no entry. released is 0, or the entry that abandoned the row, after which the
 -- request may have another. requested is when the request was made: Kubernetes never changes it.
 --
 -- An update that changes a column of an index writes the index as well, so no index speaks of what signing changes.
@@ -29,9 +28,6 @@ CREATE TABLE certificates (
     published_at   BIGINT,
     last_seen      BIGINT,
     last_seen_from TEXT,
-    holds          TEXT NOT NULL DEFAULT '',
-    held_since     BIGINT,
-    held_at        BIGINT,
     released       BIGINT NOT NULL DEFAULT 0 CHECK (released = 0 OR state = 'abandoned'),
     requested      BIGINT NOT NULL DEFAULT 0
 );

@@ -65,10 +65,12 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
     let ids = line.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], first[0]);
     line.wait_bundle(&ids).await;
-    assert!(activate_after(&line).await >= not_after(&leaf));
+    let end = activate_after(&line).await;
+    assert!(end >= not_after(&leaf));
     wait_until(PATIENCE, "the report", async || {
         let waiting = report(&line).await["rotation"]["waitingFor"].as_str()?.to_owned();
-        waiting.starts_with("agents to hold the new anchor").then_some(())
+        let end = format!("the last certificate given out without the new anchor to expire at {end}, because");
+        waiting.starts_with(&end).then_some(())
     })
     .await;
     assert_eq!(report(&line).await["handledRequest"], "r1");

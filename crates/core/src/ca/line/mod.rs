@@ -2,12 +2,10 @@
 //!
 //! The line is a value. [`Line::next_step`] names a step from the evidence. The shell persists the resulting line
 //! before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5), and it
-//! stays there until nobody needs it (I6): until its last leaf has expired, or until [`need`] finds nobody.
+//! stays there until its last leaf has expired (I6).
 
-pub mod need;
 mod recorded;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,7 +31,7 @@ pub enum State {
     Next,
     /// Trusted and signing.
     Active,
-    /// Trusted until nobody needs it, at the latest until its last leaf has expired.
+    /// Trusted until its last leaf has expired.
     Old,
 }
 
@@ -74,7 +72,7 @@ pub struct Member {
     pub authority: Authority,
     /// Its state.
     pub state: State,
-    /// When it entered this state.
+    /// When it entered this state. For a Next of the gateway's line: when its anchor had been published.
     pub since: Timestamp,
     /// All leaves of it that anybody has expire at this time or earlier. It is raised and persisted before a leaf is
     /// signed.
@@ -83,13 +81,11 @@ pub struct Member {
     pub activate_after: Option<Timestamp>,
     /// Whether it became Active without evidence that everybody trusts it, because the one before it was ending.
     pub forced: bool,
-    /// The ledger that has all its leaves from the first one on; `None` if no ledger is known to.
-    pub ledger: Option<String>,
 }
 
 impl Member {
     fn new(authority: Authority, state: State, since: Timestamp) -> Self {
-        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false, ledger: None }
+        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false }
     }
 }
 
@@ -125,15 +121,6 @@ pub struct Evidence<'e> {
     pub renew_before: Duration,
     /// Whether everybody who must trust the Next anchor does. The error says what the rotation waits for.
     pub next_is_trusted: Result<(), String>,
-    /// Whether nobody needs an Old authority, though leaves of it have not expired. The error says why it stays. Of one
-    /// that is not in the map nothing is known.
-    pub old_is_unneeded: &'e BTreeMap<AuthorityId, Result<(), String>>,
-}
-
-impl Evidence<'_> {
-    fn needs(&self, old: &Member) -> bool {
-        self.old_is_unneeded.get(old.authority.id()).is_none_or(Result::is_err)
-    }
 }
 
 /// The one step to take now.
@@ -210,7 +197,7 @@ impl Line {
     /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
     pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
         let Some(active) = self.active() else { return Step::Begin };
-        if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence)) {
+        if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
             return Step::Finish(old.authority.id().clone());
         }
         let last_call = LAST_CALL.min(evidence.renew_before / 2);
@@ -225,7 +212,7 @@ impl Line {
         let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
         let aged = evidence.now.plus(evidence.renew_before) >= active.authority.not_after();
         match (asked || aged, ending || self.members.len() < MAX_AUTHORITIES) {
-            (false, _) => self.wait_for_old(evidence),
+            (false, _) => self.wait_for_old(),
             (true, true) => Step::Prepare,
             (true, false) => {
                 Step::Wait(format!("the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}"))
@@ -233,22 +220,13 @@ impl Line {
         }
     }
 
-    fn wait_for_old(&self, evidence: &Evidence<'_>) -> Step {
+    fn wait_for_old(&self) -> Step {
         match self.members.iter().rfind(|member| member.state == State::Old) {
             Some(Member { authority, leaves_expire: Some(end), .. }) => {
-                let id = authority.id();
-                let sooner = evidence.old_is_unneeded.get(id).and_then(|unneeded| unneeded.as_ref().err());
-                let sooner = sooner.map(|sooner| format!(", {sooner}")).unwrap_or_default();
-                Step::Wait(format!("the last certificate of {id} to expire at {end}{sooner}"))
+                Step::Wait(format!("the last certificate of {} to expire at {end}", authority.id()))
             }
             _ => Step::Rest,
         }
-    }
-
-    /// The authorities that are newer than this Old one: those that sign after it.
-    pub fn newer_than<'l>(&'l self, old: &'l Member) -> impl Iterator<Item = &'l AuthorityId> {
-        let is_newer = |member: &&Member| member.state != State::Old || member.since > old.since;
-        self.members.iter().filter(is_newer).map(|member| member.authority.id())
     }
 
     /// The line with its first authority. A line that already has one is unchanged.
@@ -272,11 +250,14 @@ impl Line {
         self
     }
 
-    /// The line whose Next does not sign before `at`. A time that is already set stays.
+    /// The line whose Next does not sign before `at`, because its anchor has been published at `now`. A time that is
+    /// already set stays.
     #[must_use]
-    pub fn hold_next_until(mut self, at: Timestamp) -> Self {
-        if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next) {
-            next.activate_after.get_or_insert(at);
+    pub fn hold_next_until(mut self, at: Timestamp, now: Timestamp) -> Self {
+        if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next)
+            && next.activate_after.is_none()
+        {
+            (next.activate_after, next.since) = (Some(at), now);
         }
         self
     }
@@ -323,18 +304,6 @@ impl Line {
         self
     }
 
-    /// The line whose Active authority is recorded by this ledger, if it may not have signed yet. To be persisted with
-    /// the first reservation.
-    #[must_use]
-    pub fn recorded_by(mut self, ledger: Option<String>) -> Self {
-        if let Some(active) = self.members.iter_mut().find(|member| member.state == State::Active)
-            && active.leaves_expire.is_none()
-        {
-            active.ledger = ledger;
-        }
-        self
-    }
-
     /// The line whose Active authority may sign leaves that expire at `end`. `None` if it already may.
     pub fn reserve(&self, end: Timestamp) -> Option<Self> {
         let covered = self.active().is_none_or(|active| active.leaves_expire.is_some_and(|until| until >= end));
@@ -349,12 +318,10 @@ impl Line {
     }
 }
 
-/// Whether the authority is Old and nobody needs it any more: all its leaves have expired, or it has expired itself, or
-/// nobody depends on the leaves.
-fn is_spent(member: &Member, evidence: &Evidence<'_>) -> bool {
-    let leaves_gone = member.leaves_expire.is_none_or(|end| end < evidence.now);
-    let has_ended = member.authority.not_after() < evidence.now;
-    member.state == State::Old && (leaves_gone || has_ended || !evidence.needs(member))
+/// Whether the authority is Old and nobody needs it any more: all its leaves have expired, or it has expired itself.
+fn is_spent(member: &Member, now: Timestamp) -> bool {
+    let leaves_gone = member.leaves_expire.is_none_or(|end| end < now);
+    member.state == State::Old && (leaves_gone || member.authority.not_after() < now)
 }
 
 #[cfg(test)]

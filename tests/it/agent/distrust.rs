@@ -1,0 +1,74 @@
+//! The agent is locked out by its own anchors: the gateway's authorities were replaced while it was away.
+
+use std::time::Duration;
+
+use addon_signer_agent::{AgentError, Outcome};
+
+use super::parts::{AgentWorld, SOON};
+use crate::support::wait_until;
+
+async fn stored(world: &AgentWorld) -> (Vec<u8>, Vec<u8>) {
+    let stored = world.secret_store().load().await.unwrap().unwrap();
+    (stored.certificate.clone(), stored.bundle.clone())
+}
+
+#[tokio::test]
+async fn an_agent_whose_anchors_do_not_verify_the_gateway_gets_them_with_a_new_certificate() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    let anchors = world.replace_serving();
+    world.publish(&anchors);
+    let has_it = async || (stored(&world).await.1 == anchors.pem().into_bytes()).then_some(());
+    wait_until(SOON, "the new anchors", has_it).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.requests().await.len(), 2, "that was enough");
+    running.abort();
+}
+
+#[tokio::test]
+async fn while_no_certificate_helps_the_old_one_stays_and_the_requests_get_rarer() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let first = stored(&world).await;
+    let anchors = world.replace_serving();
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    world.wait_for_requests(4).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The pauses are 0.1, 0.2, 0.4, 0.8, 1.6 s and so on.
+    let asked = world.requests().await.len();
+    assert!((4..=6).contains(&asked), "{asked} requests");
+    assert_eq!(stored(&world).await, first);
+    world.publish(&anchors);
+    let has_it = async || (stored(&world).await.1 == anchors.pem().into_bytes()).then_some(());
+    wait_until(SOON, "the new anchors", has_it).await;
+    running.abort();
+}
+
+#[tokio::test]
+async fn once_gets_the_anchors_or_says_that_they_do_not_help() {
+    let world = AgentWorld::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let anchors = world.replace_serving();
+    let error = agent.once().await.unwrap_err();
+    assert!(matches!(error, AgentError::NotProven(_)), "{error}");
+    assert!(error.to_string().contains("that the stored trust bundle does not verify"), "{error}");
+    world.publish(&anchors);
+    let mut agent = world.agent(world.secret_store());
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
+}
+
+/// A gateway that gives no answer says nothing about the anchors.
+#[tokio::test]
+async fn a_gateway_that_is_away_costs_no_certificate() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    world.gateway.stop();
+    let mut agent = world.agent(world.secret_store());
+    for _ in 0..2 {
+        assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
+    }
+    assert_eq!(world.requests().await.len(), 1);
+}
