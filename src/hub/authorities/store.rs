@@ -27,9 +27,20 @@ pub const BUNDLE_KEY: &str = "ca.crt";
 /// Key of the serving line's report in its ConfigMap.
 pub const STATUS_KEY: &str = "status.json";
 
+/// Whose certificates a line signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineKind {
+    /// Those of the agents of one AddOnSigner. The gateway trusts it, and its AddOnSigner reports it.
+    Client,
+    /// The gateway's own. Agents trust it, and its ConfigMap reports it.
+    Serving,
+}
+
 /// The names of the objects that have one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineNames {
+    /// Which line it is.
+    pub kind: LineKind,
     /// The Secret.
     pub secret: String,
     /// The ConfigMap with the anchors.
@@ -45,6 +56,7 @@ impl LineNames {
     /// The client line of an AddOnSigner with this name and this signer name.
     pub fn client(signer: &str, signer_name: &str) -> Self {
         Self {
+            kind: LineKind::Client,
             signer_name: Some(signer_name.to_owned()),
             secret: format!("{signer}-client-authorities"),
             config_map: format!("{signer}-client-ca"),
@@ -56,6 +68,7 @@ impl LineNames {
     /// The gateway's serving line.
     pub fn serving() -> Self {
         Self {
+            kind: LineKind::Serving,
             secret: "addon-signer-serving-authorities".to_owned(),
             config_map: SERVING_CONFIG_MAP.to_owned(),
             authority: "addon-signer serving CA".to_owned(),

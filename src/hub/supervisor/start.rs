@@ -11,10 +11,9 @@ use super::{NOT_ASKED, Served, Supervisor};
 use crate::api::rules::SignerConfig;
 use crate::hub::authorities::SERVING_PLAN;
 use crate::hub::authorities::gate::Gate;
-use crate::hub::authorities::keeper::{Keeper, LinePlan, Reserve, pauses};
+use crate::hub::authorities::keeper::{Keeper, KeeperLine, KeeperLinks, LinePlan, Reserve};
 use crate::hub::authorities::state::LineState;
 use crate::hub::authorities::store::LineNames;
-use crate::hub::recording::chronicle::LineRecord;
 use crate::hub::requests::signer::{Kind, Signer};
 use crate::hub::requests::unconfirmed::Unconfirmed;
 use crate::hub::supervisor::task::until_stopped;
@@ -27,33 +26,14 @@ impl Supervisor {
         let (reserve, reservations) = mpsc::channel(64);
         let (plan_sender, plan) = watch::channel(plan);
         self.board.set_serving(self.serving.subscribe());
-        let keeper = Keeper {
-            names: LineNames::serving(),
-            store: self.store.clone(),
-            clock: self.links.clock.clone(),
-            audit: self.links.audit.clone(),
-            plan,
-            gate: Gate::Serving {
-                board: self.board.clone(),
-                distributed: self.distributed.clone(),
-                registry: self.links.registry.clone(),
-            },
-            leading: self.links.leading.clone(),
-            state: self.serving.clone(),
+        let gate = Gate::Serving {
             board: self.board.clone(),
-            objects: self.versions.clone(),
-            published: None,
-            undone: Default::default(),
-            reported: None,
-            distributed: false,
-            record: LineRecord::new(self.links.ledger.clone(), LineNames::serving().line()),
-            metrics: self.links.metrics.clone(),
-            compared: false,
-            unrecorded: None,
-            pauses: pauses(),
-            reservations,
-            pulse: self.links.pulses.start("authorities of the gateway"),
+            distributed: self.distributed.clone(),
+            registry: self.links.registry.clone(),
         };
+        let pulse = self.links.pulses.start("authorities of the gateway");
+        let (names, state) = (LineNames::serving(), self.serving.clone());
+        let keeper = Keeper::new(self.keeper_links(), KeeperLine { names, plan, gate, state, reservations, pulse });
         self.tasks.spawn(async move {
             keeper.run().await;
             drop(plan_sender); // kept until now, because a keeper ends when its plan has no sender
@@ -62,6 +42,19 @@ impl Supervisor {
         let kind = Kind::Serving(self.settings.serving.clone());
         let signer = self.signer(kind, self.serving.subscribe(), reserve);
         self.signing.serve(&SignerName::gateway_serving(), signer);
+    }
+
+    fn keeper_links(&self) -> KeeperLinks {
+        KeeperLinks {
+            store: self.store.clone(),
+            clock: self.links.clock.clone(),
+            audit: self.links.audit.clone(),
+            leading: self.links.leading.clone(),
+            board: self.board.clone(),
+            metrics: self.links.metrics.clone(),
+            objects: self.versions.clone(),
+            ledger: self.links.ledger.clone(),
+        }
     }
 
     fn signer(&self, kind: Kind, line: watch::Receiver<LineState>, reserve: mpsc::Sender<Reserve>) -> Signer {
@@ -86,29 +79,15 @@ impl Supervisor {
             asked: None,
             keeping: CancellationToken::new(),
         };
-        let keeper = Keeper {
+        let line = KeeperLine {
             names: LineNames::client(name, config.rules.signer_name.as_str()),
-            store: self.store.clone(),
-            clock: self.links.clock.clone(),
-            audit: self.links.audit.clone(),
             plan: served.plan.subscribe(),
             gate: Gate::of_gateway(name, self.links.applied.clone()),
-            leading: self.links.leading.clone(),
             state: served.line.clone(),
-            board: self.board.clone(),
-            objects: self.versions.clone(),
-            published: None,
-            undone: Default::default(),
-            reported: None,
-            distributed: false,
-            record: LineRecord::new(self.links.ledger.clone(), name),
-            metrics: self.links.metrics.clone(),
-            compared: false,
-            unrecorded: None,
-            pauses: pauses(),
             reservations,
             pulse: self.links.pulses.start(format!("authorities of {name}")),
         };
+        let keeper = Keeper::new(self.keeper_links(), line);
         self.board.set_signer(name, config, served.line.subscribe());
         self.spawn_until(served.keeping.clone(), format!("authorities of {name}"), keeper.run());
         self.spawn_until(served.keeping.clone(), format!("status of {name}"), self.announce(name, &served));

@@ -9,6 +9,7 @@ use tokio::time::{sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 mod backup;
+mod inputs;
 mod steps;
 mod undone;
 
@@ -20,7 +21,7 @@ use crate::hub::authorities::gate::Gate;
 use crate::hub::authorities::objects::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
-use crate::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
+use crate::hub::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
 use crate::hub::authorities::waiver::Waiver;
 use crate::hub::lease::{Leading, NotLeading, NotWritten};
 use crate::hub::recording::chronicle::LineRecord;
@@ -33,6 +34,7 @@ use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
+pub use inputs::{KeeperLine, KeeperLinks};
 pub(in crate::hub) use undone::Undone;
 
 /// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
@@ -97,50 +99,37 @@ pub enum KeeperError {
     Report(#[from] serde_json::Error),
 }
 
-/// One line and everything that its keeper needs.
+/// Keeps one line.
 pub struct Keeper {
-    /// The names of its objects.
-    pub names: LineNames,
-    /// Reads and writes it.
-    pub store: AuthorityStore,
-    /// The time.
-    pub clock: Clock,
-    /// The log of decisions.
-    pub audit: Audit,
-    /// How it should be.
-    pub plan: watch::Receiver<LinePlan>,
-    /// When a Next may sign.
-    pub gate: Gate,
-    /// Whether this hub may write.
-    pub leading: Leading,
-    /// Publishes its state.
-    pub state: watch::Sender<LineState>,
-    /// Publishes what the gateway is to trust after every change of the state.
-    pub board: Board,
-    /// Counts authorities that were activated without evidence.
-    pub metrics: Metrics,
-    /// What the API server has of its objects.
-    pub objects: WatchedObjects,
+    names: LineNames,
+    store: AuthorityStore,
+    clock: Clock,
+    audit: Audit,
+    plan: watch::Receiver<LinePlan>,
+    gate: Gate,
+    leading: Leading,
+    state: watch::Sender<LineState>,
+    board: Board,
+    metrics: Metrics,
+    objects: WatchedObjects,
+    reservations: mpsc::Receiver<Reserve>,
+    pulse: Pulse,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
-    pub published: Option<String>,
+    published: Option<String>,
     /// If somebody changes that ConfigMap back again and again, the hub answers with growing pauses.
-    pub(in crate::hub) undone: Undone,
+    undone: Undone,
     /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
-    pub reported: Option<String>,
+    reported: Option<String>,
     /// Whether the ledger has the anchors that this ConfigMap has.
-    pub distributed: bool,
+    distributed: bool,
     /// Records its steps in the ledger.
-    pub(crate) record: LineRecord,
+    record: LineRecord,
     /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
-    pub compared: bool,
+    compared: bool,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
-    pub unrecorded: Option<String>,
+    unrecorded: Option<String>,
     /// The pauses after rounds that failed; see [`pauses`].
-    pub(in crate::hub) pauses: Pauses,
-    /// Reservations of signers.
-    pub reservations: mpsc::Receiver<Reserve>,
-    /// Its signs of life.
-    pub pulse: Pulse,
+    pauses: Pauses,
 }
 
 fn waiver(seen: Option<&LineObjects>) -> Option<Waiver> {
@@ -148,7 +137,7 @@ fn waiver(seen: Option<&LineObjects>) -> Option<Waiver> {
 }
 
 /// The pauses of a new keeper.
-pub(in crate::hub) fn pauses() -> Pauses {
+fn pauses() -> Pauses {
     Pauses::new(RETRY, ROUND)
 }
 
@@ -192,7 +181,7 @@ impl Keeper {
         let is_current = has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.as_deref());
         let line = ready.line();
         let is_held =
-            matches!(self.gate, Gate::Client { .. }) || line.next().is_none_or(|next| next.activate_after.is_some());
+            self.names.kind == LineKind::Client || line.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
         // What the report says may end by time alone, such as that not everybody is known to trust the authority.
         let is_true = self.report(line, ready.waiting.clone()).is_ok_and(|report| report == self.reported);
@@ -277,7 +266,7 @@ impl Keeper {
 
     /// Reports a problem of the gateway's line in its ConfigMap, because it has no AddOnSigner with a status.
     async fn report_problem(&self, problem: &str) {
-        if matches!(self.gate, Gate::Client { .. }) {
+        if self.names.kind == LineKind::Client {
             return;
         }
         let Ok(leads) = self.leading.leads() else { return };

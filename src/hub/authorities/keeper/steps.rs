@@ -7,9 +7,9 @@ use ring::rand::SystemRandom;
 use tracing::{debug, error};
 
 use super::{Keeper, KeeperError, LinePlan, waiver};
-use crate::hub::authorities::gate::Gate;
 use crate::hub::authorities::report;
 use crate::hub::authorities::state::{LineState, ReadyLine};
+use crate::hub::authorities::store::LineKind;
 use crate::hub::authorities::stored::StoredLine;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::line::{Line, Step};
@@ -83,8 +83,10 @@ impl Keeper {
         if let Step::Force(waiting) = &step {
             let line = self.names.line();
             error!(line, authority = id, waiting, "An authority signs that some may not trust: the one before it ends");
-            let serving = matches!(self.gate, Gate::Serving { .. });
-            self.metrics.authority_forced(if serving { GATEWAY_SIGNER } else { line });
+            self.metrics.authority_forced(match self.names.kind {
+                LineKind::Client => line,
+                LineKind::Serving => GATEWAY_SIGNER,
+            });
         }
         Ok(stored)
     }
@@ -115,9 +117,9 @@ impl Keeper {
 
     /// What the report of the gateway's line says at this moment; `None` for a client line.
     pub(super) fn report(&self, line: &Line, waiting: Option<String>) -> Result<Option<String>, serde_json::Error> {
-        match self.gate {
-            Gate::Serving { .. } => report::render(line, waiting, self.clock.now()).map(Some),
-            Gate::Client { .. } => Ok(None),
+        match self.names.kind {
+            LineKind::Serving => report::render(line, waiting, self.clock.now()).map(Some),
+            LineKind::Client => Ok(None),
         }
     }
 
@@ -132,9 +134,9 @@ impl Keeper {
             return Ok(()); // what the ledger knows of the line is still needed
         }
         let actor = self.unrecorded.clone();
-        let waiver = match self.gate {
-            Gate::Serving { .. } => waiver(self.objects.of(&self.names).as_ref()),
-            Gate::Client { .. } => None,
+        let waiver = match self.names.kind {
+            LineKind::Serving => waiver(self.objects.of(&self.names).as_ref()),
+            LineKind::Client => None,
         };
         let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());
         if actor.is_some() {
@@ -157,14 +159,16 @@ impl Keeper {
     /// Sets when a Next on the serving line may sign. From now on every new certificate comes with the new anchor, so
     /// the end of the last certificate without it is known.
     async fn hold_next(&mut self) -> Result<(), KeeperError> {
-        let Gate::Serving { board, .. } = &self.gate else { return Ok(()) };
+        if self.names.kind == LineKind::Client {
+            return Ok(());
+        }
         let ready = self.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(()) };
         if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
             return Ok(());
         }
         // Not known yet: the next round asks again.
-        let Ok(last) = board.last_leaf() else { return Ok(()) };
+        let Ok(last) = self.board.last_leaf() else { return Ok(()) };
         let now = self.clock.now();
         let line = ready.line().clone().hold_next_until(last.unwrap_or(now), now);
         let leads = self.leading.leads()?;

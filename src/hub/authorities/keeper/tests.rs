@@ -75,29 +75,25 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
     let (planned, plan) = watch::channel(line_plan);
     let (effects, applied) = watch::channel(Arc::default());
     let (reserve, reservations) = mpsc::channel(1);
-    let mut keeper = Keeper {
-        names: LineNames::client("telemetry", "example.com/telemetry"),
+    let links = KeeperLinks {
         store: AuthorityStore::new(&client, "addon-signer"),
         clock: clock.clone(),
         audit: Audit::new(clock.clone()),
-        plan,
-        gate: Gate::of_gateway("telemetry", applied),
         leading,
-        state: watch::Sender::new(LineState::Starting),
         board: Board::new(watch::Sender::new(Arc::default())),
         metrics: Metrics::new(|_| {}),
         objects,
-        published: None,
-        undone: Default::default(),
-        reported: None,
-        distributed: false,
-        record: LineRecord::new(ledger, "telemetry"),
-        compared: false,
-        unrecorded: None,
-        pauses: pauses(),
+        ledger,
+    };
+    let line = KeeperLine {
+        names: LineNames::client("telemetry", "example.com/telemetry"),
+        plan,
+        gate: Gate::of_gateway("telemetry", applied),
+        state: watch::Sender::new(LineState::Starting),
         reservations,
         pulse: Pulses::default().start("authorities"),
     };
+    let mut keeper = Keeper::new(links, line);
     keeper.begin(&mk_plan(), clock.now()).await.unwrap();
     (keeper, (announcer, writer, versions, planned, effects, reserve))
 }
