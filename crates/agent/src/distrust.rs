@@ -6,36 +6,45 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::retry::Backoff;
-use addon_signer_core::credentials::plan::Usable;
 
 /// The longest pause between two requests because of it. Where something ends TLS before the gateway, no certificate
 /// helps, and each request costs the hub an entry in its ledger.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// Since the gateway's certificate did not verify.
+/// Whether the gateway's certificate verified when it was last seen, and when a certificate may be requested because it
+/// did not.
 #[derive(Debug)]
 pub(crate) struct Distrust {
-    /// The digest of the anchors that did not verify it.
-    digest: String,
-    /// When another certificate may be requested because of it.
+    is_untrusted: bool,
+    requested: Instant,
     again: Instant,
+    first_pause: Duration,
     pauses: Backoff,
 }
 
 impl Distrust {
-    /// A first certificate may be requested at once.
-    pub(crate) fn new(usable: &Usable, first_pause: Duration) -> Self {
-        Self { digest: usable.bundle.digest(), again: Instant::now(), pauses: Backoff::new(first_pause, LONGEST) }
+    pub(crate) fn new(first_pause: Duration) -> Self {
+        let (now, pauses) = (Instant::now(), Backoff::new(first_pause, LONGEST));
+        Self { is_untrusted: false, requested: now, again: now, first_pause, pauses }
     }
 
-    /// Whether these are the anchors, and another certificate may be requested now.
-    pub(crate) fn is_due(&self, usable: &Usable) -> bool {
-        self.digest == usable.bundle.digest() && self.again <= Instant::now()
+    /// Notes whether the gateway's certificate verified. The pauses stay: behind some load balancers only one of
+    /// several gateways can be verified.
+    pub(crate) fn saw(&mut self, is_untrusted: bool) {
+        self.is_untrusted = is_untrusted;
     }
 
-    /// A new certificate with these anchors did not help either.
-    pub(crate) fn repeat(&mut self, usable: &Usable) {
-        self.digest = usable.bundle.digest();
-        self.again = Instant::now() + self.pauses.after_failure();
+    /// Whether a certificate may be requested now, because the gateway's did not verify.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_untrusted && self.again <= Instant::now()
+    }
+
+    /// A certificate came, with other anchors than the stored ones or with the same.
+    pub(crate) fn came(&mut self, has_other_anchors: bool) {
+        if has_other_anchors || self.requested.elapsed() >= 2 * LONGEST {
+            self.pauses = Backoff::new(self.first_pause, LONGEST);
+        }
+        self.requested = Instant::now();
+        self.again = self.requested + self.pauses.after_failure();
     }
 }

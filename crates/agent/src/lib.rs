@@ -94,8 +94,7 @@ pub struct Agent {
     candidate: Option<Credentials>,
     /// The stored certificate that the gateway called revoked.
     revoked: Option<CertificateDer<'static>>,
-    /// Since the stored anchors did not verify the gateway.
-    distrust: Option<Distrust>,
+    distrust: Distrust,
     backoff: Backoff,
     /// When the next attempt may start.
     resume_at: Instant,
@@ -129,7 +128,7 @@ impl Agent {
             enroller: Enroller::new(order, hub_kubeconfig),
             candidate: None,
             revoked: None,
-            distrust: None,
+            distrust: Distrust::new(timing.retry_first),
             backoff: Backoff::new(timing.retry_first, timing.retry_cap),
             resume_at: now,
             refresh_at: now,
@@ -158,7 +157,14 @@ impl Agent {
         }
         let outcome = match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => Outcome::Valid { renew_at: usable.renew_at },
-            Plan::Renew(old) => self.replace(Some(&old)).await?,
+            Plan::Renew(old) => match self.replace(Some(&old)).await {
+                // The stored certificate is good, and another one was only to bring other anchors.
+                Err(error @ AgentError::NotProven(_)) if self.clock.now() < old.renew_at => {
+                    warn!(id = %self.identity, %error, "No certificate helps; the agent keeps the old one");
+                    Outcome::Valid { renew_at: old.renew_at }
+                }
+                replaced => replaced?,
+            },
             Plan::Enrol(reason) => {
                 info!(id = %self.identity, %reason, "Enrolling");
                 self.replace(None).await?
@@ -194,23 +200,18 @@ impl Agent {
                 return jittered(self.timing.poll);
             }
         };
+        if let Plan::Keep(usable) | Plan::Renew(usable) = self.judge(stored.as_ref()) {
+            self.refresh(stored.as_ref(), &usable).await;
+        }
         match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => {
-                self.refresh(stored.as_ref(), &usable).await;
-                if !matches!(self.judge(stored.as_ref()), Plan::Keep(_)) {
-                    return Duration::ZERO; // it is revoked, or the gateway cannot be verified: the next round enrols
-                }
                 self.keep_health(&usable).await;
                 let due = self.clock.now().until(usable.renew_at);
                 due.min(until(self.refresh_at)).min(self.timing.poll)
             }
             Plan::Renew(usable) => {
-                self.refresh(stored.as_ref(), &usable).await;
-                let old = Some(&usable).filter(|usable| !self.is_revoked(usable));
-                if let Some(usable) = old {
-                    self.keep_health(usable).await;
-                }
-                self.attempt(old).await
+                self.keep_health(&usable).await;
+                self.attempt(Some(&usable)).await
             }
             Plan::Enrol(reason) => {
                 if until(self.resume_at).is_zero() {
@@ -246,24 +247,24 @@ impl Agent {
     /// Gets a new certificate, proves it, and stores it, in that order. If there is a good `old` certificate, a new one
     /// that is not proven is not stored.
     async fn replace(&mut self, old: Option<&Usable>) -> Result<Outcome, AgentError> {
-        if old.is_some_and(|old| self.is_untrusting(old)) {
-            self.candidate = None; // the next one may bring other anchors
-        }
         let (fresh, usable) = match self.take_candidate() {
             Some(held) => held,
-            None => self.enroller.enrol(self.timing.answer, &self.clock).await?,
+            None => {
+                let (fresh, usable) = self.enroller.enrol(self.timing.answer, &self.clock).await?;
+                self.distrust.came(old.is_some_and(|old| old.bundle.digest() != usable.bundle.digest()));
+                (fresh, usable)
+            }
         };
         let proven = self.gateway.prove(&usable, &self.wanted.user).await;
         self.note(&usable, proven.as_ref().err());
-        if let (Err(GatewayError::Untrusted(..)), Some(distrust)) = (&proven, &mut self.distrust) {
-            distrust.repeat(old.unwrap_or(&usable));
-        }
         match (proven, old) {
             (Ok(()), _) => {}
             // A revoked certificate is dropped: only another one helps, and the pause before it grows.
             (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
             (Err(error), Some(_)) => {
-                self.candidate = Some(fresh);
+                // The next one may bring other anchors.
+                let is_useless = matches!(error, GatewayError::Untrusted(..)) && self.distrust.is_due();
+                self.candidate = (!is_useless).then_some(fresh);
                 return Err(AgentError::NotProven(error));
             }
             (Err(error), None) => {
@@ -282,18 +283,14 @@ impl Agent {
     /// Notes what an answer of the gateway says about these credentials.
     fn note(&mut self, usable: &Usable, error: Option<&GatewayError>) {
         match error {
-            Some(GatewayError::Revoked(_)) => self.revoked = Some(usable.certificate.clone()),
-            Some(GatewayError::Untrusted(..)) => {
-                self.distrust.get_or_insert_with(|| Distrust::new(usable, self.timing.retry_first));
+            Some(GatewayError::NotAsked(..)) => {} // nobody knows whether it is the gateway
+            Some(GatewayError::Untrusted(..)) => self.distrust.saw(true),
+            Some(GatewayError::Revoked(_)) => {
+                self.revoked = Some(usable.certificate.clone());
+                self.distrust.saw(false);
             }
-            Some(_) => {}
-            None => self.distrust = None,
+            _ => self.distrust.saw(false),
         }
-    }
-
-    /// Whether another certificate is due, because these anchors do not verify the gateway.
-    fn is_untrusting(&self, usable: &Usable) -> bool {
-        self.distrust.as_ref().is_some_and(|distrust| distrust.is_due(usable))
     }
 
     fn is_revoked(&self, usable: &Usable) -> bool {
@@ -303,7 +300,7 @@ impl Agent {
     /// The candidate, unless it has become unusable or due for renewal itself.
     fn take_candidate(&mut self) -> Option<(Credentials, Usable)> {
         let held = self.candidate.take()?;
-        match self.judge(Some(&held)) {
+        match self.judge_alone(Some(&held)) {
             Plan::Keep(usable) => Some((held, usable)),
             Plan::Renew(_) | Plan::Enrol(_) => None,
         }
@@ -345,10 +342,18 @@ impl Agent {
         }
     }
 
+    /// What to do about the stored credentials.
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
-        match plan(stored, &self.wanted, self.clock.now(), &SystemRandom::new()) {
+        match self.judge_alone(stored) {
+            Plan::Keep(usable) if self.distrust.is_due() => Plan::Renew(usable),
+            plan => plan,
+        }
+    }
+
+    /// The same, whatever the agent knows of the gateway.
+    fn judge_alone(&self, credentials: Option<&Credentials>) -> Plan {
+        match plan(credentials, &self.wanted, self.clock.now(), &SystemRandom::new()) {
             Plan::Keep(usable) | Plan::Renew(usable) if self.is_revoked(&usable) => Plan::Enrol(Unusable::Revoked),
-            Plan::Keep(usable) if self.is_untrusting(&usable) => Plan::Renew(usable),
             plan => plan,
         }
     }

@@ -175,6 +175,7 @@ mod tests {
                 trust: Arc::new(Trust { serving_anchors, ..Trust::default() }),
                 report: TrustReport::new(),
                 is_whole: true,
+                has_shrunk: false,
                 unguarded: None,
                 fresh: BTreeSet::new(),
                 others: others.iter().map(|cluster| key(cluster)).collect(),

@@ -34,7 +34,7 @@ use crate::hub::trial::{ASK_AGAIN, Asking, Right};
 use crate::pulse::Pulse;
 use crate::telemetry::Metrics;
 use addon_signer_core::backoff::doubled;
-use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
@@ -103,6 +103,9 @@ pub(super) struct Distributor {
     applied: HashMap<AddOnKey, Timestamp>,
     /// Since when no AddOnSigner has wanted what is still there.
     unwanted: HashMap<AddOnKey, Instant>,
+    /// The addons that AddOnSigners name, and when last one of them was named no more.
+    named: BTreeSet<AddOnName>,
+    shrunk: Option<Instant>,
     right: Asking<WorksTrial>,
     /// When the first step is due of those that must wait.
     next: Option<Instant>,
@@ -136,6 +139,8 @@ impl Distributor {
             tried: HashMap::new(),
             applied: HashMap::new(),
             unwanted: HashMap::new(),
+            named: BTreeSet::new(),
+            shrunk: None,
             right,
             next: None,
             pace,
@@ -169,8 +174,8 @@ impl Distributor {
                     self.inputs.known.forget_works();
                 }
                 None => {
+                    refused = None;
                     if self.right.last.is_none() {
-                        refused = None;
                         self.report(Distribution::Starting); // what was known is too old
                     }
                     sleep(ROUND).await;
@@ -217,7 +222,7 @@ impl Distributor {
             self.inputs.known.with(|known| plan::plan(known, &signers, &anchors, is_live, failed))
         });
         // Whose standing is unknown must be waited for all the same, so nothing is reported.
-        let Some(plan::Planned { mut steps, report, others }) = plan.filter(|_| !is_unknown.get()) else {
+        let Some(plan::Planned { mut steps, report, others, named }) = plan.filter(|_| !is_unknown.get()) else {
             return Vec::new();
         };
         self.hold_deletions(&mut steps);
@@ -231,8 +236,8 @@ impl Distributor {
         let fresh = self.note_applied(&report);
         let unguarded = right::unguarded(&self.right);
         let is_guarded = unguarded.is_none();
-        let is_whole = signers.is_whole;
-        self.report(Distribution::Reached { trust, report, is_whole, unguarded, fresh, others });
+        let (is_whole, has_shrunk) = (signers.is_whole, self.has_shrunk(named));
+        self.report(Distribution::Reached { trust, report, is_whole, has_shrunk, unguarded, fresh, others });
         steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));
         let due = |key: &AddOnKey| self.tried.get(key).map(|tried| tried.again).filter(|again| *again > now);
         self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
@@ -260,6 +265,16 @@ impl Distributor {
         }
         let is_fresh = |(key, since): (&AddOnKey, &Timestamp)| (since.until(now) < APPLIED_FOR).then(|| key.clone());
         self.applied.iter().filter_map(is_fresh).collect()
+    }
+
+    /// Whether an addon is named no more since less than [`DOUBT`]. Nobody would wait for it, and if its AddOnSigner is
+    /// made again, its agents' certificates are good again.
+    fn has_shrunk(&mut self, named: BTreeSet<AddOnName>) -> bool {
+        if !self.named.is_subset(&named) {
+            self.shrunk = Some(Instant::now());
+        }
+        self.named = named;
+        self.shrunk.is_some_and(|since| since.elapsed() < DOUBT)
     }
 
     /// Leaves what no AddOnSigner wants any more where it is for a while: a misspelt name, or an AddOnSigner that is

@@ -328,3 +328,24 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_use_everywhere() {
     clock.advance(APPLIED_FOR);
     assert_eq!(asked(true), Ok(()), "a clock that was ahead costs a quarter of an hour");
 }
+
+/// An AddOnSigner that is made again has agents with good certificates, for whom nobody has waited meanwhile.
+#[tokio::test(start_paused = true)]
+async fn while_an_addon_may_be_unnamed_by_mistake_no_authority_is_activated() {
+    let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(1);
+    let wanted = distributor.inputs.signers.borrow().clone().map(|signers| Signers { is_whole: true, ..signers });
+    let anchor = Bundle::from_pem(ANCHORS.as_bytes()).unwrap().authorities()[0].clone();
+    let mut look = |signers: Option<Signers>| {
+        distributor.inputs.signers = watch::channel(signers).1;
+        distributor.look();
+        reported.borrow().has_brought(&anchor, |_| true).err().unwrap_or_default()
+    };
+    let nobody = || Some(Signers { is_whole: true, ..Signers::default() });
+    assert!(look(wanted.clone()).starts_with("clusters to apply the new anchor: 0 of 1"));
+    assert!(look(nobody()).starts_with("five minutes to pass"));
+    tokio::time::advance(DOUBT - SHORTEST).await;
+    assert!(look(nobody()).starts_with("five minutes to pass"));
+    tokio::time::advance(SHORTEST).await;
+    assert_eq!(look(nobody()), "", "nobody is waited for");
+    assert!(look(wanted).starts_with("clusters to apply the new anchor: 0 of 1"));
+}

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use addon_signer_agent::{AgentError, Outcome};
+use addon_signer_agent::Outcome;
 
-use super::parts::{AgentWorld, SOON};
+use super::parts::{AgentWorld, Mood, SOON};
 use crate::support::wait_until;
 
 async fn stored(world: &AgentWorld) -> (Vec<u8>, Vec<u8>) {
@@ -46,18 +46,34 @@ async fn while_no_certificate_helps_the_old_one_stays_and_the_requests_get_rarer
 }
 
 #[tokio::test]
-async fn once_gets_the_anchors_or_says_that_they_do_not_help() {
+async fn once_gets_the_anchors_or_keeps_the_old_certificate() {
     let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let once = async || world.agent(world.secret_store()).once().await.unwrap();
+    once().await;
+    let first = stored(&world).await;
     let anchors = world.replace_serving();
-    let error = agent.once().await.unwrap_err();
-    assert!(matches!(error, AgentError::NotProven(_)), "{error}");
-    assert!(error.to_string().contains("that the stored trust bundle does not verify"), "{error}");
+    assert!(matches!(once().await, Outcome::Valid { .. }), "no certificate helps");
+    assert_eq!((stored(&world).await, world.requests().await.len()), (first, 2));
     world.publish(&anchors);
-    let mut agent = world.agent(world.secret_store());
-    assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
-    assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
+    assert!(matches!(once().await, Outcome::Enrolled { .. }));
+    assert!(matches!(once().await, Outcome::Valid { .. }));
+    assert_eq!(world.requests().await.len(), 3);
+}
+
+/// A wrong certificate was shown, and then the gateway is away.
+#[tokio::test]
+async fn a_gateway_that_goes_away_after_it_was_untrusted_costs_no_further_certificate() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    world.replace_serving();
+    world.mood(Mood::Ignore);
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    world.wait_for_requests(2).await;
+    world.gateway.stop();
+    world.mood(Mood::Issue);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(world.requests().await.len(), 2, "it is held until it can be proven");
+    running.abort();
 }
 
 /// A gateway that gives no answer says nothing about the anchors.

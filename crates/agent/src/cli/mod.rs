@@ -64,8 +64,7 @@ struct AgentArgs {
     /// The kubeconfig for Secret and Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How often it asks the gateway for its present anchors and, after their change, shows that it has them; at most
-    /// 6m.
+    /// How often it asks the gateway for its present anchors; at most 6m.
     #[arg(long, env = "ADDON_SIGNER_REFRESH", value_name = "DURATION",
           default_value = "5m", value_parser = parse_refresh)]
     refresh: Duration,

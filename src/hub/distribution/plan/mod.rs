@@ -61,6 +61,8 @@ pub enum Distribution {
         report: TrustReport,
         /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
         is_whole: bool,
+        /// Whether an addon is named by no AddOnSigner any more since a short time, perhaps by mistake.
+        has_shrunk: bool,
         /// Why the hub makes and changes no ManifestWork, so that nobody else is reached; `None` if it does.
         unguarded: Option<Unguarded>,
         /// Who has applied the present bundle so recently that pods and agents may not use it yet.
@@ -113,6 +115,11 @@ impl Distribution {
                 return Err(
                     "AddOnSigners that are not served to be fixed or deleted, because their addons are not counted"
                         .to_owned(),
+                );
+            }
+            Self::Reached { has_shrunk: true, .. } => {
+                return Err(
+                    "five minutes to pass since an addon is named by no AddOnSigner, which may be a mistake".to_owned()
                 );
             }
             Self::Reached { trust, report, fresh, unguarded, .. } => (trust, report, fresh, unguarded),
@@ -172,6 +179,8 @@ pub(super) struct Planned {
     pub(super) report: TrustReport,
     /// Who gets no ManifestWork.
     pub(super) others: BTreeSet<AddOnKey>,
+    /// The addons that AddOnSigners name.
+    pub(super) named: BTreeSet<AddOnName>,
 }
 
 /// Which addons get the bundle, and which lose it. While an AddOnSigner is invalid, an addon that no other one serves
@@ -243,7 +252,8 @@ pub(super) fn plan(
         }
     }
     others.extend(report.values().flat_map(|reached| &reached.placeless).cloned());
-    Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report, others })
+    let named = wanted.brings.union(&wanted.never).map(|addon| (*addon).clone()).collect();
+    Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report, others, named })
 }
 
 /// Brings the work up to date; `None` if it is, or if it cannot be.

@@ -125,7 +125,7 @@ fn who_gets_no_manifest_work_is_known() {
     assert_eq!(plan.others, [key("c2")].into(), "only those with standing");
     let reached = |others: BTreeSet<AddOnKey>| {
         let (trust, report, fresh) = (Arc::default(), TrustReport::new(), BTreeSet::new());
-        Distribution::Reached { trust, report, is_whole: true, unguarded: None, fresh, others }
+        Distribution::Reached { trust, report, is_whole: true, has_shrunk: false, unguarded: None, fresh, others }
     };
     let others = |of: &Distribution, is_awaited: bool| of.others(|_| is_awaited);
     let told = others(&reached(plan.others.clone()), true).unwrap();
@@ -220,7 +220,8 @@ fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
             let serving_anchors = Some(Bundle::new(vec![brought.clone()]).unwrap());
             let trust = Arc::new(Trust { serving_anchors, ..Trust::default() });
             let fresh = fresh.iter().cloned().collect();
-            Distribution::Reached { trust, report, is_whole, unguarded, fresh, others: BTreeSet::new() }
+            let others = BTreeSet::new();
+            Distribution::Reached { trust, report, is_whole, has_shrunk: false, unguarded, fresh, others }
         };
     let missing = || Some(Unguarded(Doubt::Missing));
     for (distribution, waits_for) in [

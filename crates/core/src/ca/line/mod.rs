@@ -77,7 +77,8 @@ pub struct Member {
     /// All leaves of it that anybody has expire at this time or earlier. It is raised and persisted before a leaf is
     /// signed.
     pub leaves_expire: Option<Timestamp>,
-    /// A Next does not sign before this time. By then, everybody who got a trust bundle without it has got a newer one.
+    /// For a Next of the gateway's line: after this time, everybody who got a trust bundle without it has got a newer
+    /// one. It signs earlier on evidence.
     pub activate_after: Option<Timestamp>,
     /// Whether it became Active without evidence that everybody trusts it, because the one before it was ending.
     pub forced: bool,
@@ -250,8 +251,8 @@ impl Line {
         self
     }
 
-    /// The line whose Next does not sign before `at`, because its anchor has been published at `now`. A time that is
-    /// already set stays.
+    /// The line whose Next does not sign before `at` without evidence, because its anchor has been published at `now`.
+    /// A time that is already set stays.
     #[must_use]
     pub fn hold_next_until(mut self, at: Timestamp, now: Timestamp) -> Self {
         if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next)
