@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::deploy::{manifests, of_kind};
+use crate::support::hub::PATIENCE;
+use crate::support::wait_until;
 
 const ADDON_GROUP: &str = "addon.open-cluster-management.io";
 const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
@@ -109,17 +111,26 @@ pub(crate) async fn create_service(client: &Client, namespace: &str, name: &str)
     create(&services, json!({ "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] } })).await;
 }
 
-/// Creates the object; returns `false` if one with its name exists.
+/// Creates the object; returns `false` if one with its name exists. An API server that has just started may give no
+/// answer in time on a loaded machine; then the next try finds what the last one has made.
 async fn create<K>(api: &Api<K>, object: Value) -> bool
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {
     let object = serde_json::from_value(object).unwrap();
-    match api.create(&PostParams::default(), &object).await {
-        Ok(_) => true,
-        Err(kube::Error::Api(status)) if status.code == 409 => false,
-        Err(error) => panic!("cannot create the object: {error}"),
-    }
+    let mut unanswered = false;
+    wait_until(PATIENCE, "an answer to the creation of an object", async || {
+        match api.create(&PostParams::default(), &object).await {
+            Ok(_) => Some(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Some(unanswered),
+            Err(kube::Error::Service(_)) => {
+                unanswered = true;
+                None
+            }
+            Err(error) => panic!("cannot create the object: {error}"),
+        }
+    })
+    .await
 }
 
 /// Reads an object as the API server shows it, whatever somebody has written into it.
