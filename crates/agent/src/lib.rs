@@ -251,7 +251,8 @@ impl Agent {
             Some(held) => held,
             None => {
                 let (fresh, usable) = self.enroller.enrol(self.timing.answer, &self.clock).await?;
-                self.distrust.came(old.is_some_and(|old| old.bundle.digest() != usable.bundle.digest()));
+                let has_other = old.is_some_and(|old| old.bundle.digest() != usable.bundle.digest());
+                self.distrust.came(has_other, Instant::now());
                 (fresh, usable)
             }
         };
@@ -263,7 +264,7 @@ impl Agent {
             (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
             (Err(error), Some(_)) => {
                 // The next one may bring other anchors.
-                let is_useless = matches!(error, GatewayError::Untrusted(..)) && self.distrust.is_due();
+                let is_useless = matches!(error, GatewayError::Untrusted(..)) && self.distrust.is_due(Instant::now());
                 self.candidate = (!is_useless).then_some(fresh);
                 return Err(AgentError::NotProven(error));
             }
@@ -345,7 +346,7 @@ impl Agent {
     /// What to do about the stored credentials.
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
         match self.judge_alone(stored) {
-            Plan::Keep(usable) if self.distrust.is_due() => Plan::Renew(usable),
+            Plan::Keep(usable) if self.distrust.is_due(Instant::now()) => Plan::Renew(usable),
             plan => plan,
         }
     }

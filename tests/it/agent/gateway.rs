@@ -24,7 +24,8 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::parts::{YEAR, bundle, issue};
+use super::parts::{SOON, YEAR, bundle, issue};
+use crate::support::wait_until;
 
 /// Whether a certificate is revoked.
 type Revoked = Box<dyn Fn(&[u8]) -> bool + Send>;
@@ -35,6 +36,10 @@ pub(super) struct Answers {
     pub(super) revoked: Revoked,
     pub(super) bundle: Bundle,
     acceptor: TlsAcceptor,
+    /// Whether it ends each connection without a word.
+    pub(super) away: bool,
+    /// How many connections there were.
+    pub(super) connections: u32,
 }
 
 /// An mTLS server with `/v1/whoami` and `/v1/bundle`.
@@ -47,7 +52,14 @@ pub(super) struct GatewayStandIn {
 impl GatewayStandIn {
     pub(super) async fn start(clients: &Bundle, serving: &Issuer, clock: &Clock) -> Self {
         let acceptor = TlsAcceptor::from(Arc::new(server_config(clients, serving, clock)));
-        let answers = Answers { refuse: false, revoked: Box::new(|_| false), bundle: bundle(serving), acceptor };
+        let answers = Answers {
+            refuse: false,
+            revoked: Box::new(|_| false),
+            bundle: bundle(serving),
+            acceptor,
+            away: false,
+            connections: 0,
+        };
         let answers = Arc::new(Mutex::new(answers));
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -66,8 +78,16 @@ impl GatewayStandIn {
         answers.bundle = bundle(serving);
     }
 
+    /// It gives no answer from now on.
     pub(super) fn stop(&self) {
-        self.task.abort();
+        self.answers.lock().unwrap().away = true;
+    }
+
+    /// Waits until the agent has connected so many times more.
+    pub(super) async fn wait_for_connections(&self, more: u32) {
+        let connections = || self.answers.lock().unwrap().connections;
+        let before = connections();
+        wait_until(SOON, "connections", async || (connections() >= before + more).then_some(())).await;
     }
 }
 
@@ -75,7 +95,14 @@ async fn serve(listener: TcpListener, answers: Arc<Mutex<Answers>>) {
     loop {
         let (tcp, _) = listener.accept().await.unwrap();
         tcp.set_nodelay(true).unwrap();
-        let acceptor = answers.lock().unwrap().acceptor.clone();
+        let acceptor = {
+            let mut answers = answers.lock().unwrap();
+            answers.connections += 1;
+            if answers.away {
+                continue;
+            }
+            answers.acceptor.clone()
+        };
         // Ignore a failed handshake here: the test of the client sees its error.
         let Ok(tls) = acceptor.accept(tcp).await else { continue };
         let peer = tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
