@@ -37,18 +37,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-#[path = "../tests/it"]
-#[expect(dead_code, unused_imports, reason = "the tests use the rest")]
-mod it {
-    pub(crate) mod deploy;
-    pub(crate) mod gateway;
-    pub(crate) mod support;
-}
-use it::{deploy, gateway, support};
-
-use gateway::world::{ANY, GatewayWorld, LOCALHOST, route};
-use support::issue::{Leaf, base64};
-use support::process::{Process, free_port};
+use test_kit::gateway::{ANY, GatewayWorld, LOCALHOST, route};
+use test_kit::issue::{Leaf, base64};
+use test_kit::process::{Process, free_port};
 
 const MIB: usize = 1024 * 1024;
 const ITEM: &[u8] = b"{\"items\":[],\"next\":null,\"status\":\"everything is as it should be\"}";

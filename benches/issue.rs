@@ -31,10 +31,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-#[path = "../tests/it/support/rules.rs"]
-mod rules;
-
-use rules::{mk_registry, mk_rules, mk_submission};
+use test_kit::rules::{mk_registry, mk_rules, mk_submission};
 
 /// The request of OCM's own agent: P-256, two groups, one DNS name.
 const REQUEST: &[u8] = include_bytes!("../certs/requests/good/ocm-agent-v1.3.pem");

@@ -29,23 +29,9 @@
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
 //! `SECURITY.md` has the invariants, each with the tests that fail when it is broken.
 
-pub mod api;
-pub mod app;
-pub mod audit;
-pub(crate) mod backoff;
 pub mod cli;
 #[cfg(feature = "demo")]
 pub mod demo;
-pub mod gateway;
-pub mod hub;
 pub mod inventory;
-pub mod ledger;
-pub(crate) mod listener;
-pub(crate) mod open_files;
 pub(crate) mod output;
-pub(crate) mod preflight;
-pub(crate) mod probe;
-pub mod pulse;
-pub mod registry_age;
-pub(crate) mod tasks;
-pub mod telemetry;
+pub mod process;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use addon_signer::ledger::Location;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::Location;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, SqliteConnection};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use addon_signer::ledger::Ledger;
+use addon_signer_ledger::Ledger;
 
 use super::signer::{Recording, Signer, Until};
 use super::{Small, median, rate};

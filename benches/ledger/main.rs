@@ -27,23 +27,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use addon_signer::ledger::{Health, Ledger, LedgerWriter, Location, WriterOptions};
+use addon_signer_ledger::{Health, Ledger, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use clap::{Parser, ValueEnum};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
-#[path = "../../tests/it"]
-#[expect(dead_code, unused_imports, reason = "the tests use the rest")]
-mod it {
-    pub(crate) mod deploy;
-    pub(crate) mod support;
-}
-
 use fill::Filler;
-use it::support::postgres::{self, Postgres};
-use it::{deploy, support};
 use signer::Signer;
+use test_kit::postgres::{self, Postgres};
 
 /// The number of certificates in the small ledger.
 const SMALL: u64 = 10_000;

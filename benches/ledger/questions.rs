@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use addon_signer::ledger::verify::{Check, verify};
-use addon_signer::ledger::{Location, Reader};
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Cursor, Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::verify::{Check, verify};
+use addon_signer_ledger::{Location, Reader};
 
 use super::{median, rate};
 

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use addon_signer::ledger::Ledger;
 use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
@@ -16,10 +15,11 @@ use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{Approved, evaluate};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::Ledger;
 use addon_signer_platform::clock::Clock;
 use ring::rand::SystemRandom;
 
-use super::support::rules::{mk_registry, mk_rules, mk_submission};
+use test_kit::rules::{mk_registry, mk_rules, mk_submission};
 
 /// The request of OCM's own agent: P-256, two groups, one DNS name.
 const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");

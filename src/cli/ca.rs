@@ -14,15 +14,15 @@ use serde_json::json;
 
 use super::caller::CommandUser;
 use super::signer_object;
-use crate::api::status::{AuthorityState, AuthorityStatus, RotationStatus};
-use crate::api::{GuardedSigner, Lenient};
-use crate::hub::authorities::report::ServingReport;
-use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
-use crate::hub::authorities::waiver::Waiver;
 use crate::output::{self, Format, print, print_json, table};
+use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationStatus};
+use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::authorities::report::ServingReport;
+use addon_signer_hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 

@@ -10,14 +10,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::app::{HubConnection, HubOptions, HubProcess, InventoryOptions};
-use crate::gateway::{self, Limits};
 use crate::inventory;
-use crate::ledger::Location;
-use crate::open_files;
-use crate::registry_age::AgeBounds;
+use crate::process::open_files;
+use crate::process::registry_age::AgeBounds;
+use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions};
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
+use addon_signer_gateway::Limits;
+use addon_signer_ledger::Location;
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
@@ -40,11 +40,11 @@ pub struct HubArgs {
     gateway_listen: SocketAddr,
     /// How many connections the gateway has at a time; it has an eighth as many handshakes besides.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_CONNECTIONS", value_name = "N",
-          default_value_t = gateway::DEFAULT_CONNECTIONS, value_parser = at_least_one)]
+          default_value_t = addon_signer_gateway::DEFAULT_CONNECTIONS, value_parser = at_least_one)]
     gateway_connections: usize,
     /// How many connections one addon on one cluster may have at a time; it may have twice as many calls.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_IDENTITY_CONNECTIONS", value_name = "N",
-          default_value_t = gateway::DEFAULT_IDENTITY_CONNECTIONS, value_parser = at_least_one)]
+          default_value_t = addon_signer_gateway::DEFAULT_IDENTITY_CONNECTIONS, value_parser = at_least_one)]
     gateway_identity_connections: usize,
     /// A DNS name or address by which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]

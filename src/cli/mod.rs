@@ -23,8 +23,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 #[cfg(feature = "demo")]
 use crate::demo;
-use crate::ledger::LedgerError;
 use crate::output;
+use addon_signer_ledger::LedgerError;
 use addon_signer_platform::arguments;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
@@ -142,7 +142,7 @@ fn is_usage(error: &anyhow::Error) -> bool {
 /// Commands for people log nothing unless RUST_LOG says otherwise, because their output is what they print.
 fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result<()> {
     let people = logs::layer(format, if quiet { "off" } else { logs::INFO });
-    let decisions = audit.open()?.map(crate::audit::lines);
+    let decisions = audit.open()?.map(addon_signer_telemetry::audit::lines);
     tracing_subscriber::registry().with(people).with(decisions).init();
     Ok(())
 }
@@ -157,7 +157,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         #[cfg(feature = "demo")]
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Crd => {
-            output::print(&crate::api::crd_yaml()?);
+            output::print(&addon_signer_api::crd_yaml()?);
             Ok(())
         }
         Command::Completions { shell } => {

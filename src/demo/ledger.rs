@@ -2,11 +2,11 @@
 
 use anyhow::ensure;
 
-use crate::ledger::verify::{Check, verify};
-use crate::ledger::{Location, Reader};
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::verify::{Check, verify};
+use addon_signer_ledger::{Location, Reader};
 
 /// How long the hub takes at most to note a publication.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(2);

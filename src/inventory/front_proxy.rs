@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::backoff::WatchBackoff;
-use crate::listener;
+use addon_signer_gateway::listener;
+use addon_signer_platform::backoff::WatchBackoff;
 
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";

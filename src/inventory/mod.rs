@@ -24,10 +24,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::Audit;
-use crate::ledger::Reader;
 use addon_signer_core::trust::Trust;
+use addon_signer_ledger::Reader;
 use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
 
 mod ca_bundle;
 mod front_proxy;

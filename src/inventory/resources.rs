@@ -1,4 +1,4 @@
-//! The resources: the answers of [`crate::ledger::answer`] as objects and lists in the form of Kubernetes.
+//! The resources: the answers of [`addon_signer_ledger::answer`] as objects and lists in the form of Kubernetes.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{GROUP, InventoryProblem, VERSION};
-use crate::ledger::Reader;
-use crate::ledger::answer::{self, AnswerError};
-use crate::ledger::view::{Certificate, Page};
+use addon_signer_ledger::Reader;
+use addon_signer_ledger::answer::{self, AnswerError};
+use addon_signer_ledger::view::{Certificate, Page};
 use addon_signer_platform::clock::Clock;
 
 type Answer = Result<Json<Value>, InventoryProblem>;

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::tls::Configuration;
-use crate::audit::Audit;
-use crate::listener::{self, Door, Entered, FIRST, NoHandshake, Places};
+use addon_signer_gateway::listener::{self, Door, Entered, FIRST, NoHandshake, Places};
+use addon_signer_telemetry::audit::Audit;
 
 /// Largest number of sessions at a time. Only API servers are clients, and each keeps a few connections.
 const SESSIONS: usize = 128;

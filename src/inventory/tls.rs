@@ -10,8 +10,8 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
 use super::front_proxy::{FrontProxy, FrontProxyError};
-use crate::listener;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_gateway::listener;
 use addon_signer_platform::clock::Clock;
 
 /// The inputs of a configuration.

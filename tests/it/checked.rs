@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -15,15 +15,15 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cli::{Output, run, write};
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::hub::registrations::templates::{mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
-use crate::support::hub::{RunningHub, RunningHubOptions, condition, create_signer, wait_csr, wait_ready};
-use crate::support::objects::{create_namespace, create_service};
-use crate::support::request::mk_csr;
-use crate::support::{TestHub, accept_cluster, install_addon};
 use crate::whole::{Whole, prepare, serving_anchors};
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::{RunningHub, RunningHubOptions, condition, create_signer, wait_csr, wait_ready};
+use test_kit::objects::{create_namespace, create_service};
+use test_kit::request::mk_csr;
+use test_kit::{TestHub, accept_cluster, install_addon};
 
 async fn check(hub: &TestHub, home: &Path, flags: &[&str]) -> Output {
     let kubeconfig = write(home, &hub.kubeconfig("admin", &["system:masters"])).display().to_string();

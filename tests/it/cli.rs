@@ -9,10 +9,10 @@ use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::deploy::on_api_server::apply;
-use crate::support::hub::PATIENCE;
-use crate::support::{TestHub, wait_until};
 use crate::whole::{Whole, active, prepare};
+use test_kit::deploy::apply;
+use test_kit::hub::PATIENCE;
+use test_kit::{TestHub, wait_until};
 
 pub(crate) struct Output {
     pub(crate) code: i32,
@@ -87,7 +87,7 @@ async fn authorities_are_shown_and_rotated_with_the_rights_of_an_administrator()
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let _whole = Whole::start(&hub, Clock::default()).await;
-    let first = crate::support::wait_until(PATIENCE, "an authority", async || active(&admin).await).await;
+    let first = test_kit::wait_until(PATIENCE, "an authority", async || active(&admin).await).await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = ca_admin(&hub, home.path()).await;
     let ca = async |arguments: &[&str]| {
@@ -237,8 +237,8 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let home = tempfile::tempdir().unwrap();
-    let groups = crate::support::accounts::HUB_GROUPS;
-    let kubeconfig = write(home.path(), &hub.kubeconfig(crate::support::accounts::HUB_USER, &groups));
+    let groups = test_kit::accounts::HUB_GROUPS;
+    let kubeconfig = write(home.path(), &hub.kubeconfig(test_kit::accounts::HUB_USER, &groups));
     let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
     command.env_clear().env("HOME", home.path()).arg("hub").arg("--kubeconfig").arg(kubeconfig).args([
         "--gateway-name=127.0.0.1",
@@ -258,7 +258,7 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     let decisions: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(decisions.iter().any(|line| line["event"] == "authority" && line["line"] == "(serving)"), "{stdout}");
     assert!(stderr.contains(" INFO ") && !stderr.contains("\"authority\""), "{stderr}");
-    let lease = crate::support::lease::leases(&hub.admin().await).get("addon-signer").await.unwrap();
+    let lease = test_kit::lease::leases(&hub.admin().await).get("addon-signer").await.unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""), "the next hub need not wait");
 }
 

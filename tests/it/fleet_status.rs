@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use addon_signer::app::HubOptions;
+use addon_signer::process::HubOptions;
 use addon_signer_platform::clock::Clock;
 use futures::{StreamExt, stream};
 use hyper::Method;
@@ -11,18 +11,18 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::cli::{Output, run, write};
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
 use crate::hub::distribution::say_applied;
 use crate::hub::submit;
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, certificate, condition, wait_csr};
-use crate::support::objects::serve_manifest_works;
-use crate::support::request::mk_csr;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 use crate::whole::ours::enrolled;
 use crate::whole::{Whole, options, prepare};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::{PATIENCE, certificate, condition, wait_csr};
+use test_kit::objects::serve_manifest_works;
+use test_kit::request::mk_csr;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 pub(crate) struct World {
     pub(crate) hub: TestHub,
@@ -87,7 +87,7 @@ async fn mk_world() -> World {
         accept_cluster(&admin, cluster).await;
         install_addon(&admin, cluster, "telemetry").await;
     }
-    crate::support::objects::create_namespace(&admin, "spoke3").await;
+    test_kit::objects::create_namespace(&admin, "spoke3").await;
     install_addon(&admin, "spoke3", "telemetry").await;
     ask_for_another(hub, &admin).await;
     let name = submit(hub, "spoke5", &mk_csr("spoke5", "telemetry")).await;

@@ -4,8 +4,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
-use addon_signer::app::HubOptions;
+use addon_signer::process::HubOptions;
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
@@ -20,12 +20,12 @@ use tokio::process::Command;
 use crate::fleet_status::{World, viewer};
 use crate::gateway::upstream;
 use crate::hub::{mk_served, submit};
-use crate::support::hub::{PATIENCE, certificate, create_signer, telemetry, wait_csr, wait_ready};
-use crate::support::objects::managed_cluster_addons;
-use crate::support::request::mk_csr;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 use crate::whole::ours::enrolled;
 use crate::whole::{active, options, prepare};
+use test_kit::hub::{PATIENCE, certificate, create_signer, telemetry, wait_csr, wait_ready};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::request::mk_csr;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// A hub without deploy/manifest-works, and an addon on the cluster `spoke1`.
 async fn mk_world(options: HubOptions) -> (World, Client) {

@@ -28,6 +28,5 @@ mod requests;
 mod secrets;
 mod stand_in;
 mod stand_in_kubectl;
-mod support;
 mod test_hub;
 mod whole;

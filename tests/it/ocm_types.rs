@@ -2,29 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use addon_signer::api::ocm::AddOnApi;
-use addon_signer::api::registrations::{Registration, WantedEntries, apply_registrations, is_left, say_left};
+use addon_signer_api::ocm::AddOnApi;
+use addon_signer_api::registrations::{Registration, WantedEntries, apply_registrations, is_left, say_left};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::support::needed::{Needed, skip};
-use crate::support::real::assets;
-use crate::support::{self, TestHub, accept_cluster, install_addon};
+use test_kit::needed::{Needed, skip};
+use test_kit::real::assets;
+use test_kit::{TestHub, accept_cluster, install_addon};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_survives_ocms_schema_v1alpha1() {
-    registration_round_trip(AddOnApi::V1Alpha1, support::AddOnApi::V1alpha1).await;
+    registration_round_trip(AddOnApi::V1Alpha1, test_kit::AddOnApi::V1alpha1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_survives_ocms_schema_v1beta1() {
-    registration_round_trip(AddOnApi::V1Beta1, support::AddOnApi::V1beta1).await;
+    registration_round_trip(AddOnApi::V1Beta1, test_kit::AddOnApi::V1beta1).await;
 }
 
-async fn registration_round_trip(version: AddOnApi, served: support::AddOnApi) {
+async fn registration_round_trip(version: AddOnApi, served: test_kit::AddOnApi) {
     if assets().is_none() {
         return skip(Needed::ApiServer);
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection, Row};
 use tokio::time::timeout;
 
-use crate::support::cut::{Cut, Moment};
-use crate::support::needed::{Needed, skip};
-use crate::support::postgres::{Postgres, PostgresOptions, programs};
-use crate::support::store::on_every_store;
+use test_kit::cut::{Cut, Moment};
+use test_kit::needed::{Needed, skip};
+use test_kit::postgres::{Postgres, PostgresOptions, programs};
+use test_kit::store::on_every_store;
 
 fn postgres_is_there() -> bool {
     let there = programs().is_some();

@@ -9,10 +9,10 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::support::needed::{Needed, skip};
-use crate::support::objects::managed_cluster_addons;
-use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
-use crate::support::{AddOnApi, TestHub, accept_cluster, install_addon, real};
+use test_kit::needed::{Needed, skip};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
+use test_kit::{AddOnApi, TestHub, accept_cluster, install_addon, real};
 
 const SIGNER: &str = "example.com/telemetry";
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use addon_signer::api::AddOnSigner;
-use addon_signer::api::cluster_trust_bundle::TRUST_BUNDLE;
-use addon_signer::hub::authorities::store::LineNames;
 use addon_signer::inventory::BASE;
+use addon_signer_api::AddOnSigner;
+use addon_signer_api::cluster_trust_bundle::TRUST_BUNDLE;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
+use addon_signer_hub::authorities::store::LineNames;
 use kube::CustomResourceExt;
 use serde_json::Value;
 
@@ -187,9 +187,9 @@ fn a_flag_that_is_missing_or_made_up_is_reported() {
 
 #[test]
 fn every_metric_is_in_the_document_with_its_labels() {
-    let code = text("src/telemetry.rs");
+    let code = text("crates/telemetry/src/metrics.rs");
     let prefix = &between(&code, "Registry::with_prefix(\"", "\"")[0];
-    let gateway = between(&text("src/gateway/stats.rs"), "\"gateway_", "\"");
+    let gateway = between(&text("crates/gateway/src/stats.rs"), "\"gateway_", "\"");
     let gateway = gateway.iter().map(|name| (format!("{prefix}_gateway_{name}_total"), Names::new()));
     let mut metrics: BTreeMap<_, _> = gateway.collect();
     for call in between(&code, "\n        let ", ";").into_iter().filter(|call| call.contains("add(")) {
@@ -212,8 +212,8 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_condition_and_reason_is_in_the_document() {
-    let mut files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hub"));
-    files.extend(["src/api/status.rs", "src/api/registrations/mod.rs"].map(PathBuf::from));
+    let mut files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hub/src"));
+    files.extend(["crates/api/src/status.rs", "crates/api/src/registrations/mod.rs"].map(PathBuf::from));
     let is_reason = |w: &&str| w.len() > 3 && w.starts_with(char::is_uppercase) && w.chars().all(char::is_alphabetic);
     let pick = |text: &str, quote: char| text.split(quote).filter(is_reason).map(str::to_owned).collect::<Names>();
     let code: Names = files.iter().flat_map(|file| pick(&text(file), '"')).collect();
@@ -226,7 +226,7 @@ fn every_condition_and_reason_is_in_the_document() {
 #[test]
 fn every_name_that_others_rely_on_is_in_the_document() {
     let find = |file: &str, before: &str| between(&text(file), before, "\"");
-    let audit = text("src/audit/mod.rs").replace("connection(\"", "event = \"");
+    let audit = text("crates/telemetry/src/audit/mod.rs").replace("connection(\"", "event = \"");
     table("## Audit events", between(&audit, "event = \"", "\""));
     let programs = text("src/cli/mod.rs") + &text("crates/agent/src/cli/mod.rs");
     let codes = between(&programs, "ExitCode::from(", ")").into_iter();
@@ -240,22 +240,22 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
     let client = LineNames::client("<AddOnSigner>", "example.com/x");
     let serving = LineNames::serving();
-    let ledger = &find("src/hub/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
+    let ledger = &find("crates/hub/src/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
     let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");
     let mut objects = vec![format!("lease/{LEASE_NAME}")];
     objects.extend([&client.secret, &serving.secret, ledger, agent].map(|name| format!("secret/{name}")));
     objects.extend([&client.config_map, &serving.config_map, ledger].map(|name| format!("configmap/{name}")));
-    let trust = find("src/api/manifest_work.rs", "    format!(\"");
+    let trust = find("crates/api/src/manifest_work.rs", "    format!(\"");
     let trust: Vec<_> = trust.iter().map(|name| name.replace('{', "<").replace('}', ">")).collect();
     objects.extend([format!("manifestwork/{}", trust[0]), format!("configmap/{}", trust[1])]);
     objects.push(format!("clustertrustbundle/{TRUST_BUNDLE}"));
     table("## Objects", objects);
-    let mut paths = find("src/probe.rs", ".route(\"");
+    let mut paths = find("src/process/probe.rs", ".route(\"");
     paths.extend(find("src/inventory/resources.rs", ".route(\"").iter().map(|path| format!("{BASE}{path}")));
-    let routes = text("src/gateway/routes.rs").replace("_, ..]", "\"<addon>\", \"...\"]");
+    let routes = text("crates/gateway/src/routes.rs").replace("_, ..]", "\"<addon>\", \"...\"]");
     paths.extend(between(&routes, "  [\"", "\"] =>").iter().map(|arm| format!("/{}", arm.replace("\", \"", "/"))));
     table("## Paths", paths);
-    let problems = text("src/gateway/problem.rs").replace("REVOKED, \"", "\"revoked\", \"");
+    let problems = text("crates/gateway/src/problem.rs").replace("REVOKED, \"", "\"revoked\", \"");
     let kinds = between(&problems, "(StatusCode::", "\", ");
     table("## Problems", kinds.iter().map(|kind| kind.split('"').nth(1).unwrap().to_owned()));
 }

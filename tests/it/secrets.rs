@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use tokio::process::Command;
 
-use crate::support::agent_program::agent_program;
+use test_kit::built::agent_program;
 
 /// Parts of the passwords below, also of those that are written with %XX.
 const PARTS: [&str; 2] = ["3cr3t", "w0rd"];

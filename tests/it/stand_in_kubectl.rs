@@ -9,8 +9,8 @@ use kube::api::PostParams;
 use serde_json::json;
 
 use crate::stand_in::{mk_admin, mk_csr, mk_hub};
-use crate::support::accept_cluster;
-use crate::support::needed::{Needed, skip};
+use test_kit::accept_cluster;
+use test_kit::needed::{Needed, skip};
 
 /// kubectl with the kubeconfig of a hub's administrator.
 struct Kubectl {

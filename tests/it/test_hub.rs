@@ -7,8 +7,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
-use crate::support::objects::{managed_cluster_addons, managed_clusters};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::objects::{managed_cluster_addons, managed_clusters};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 #[tokio::test]
 async fn api_server_goes_away_and_comes_back_with_its_state() {

@@ -1,6 +1,7 @@
 //! What both programs share: the clock, Kubernetes clients, the crypto provider, logs.
 
 pub mod arguments;
+pub mod backoff;
 pub mod clock;
 pub mod connection;
 pub mod contacts;

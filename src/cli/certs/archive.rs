@@ -9,13 +9,13 @@ use kube::Api;
 
 use super::verify::read_checkpoint;
 use super::{ProgressLine, past};
-use crate::api::Lenient;
-use crate::hub::recording::checkpoints::{CHECKPOINT, LEDGER_OBJECT};
-use crate::ledger::Location;
-use crate::ledger::archive::{Archive, Archived, archive};
 use crate::output::print;
+use addon_signer_api::Lenient;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::recording::checkpoints::{CHECKPOINT, LEDGER_OBJECT};
+use addon_signer_ledger::Location;
+use addon_signer_ledger::archive::{Archive, Archived, archive};
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;

@@ -7,11 +7,11 @@ use serde::Serialize as _;
 
 use super::{LedgerSource, SourceArgs, past};
 use crate::cli::signer_object;
-use crate::ledger::view::Certificate;
 use crate::output::{print, render, table};
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, QueryError, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::{UnitError, parse_duration};
+use addon_signer_ledger::view::Certificate;
 use addon_signer_platform::clock::Clock;
 
 /// The widest column of names in a table; the serial number is never cut.

@@ -15,11 +15,11 @@ use clap::{Args, Subcommand};
 use kube::Client;
 
 use super::inventory;
-use crate::ledger::view::{Certificate, Details, Page};
-use crate::ledger::{LedgerError, Location, Reader, answer};
 use addon_signer_core::query::Query;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::parse_duration;
+use addon_signer_ledger::view::{Certificate, Details, Page};
+use addon_signer_ledger::{LedgerError, Location, Reader, answer};
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;

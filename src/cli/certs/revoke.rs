@@ -15,15 +15,15 @@ use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::api::lenient::Lenient;
-use crate::api::ocm;
 use crate::cli::caller::CommandUser;
-use crate::hub::registrations::registry::discover;
 use crate::output::{Format, print, print_json};
+use addon_signer_api::lenient::Lenient;
+use addon_signer_api::ocm;
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::names::{ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED};
 use addon_signer_core::registry::Revocation;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 

@@ -3,9 +3,9 @@
 use clap::Args;
 
 use super::{LedgerSource, SourceArgs, text};
-use crate::ledger::view::{Details, Written};
 use crate::output::{Format, print, print_json};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::view::{Details, Written};
 use addon_signer_platform::clock::Clock;
 
 /// Arguments of `certs show`.

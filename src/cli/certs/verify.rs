@@ -6,10 +6,10 @@ use anyhow::Context;
 use clap::Args;
 
 use super::ProgressLine;
-use crate::ledger::Location;
-use crate::ledger::verify::{Check, CheckpointReport, VerifyReport, verify};
 use crate::output::print;
 use addon_signer_core::journal::checkpoint::Checkpoint;
+use addon_signer_ledger::Location;
+use addon_signer_ledger::verify::{Check, CheckpointReport, VerifyReport, verify};
 use addon_signer_platform::arguments::Opaque;
 
 /// Arguments of `certs verify`.

@@ -7,13 +7,13 @@ use kube::api::ListParams;
 
 use super::policies::WORKS;
 use super::{Finding, Inspection, Verdict, unknown};
-use crate::api::GuardedSigner;
-use crate::api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS};
-use crate::api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION};
-use crate::api::ocm::ADDON_GROUP;
-use crate::api::status::CONDITION_TRUST_DISTRIBUTED;
-use crate::hub::registrations::discovery::served_version;
-use crate::hub::registrations::registry::discover;
+use addon_signer_api::GuardedSigner;
+use addon_signer_api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS};
+use addon_signer_api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION};
+use addon_signer_api::ocm::ADDON_GROUP;
+use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;
+use addon_signer_hub::registrations::discovery::served_version;
+use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::errors::explain;
 
 /// The ClusterRoleBinding of deploy/manifest-works.

@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
 use super::{Finding, Inspection, Verdict, unknown};
-use crate::api::Lenient;
-use crate::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
-use crate::hub::authorities::SERVING_PLAN;
-use crate::hub::authorities::report::ServingReport;
-use crate::hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use addon_signer_api::Lenient;
+use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer_core::ca::authority::LAST_CALL;
 use addon_signer_core::ca::line::MAX_AUTHORITIES;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::authorities::SERVING_PLAN;
+use addon_signer_hub::authorities::report::ServingReport;
+use addon_signer_hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
 
 /// One line of authorities as it is reported.
 pub(super) struct ReportedLine<'r> {

@@ -13,9 +13,9 @@ use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
 use super::{Finding, Inspection, Verdict, unknown};
-use crate::api::Lenient;
-use crate::hub::authorities::store::SERVING_CONFIG_MAP;
+use addon_signer_api::Lenient;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_hub::authorities::store::SERVING_CONFIG_MAP;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::proxy::Dialer;
 

@@ -8,13 +8,13 @@ use kube::{Api, ResourceExt};
 
 use super::authorities::ReportedLine;
 use super::{Finding, Inspection, Verdict, unknown};
-use crate::api::GuardedSigner;
-use crate::api::rules::SignerConfig;
-use crate::api::status::{
+use crate::inventory::API_SERVICE;
+use addon_signer_api::GuardedSigner;
+use addon_signer_api::rules::SignerConfig;
+use addon_signer_api::status::{
     CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED,
     CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
 };
-use crate::inventory::API_SERVICE;
 use addon_signer_core::ca::authority::LAST_CALL;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::timestamp::Timestamp;

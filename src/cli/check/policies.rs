@@ -11,10 +11,10 @@ use kube::api::ListParams;
 use serde_json::{Map, Value, json};
 
 use super::{Finding, Inspection, unknown};
-use crate::api::GuardedSigner;
-use crate::api::request::BoundedRequest;
 use crate::cli::status::pages::each;
-use crate::hub::requests::plan::{self, PROXY_UNPROVEN};
+use addon_signer_api::GuardedSigner;
+use addon_signer_api::request::BoundedRequest;
+use addon_signer_hub::requests::plan::{self, PROXY_UNPROVEN};
 
 /// A policy of deploy/. Its binding has the same name.
 pub(super) struct ShippedPolicy {

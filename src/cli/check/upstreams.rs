@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::{Api, ResourceExt};
 
 use super::{Finding, Inspection, Verdict, unknown};
-use crate::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 
 /// The label of namespaces that the NetworkPolicy of deploy/ lets the gateway reach.
 const UPSTREAM_LABEL: &str = "addon-signer.io/upstream";

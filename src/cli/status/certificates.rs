@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::row::Held;
 use super::signers::SignersOf;
 use crate::cli::certs::LedgerSource;
-use crate::ledger::view::Certificate;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::view::Certificate;
 
 /// Which certificates of an addon on a cluster the gateway lets in.
 pub(super) struct Accepted<'a> {

@@ -14,13 +14,13 @@ use super::row::{Facts, Row};
 use super::selection::Selection;
 use super::signers::{FleetSigners, SignersOf};
 use super::trust::BroughtTrust;
-use crate::api::manifest_work::{Place, Placement};
-use crate::api::ocm::{self, AddOnApi};
-use crate::api::registrations::names_signer;
 use crate::cli::certs::LedgerSource;
-use crate::hub::registrations::registry::{clusters_api, discover};
+use addon_signer_api::manifest_work::{Place, Placement};
+use addon_signer_api::ocm::{self, AddOnApi};
+use addon_signer_api::registrations::names_signer;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::registrations::registry::{clusters_api, discover};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 

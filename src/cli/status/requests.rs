@@ -11,11 +11,11 @@ use kube::{Api, Client, ResourceExt};
 use super::pages::each;
 use super::row::Request;
 use super::signers::Answerer;
-use crate::api::request::BoundedRequest;
-use crate::hub::requests::plan::{self, WAITS};
+use addon_signer_api::request::BoundedRequest;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{tenant, tenant_of_cluster};
+use addon_signer_hub::requests::plan::{self, WAITS};
 
 /// The account of OCM's gRPC server, which makes requests for agents (ocm `pkg/server/services/csr/csr.go`). Of another
 /// account anybody could say that it asks for a cluster.

@@ -3,7 +3,7 @@
 use kube::api::ApiResource;
 use kube::{Api, Client};
 
-use crate::api::ocm::OcmObject;
+use addon_signer_api::ocm::OcmObject;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::query::Filter;
 

@@ -7,11 +7,11 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
 use super::pages::each;
-use crate::api::identity::Requester;
-use crate::api::rules::claimant;
-use crate::api::signer::{Approval, TrustMode};
-use crate::api::status::{CONDITION_READY, DUPLICATE_SIGNER_NAME};
-use crate::api::{AddOnSigner, GuardedSigner};
+use addon_signer_api::identity::Requester;
+use addon_signer_api::rules::claimant;
+use addon_signer_api::signer::{Approval, TrustMode};
+use addon_signer_api::status::{CONDITION_READY, DUPLICATE_SIGNER_NAME};
+use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
 

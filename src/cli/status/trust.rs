@@ -9,11 +9,11 @@ use kube::{Api, Client};
 
 use super::pages::each;
 use super::selection::Selection;
-use crate::api::Lenient;
-use crate::api::manifest_work::{self, Work, digest_of};
-use crate::hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
+use addon_signer_api::Lenient;
+use addon_signer_api::manifest_work::{self, Work, digest_of};
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::LABEL_HUB_TRUST;
+use addon_signer_hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
 
 /// How far ManifestWorks have brought the present bundle: whether each cluster has applied it.
 #[derive(Default)]

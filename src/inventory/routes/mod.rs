@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use super::{BASE, GROUP, InventoryProblem, VERSION};
-use crate::audit::Audit;
+use addon_signer_telemetry::audit::Audit;
 
 /// Longest time for an answer. It is less than the minute after which kube-apiserver gives up (`--request-timeout`), so
 /// that our error arrives.

@@ -3,7 +3,7 @@
 use addon_signer_agent::Outcome;
 
 use super::parts::{AgentWorld, Mood, SOON};
-use crate::support::wait_until;
+use test_kit::wait_until;
 
 async fn stored(world: &AgentWorld) -> (Vec<u8>, Vec<u8>) {
     let stored = world.secret_store().load().await.unwrap().unwrap();

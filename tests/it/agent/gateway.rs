@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::parts::{SOON, YEAR, bundle, issue};
-use crate::support::wait_until;
+use test_kit::wait_until;
 
 /// Whether a certificate is revoked.
 type Revoked = Box<dyn Fn(&[u8]) -> bool + Send>;

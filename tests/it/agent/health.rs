@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::parts::{AgentWorld, LIFE, Mood, NAMESPACE, SOON};
-use crate::support::wait_until;
+use test_kit::wait_until;
 
 fn health(world: &AgentWorld, owner: Option<OwnerName>) -> HealthLease {
     HealthLease::new(world.admin.clone(), NAMESPACE, &"telemetry".parse().unwrap(), owner)

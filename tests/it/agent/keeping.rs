@@ -17,9 +17,9 @@ use tokio::task::AbortHandle;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::parts::{AgentWorld, NAMESPACE, SOON, USER, bundle, issuer};
-use crate::support::log::capture;
-use crate::support::secrets::{find, private_bytes};
-use crate::support::{crds, wait_until};
+use test_kit::log::capture;
+use test_kit::secrets::{find, private_bytes};
+use test_kit::{crds, wait_until};
 
 const NAME: &str = "telemetry-client-cert";
 

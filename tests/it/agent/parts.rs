@@ -24,9 +24,9 @@ use rustls_pki_types::CertificateDer;
 use tempfile::TempDir;
 
 use super::gateway::GatewayStandIn;
-use crate::support::objects::create_namespace;
-use crate::support::rules::{mk_registry, mk_rules};
-use crate::support::{TestHub, wait_until};
+use test_kit::objects::create_namespace;
+use test_kit::rules::{mk_registry, mk_rules};
+use test_kit::{TestHub, wait_until};
 
 pub(super) const SIGNER: &str = "example.com/telemetry";
 pub(super) const NAMESPACE: &str = "addons";

@@ -7,9 +7,9 @@ use std::time::Duration;
 use addon_signer_platform::clock::Clock;
 use tokio::process::Command;
 
-use crate::support::agent_program::agent_program;
-use crate::support::{TestHub, accept_cluster, install_addon};
 use crate::whole::{Whole, prepare};
+use test_kit::built::agent_program;
+use test_kit::{TestHub, accept_cluster, install_addon};
 
 /// Runs the program with these variables and no others.
 pub(super) async fn run(home: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Output {

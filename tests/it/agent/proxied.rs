@@ -4,7 +4,7 @@ use kube::config::Kubeconfig;
 
 use super::parts::AgentWorld;
 use super::program::{run, text};
-use crate::support::tunnels::TunnelProxy;
+use test_kit::tunnels::TunnelProxy;
 
 /// Enrols, with these variables; returns what the program says.
 async fn enrol(world: &AgentWorld, variables: &[(&str, &str)]) -> String {

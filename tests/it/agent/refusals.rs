@@ -10,9 +10,9 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
 use super::parts::{AgentWorld, Mood, NAMESPACE, SOON};
-use crate::support::objects::create_namespace;
-use crate::support::request::mk_csr;
-use crate::support::wait_until;
+use test_kit::objects::create_namespace;
+use test_kit::request::mk_csr;
+use test_kit::wait_until;
 
 /// An address where nobody listens.
 const NOWHERE: &str = "https://127.0.0.1:1";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use addon_signer_agent::{AgentError, Outcome};
 
 use super::parts::{AgentWorld, Mood, SOON};
-use crate::support::wait_until;
+use test_kit::wait_until;
 
 /// Lets the gateway call the stored certificate revoked; returns the certificate.
 async fn revoke(world: &AgentWorld) -> Vec<u8> {

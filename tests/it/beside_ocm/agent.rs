@@ -13,12 +13,12 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use crate::gateway::upstream;
-use crate::support::TestHub;
-use crate::support::install_addon;
-use crate::support::objects::managed_cluster_addons;
-use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
 use crate::whole::client::ClientPair;
 use crate::whole::{Whole, prepare, rotate, serving_anchors};
+use test_kit::TestHub;
+use test_kit::install_addon;
+use test_kit::objects::managed_cluster_addons;
+use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
 
 pub(super) const SECRET: &str = "telemetry-example.com-telemetry-client-cert";
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
-use addon_signer::api::ocm::ADDON_GROUP;
+use addon_signer_api::AddOnSigner;
+use addon_signer_api::ocm::ADDON_GROUP;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,17 +12,17 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
 use crate::hub::distribution::APPLIED_FOR;
-use crate::support::objects::{create_namespace, managed_cluster_addons};
-use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
-use crate::support::programs::start_addon_manager;
-use crate::support::wait::wait_or_explain;
-use crate::support::{TestHub, install_addon, wait_until};
 use crate::whole::{Whole, prepare, serving_anchors};
 use addon_signer_core::names::ANNOTATION_ROTATE;
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::objects::{create_namespace, managed_cluster_addons};
+use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
+use test_kit::programs::start_addon_manager;
+use test_kit::wait::wait_or_explain;
+use test_kit::{TestHub, install_addon, wait_until};
 
 /// The longest name of an addon, from which hub and OCM derive longer names.
 const LONGEST: &str = "the-addon-whose-name-is-as-long-as-a-label-of-kubernetes-may-be";

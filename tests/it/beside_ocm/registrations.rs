@@ -11,22 +11,22 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, P
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::hub::registrations::templates::{self, mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
 use crate::hub::{mk_csr, submit};
-use crate::support::accounts::HUB_USER;
-use crate::support::audit_log::Write;
-use crate::support::hub::{PATIENCE, RunningHub, addon, certificate, create_signer, deploy, wait_csr, wait_ready};
-use crate::support::objects::{managed_cluster_addons, manifest_works};
-use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
-use crate::support::process::Process;
-use crate::support::programs::{Registers, start_addon_manager, start_addon_webhook, start_framework_addon};
-use crate::support::real::{RealHub, assets};
-use crate::support::{AddOnApi, TestHub, accept_cluster, crds, install_addon, wait_until};
-use addon_signer::api::ocm::ADDON_GROUP;
+use addon_signer_api::ocm::ADDON_GROUP;
 use addon_signer_core::names::LABEL_HUB_TRUST;
+use test_kit::accounts::HUB_USER;
+use test_kit::audit_log::Write;
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, create_signer, deploy, wait_csr, wait_ready};
+use test_kit::objects::{managed_cluster_addons, manifest_works};
+use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
+use test_kit::process::Process;
+use test_kit::programs::{Registers, start_addon_manager, start_addon_webhook, start_framework_addon};
+use test_kit::real::{RealHub, assets};
+use test_kit::{AddOnApi, TestHub, accept_cluster, crds, install_addon, wait_until};
 
 const SIGNER: &str = "example.com/telemetry";
 /// Addons with AddOnTemplates: one does not name the signer, and one does.

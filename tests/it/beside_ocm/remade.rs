@@ -10,14 +10,14 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::agent::{SECRET, pair, revoke};
-use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
-use crate::support::objects::{create_namespace, managed_cluster_addons, managed_clusters};
-use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent};
-use crate::support::programs::start_controller;
-use crate::support::real::assets;
-use crate::support::{TestHub, crds, wait_until};
 use crate::whole::{Whole, prepare, serving_anchors};
+use test_kit::deploy::apply;
+use test_kit::objects::{create_namespace, managed_cluster_addons, managed_clusters};
+use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
+use test_kit::programs::start_controller;
+use test_kit::real::assets;
+use test_kit::{TestHub, crds, wait_until};
 
 const SETTINGS: &str = "open-cluster-management";
 const PATIENCE: Duration = Duration::from_secs(180);

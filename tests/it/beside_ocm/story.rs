@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -17,22 +17,22 @@ use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::hub::distribution::APPLIED_FOR;
-use crate::support::agent_program::agent_program;
-use crate::support::hub::deploy;
-use crate::support::kubelet::{Kubelet, Pod};
-use crate::support::needed::{Needed, skip};
-use crate::support::objects::{create_namespace, managed_cluster_addons, managed_clusters, manifest_works};
-use crate::support::ocm::{OcmAgent, Spoke};
-use crate::support::process::{Process, free_port};
-use crate::support::programs::{AddOnWebhook, start_addon_webhook, start_controller};
-use crate::support::real::{RealHub, assets};
-use crate::support::tunnels::TunnelProxy;
-use crate::support::{TestHub, client, crds, wait_until};
 use crate::whole::{Whole, get, rotate};
 use addon_signer_core::names::ANNOTATION_ROTATE;
+use test_kit::built::agent_program;
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::deploy;
+use test_kit::kubelet::{Kubelet, Pod};
+use test_kit::needed::{Needed, skip};
+use test_kit::objects::{create_namespace, managed_cluster_addons, managed_clusters, manifest_works};
+use test_kit::ocm::{OcmAgent, Spoke};
+use test_kit::process::{Process, free_port};
+use test_kit::programs::{AddOnWebhook, start_addon_webhook, start_controller};
+use test_kit::real::{RealHub, assets};
+use test_kit::tunnels::TunnelProxy;
+use test_kit::{TestHub, client, crds, wait_until};
 
 /// The managed clusters. No name begins another one: OCM's addon-manager confuses such clusters.
 const CLUSTERS: [&str; 3] = ["north", "south", "west"];
@@ -221,7 +221,7 @@ async fn wait_pushes(backend: u16, clusters: &[&str], pods: &BTreeMap<&'static s
         let log = || pods.values().flatten().map(|pod| pod.log("signer") + &pod.log("telemetry")).collect::<String>();
         let what = format!("pushes of {who}");
         let probe = async || (pushes(backend).await.get(&who).copied().unwrap_or_default() >= enough).then_some(());
-        crate::support::wait::wait_or_explain(PATIENCE, &what, probe, log).await;
+        test_kit::wait::wait_or_explain(PATIENCE, &what, probe, log).await;
     }
 }
 

@@ -8,8 +8,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{dir, manifests, of_kind};
-use crate::support::accounts::GRPC_PROXY;
-use crate::support::needed::{Needed, skip};
+use test_kit::accounts::GRPC_PROXY;
+use test_kit::needed::{Needed, skip};
 
 /// The beginning of every kustomization over deploy/.
 const BASE: &str = "resources: [../deploy]\n";

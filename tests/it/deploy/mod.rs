@@ -1,39 +1,15 @@
 //! The manifests of deploy/: what they grant, how their pods run, and that an API server accepts them.
 
 mod elsewhere;
-pub(crate) mod on_api_server;
+mod on_api_server;
 mod rights;
 mod signers;
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
+use test_kit::deploy::{FOLDERS, dir, documented, manifests, name, of_kind, resources};
 
-/// The folders that an administrator applies with `kubectl apply -k`, in this order.
-pub(crate) const FOLDERS: [&str; 5] = [".", "agent", "example", "requester", "trust-reader"];
 /// What an administrator may add to the first of them.
 const COMPONENTS: [&str; 5] = ["cluster-trust-bundle", "grpc-account", "inventory", "manifest-works", "postgres"];
-
-/// The objects of one folder of deploy/, in the order of its kustomization.
-pub(crate) fn manifests(folder: &str) -> Vec<Value> {
-    let dir = dir(folder);
-    let files = resources(&dir);
-    files.iter().flat_map(|file| documents(&dir.join(file))).collect()
-}
-
-fn dir(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(folder)
-}
-
-fn resources(dir: &Path) -> Vec<String> {
-    let kustomization = documents(&dir.join("kustomization.yaml"));
-    serde_json::from_value(kustomization[0]["resources"].clone()).unwrap()
-}
-
-fn documents(file: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-    serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
-}
 
 fn all_manifests() -> Vec<Value> {
     all_folders().flat_map(manifests).collect()
@@ -41,21 +17,6 @@ fn all_manifests() -> Vec<Value> {
 
 fn all_folders() -> impl Iterator<Item = &'static str> {
     FOLDERS.into_iter().chain(COMPONENTS)
-}
-
-/// The YAML with these words that a document shows.
-pub(crate) fn documented(document: &str, words: &str) -> String {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
-    let mut blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    blocks.find(|block| block.contains(words)).unwrap().to_owned()
-}
-
-pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    objects.iter().filter(|object| object["kind"] == kind).collect()
-}
-
-fn name(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap()
 }
 
 fn items<'a>(object: &'a Value, pointer: &str) -> Vec<&'a Value> {

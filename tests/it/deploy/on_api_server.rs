@@ -4,65 +4,16 @@ use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use kube::discovery::{Scope, pinned_kind};
+use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{all_folders, all_manifests, documented, manifests, name, of_kind};
-use crate::support::accounts::{ADDON_GROUP, AGENT_USER, HUB_GROUPS, HUB_USER};
-use crate::support::needed::{Needed, skip};
-use crate::support::real::assets;
-use crate::support::{TestHub, wait_until};
-
-const ESTABLISHED: Duration = Duration::from_secs(30);
-
-/// Applies objects as `kubectl apply --server-side` does and waits until their CRDs are served.
-pub(crate) async fn apply(admin: &Client, objects: &[Value]) {
-    for object in objects {
-        patch(admin, object, &params()).await.unwrap_or_else(|e| panic!("{}: {e}", name(object)));
-        if object["kind"] == "CustomResourceDefinition" {
-            wait_until_served(admin, name(object)).await;
-        }
-    }
-}
-
-/// Unknown fields are errors, so that a misspelt field is found.
-pub(super) fn params() -> PatchParams {
-    PatchParams::apply("deploy-tests").force().validation_strict()
-}
-
-pub(super) async fn patch(admin: &Client, object: &Value, params: &PatchParams) -> kube::Result<DynamicObject> {
-    let api = api(admin, object).await?;
-    api.patch(name(object), params, &Patch::Apply(object)).await
-}
-
-pub(crate) async fn api(admin: &Client, object: &Value) -> kube::Result<Api<DynamicObject>> {
-    let api_version = object["apiVersion"].as_str().unwrap();
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-    let (resource, capabilities) = pinned_kind(admin, &kind).await?;
-    Ok(match (capabilities.scope, object["metadata"]["namespace"].as_str()) {
-        (Scope::Namespaced, namespace) => Api::namespaced_with(admin.clone(), namespace.unwrap(), &resource),
-        (Scope::Cluster, None) => Api::all_with(admin.clone(), &resource),
-        (Scope::Cluster, Some(_)) => panic!("{} is cluster-scoped", name(object)),
-    })
-}
-
-async fn wait_until_served(admin: &Client, crd: &str) {
-    let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
-    wait_until(ESTABLISHED, &format!("the CRD {crd} to be served"), async || {
-        let conditions = crds.get(crd).await.unwrap().status.unwrap_or_default().conditions;
-        let established = |c: &_| is_true(c, "Established");
-        conditions.into_iter().flatten().any(|c| established(&json!(c))).then_some(())
-    })
-    .await;
-}
-
-fn is_true(condition: &Value, kind: &str) -> bool {
-    condition["type"] == kind && condition["status"] == "True"
-}
+use test_kit::accounts::{ADDON_GROUP, AGENT_USER, HUB_GROUPS, HUB_USER};
+use test_kit::deploy::{apply, params, patch};
+use test_kit::needed::{Needed, skip};
+use test_kit::real::assets;
+use test_kit::{TestHub, wait_until};
 
 /// Starts a real hub; prints a line and returns `None` if there is none.
 pub(super) async fn start() -> Option<TestHub> {

@@ -6,7 +6,7 @@ use std::env;
 use serde_json::{Value, json};
 
 use super::{all_manifests, items, name, of_kind};
-use crate::support::rights::{Right, read};
+use test_kit::rights::{Right, read};
 
 /// What a hub does that the audit log does not show: when it approves, signs and attests, an admission plugin asks for
 /// the right to do that for the signer.

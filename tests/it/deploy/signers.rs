@@ -1,15 +1,16 @@
 //! What a real API server checks of AddOnSigners: CEL rules, defaults, status.
 
-use addon_signer::api::rules::SignerConfig;
-use addon_signer::api::signer::{GatewaySpec, Method, Route};
-use addon_signer::api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
-use addon_signer::api::{AddOnSigner, AddOnSignerSpec, AddOnSignerStatus};
+use addon_signer_api::rules::SignerConfig;
+use addon_signer_api::signer::{GatewaySpec, Method, Route};
+use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
+use addon_signer_api::{AddOnSigner, AddOnSignerSpec, AddOnSignerStatus};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::on_api_server::{api, params, patch, prepare, start};
+use super::on_api_server::{prepare, start};
+use test_kit::deploy::{api, params, patch};
 
 fn mk_signer() -> Value {
     json!({

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use addon_signer::audit::QUOTA;
-use addon_signer::gateway::Limits;
+use addon_signer_gateway::Limits;
+use addon_signer_telemetry::audit::QUOTA;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::world::{GatewayWorld, HOUR, SOON};
-use crate::support::{log, wait_until};
+use test_kit::gateway::{GatewayWorld, HOUR, SOON};
+use test_kit::{log, wait_until};
 
 /// These members of each line.
 fn pick(lines: &[Value], names: &[&str]) -> Vec<Value> {

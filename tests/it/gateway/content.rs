@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::world::{ANY, GatewayWorld, collect, route};
+use test_kit::gateway::{ANY, GatewayWorld, collect, route};
 
 /// Content that is a request. It has no line break, so an HTTP/1.1 backend takes it for one as it stands.
 const STOLEN: &str = "GET /stolen HTTP/1.1\r\nhost: a\r\nx-remote-user: system:masters\r\n\r\n";

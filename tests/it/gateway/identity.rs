@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer::gateway::Limits;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{ClusterFacts, Registry};
 use addon_signer_core::trust::Trust;
+use addon_signer_gateway::Limits;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use rustls::HandshakeKind;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{Connection, FullAnswer, GatewayWorld, HOUR, LOCALHOST, SOON, collect, get, route, signer};
-use crate::support::issue::{Ca, Leaf};
+use test_kit::gateway::{Connection, FullAnswer, GatewayWorld, HOUR, LOCALHOST, SOON, collect, get, route, signer};
+use test_kit::issue::{Ca, Leaf};
 
 #[tokio::test]
 async fn whoami_says_who_the_certificate_is() {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer::gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use addon_signer_core::trust::Route;
+use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use futures::future::join_all;
 use http_body_util::{BodyExt, Full};
 
@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{Connection, GatewayWorld, HOUR, SOON, get, mk_config, route};
-use crate::support::wait_until;
+use test_kit::gateway::{Connection, GatewayWorld, HOUR, SOON, get, mk_config, route};
+use test_kit::wait_until;
 
 const SHORT: Duration = Duration::from_millis(400);
 

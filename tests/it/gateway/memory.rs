@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use addon_signer::gateway::Limits;
 use addon_signer_core::trust::Route;
+use addon_signer_gateway::Limits;
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::Request;
 use hyper::body::{Body, Bytes, Frame};
 use tokio::net::TcpSocket;
 
-use super::world::{ANY, GatewayWorld, SOON, route};
-use crate::support::wait_until;
+use test_kit::gateway::{ANY, GatewayWorld, SOON, route};
+use test_kit::wait_until;
 
 const PIECE: usize = 1024;
 /// The largest frame of HTTP/2 that the gateway reads at once.

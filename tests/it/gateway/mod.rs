@@ -15,4 +15,3 @@ mod strangers;
 mod unread;
 mod uploads;
 pub(crate) mod upstream;
-pub(crate) mod world;

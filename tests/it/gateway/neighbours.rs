@@ -7,9 +7,9 @@ use std::process::Command;
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
 
 use super::upstream;
-use super::world::{GatewayWorld, SOON, route};
-use crate::support::needed::{Needed, skip};
-use crate::support::wait_until;
+use test_kit::gateway::{GatewayWorld, SOON, route};
+use test_kit::needed::{Needed, skip};
+use test_kit::wait_until;
 
 /// Runs a command in a network with the addresses 198.51.100.1 and .2. It reaches another network, which has
 /// 203.0.113.2 to .4 and a web server without any of the files that are asked for.

@@ -9,7 +9,7 @@ use hyper::{Request, StatusCode};
 use tokio::net::TcpListener;
 
 use super::upstream;
-use super::world::{ANY, FullAnswer, GatewayWorld, collect, get, route};
+use test_kit::gateway::{ANY, FullAnswer, GatewayWorld, collect, get, route};
 
 async fn world_of(upstream: &str) -> GatewayWorld {
     GatewayWorld::start(vec![route("/api", upstream)]).await
@@ -55,7 +55,7 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
     let mut lines: Vec<&str> = seen.lines().collect();
     assert_eq!(lines.remove(0), "POST /base/api/seen%20it?q=1");
     lines.sort_unstable();
-    let certificate = crate::support::issue::base64(&agent.certificate);
+    let certificate = test_kit::issue::base64(&agent.certificate);
     let host = upstream.trim_start_matches("http://").trim_end_matches("/base");
     let mut expected = vec![
         format!("client-cert: :{certificate}:"),

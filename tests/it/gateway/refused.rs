@@ -1,16 +1,16 @@
 //! Connections that are refused: they have places of their own, stay refused, and hide no refusal of others.
 
-use addon_signer::gateway::Limits;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
+use addon_signer_gateway::Limits;
 use futures::future::{join_all, select};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 
-use super::world::{GatewayWorld, HOUR, SOON, get};
-use crate::support::issue::Leaf;
-use crate::support::log::capture_audit;
-use crate::support::wait_until;
+use test_kit::gateway::{GatewayWorld, HOUR, SOON, get};
+use test_kit::issue::Leaf;
+use test_kit::log::capture_audit;
+use test_kit::wait_until;
 
 /// A good certificate of the addon on a cluster that is not registered.
 fn stranger(world: &GatewayWorld, cluster: &str) -> Leaf {

@@ -9,8 +9,8 @@ use hyper::StatusCode;
 use tokio::time::timeout;
 
 use super::upstream;
-use super::world::{GatewayWorld, HOUR, get, route};
-use crate::support::log::capture_audit;
+use test_kit::gateway::{GatewayWorld, HOUR, get, route};
+use test_kit::log::capture_audit;
 
 fn revoke(world: &GatewayWorld, before: Option<Timestamp>) {
     let revocation = before.map(|before| Box::new(Revocation { before, by: "ann".to_owned() }));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use addon_signer::gateway::serving::{ServingNames, is_current, keep_serving_certificate};
-use addon_signer::pulse::Pulses;
 use addon_signer_core::trust::Trust;
+use addon_signer_gateway::serving::{ServingNames, is_current, keep_serving_certificate};
 use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::pulse::Pulses;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
@@ -17,9 +17,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::world::LOCALHOST;
-use crate::support::issue::Ca;
-use crate::support::{TestHub, wait_until};
+use test_kit::gateway::LOCALHOST;
+use test_kit::issue::Ca;
+use test_kit::{TestHub, wait_until};
 
 const SIGNER: &str = "addon-signer.io/gateway-serving";
 const NAME: &str = "gateway.example";

@@ -6,8 +6,8 @@ use addon_signer_core::sighting::Sighting;
 use hyper::StatusCode;
 
 use super::upstream;
-use super::world::{GatewayWorld, HOUR, LOCALHOST, collect, get, route};
-use crate::support::issue::Leaf;
+use test_kit::gateway::{GatewayWorld, HOUR, LOCALHOST, collect, get, route};
+use test_kit::issue::Leaf;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

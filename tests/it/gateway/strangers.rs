@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use addon_signer::gateway::Limits;
+use addon_signer_gateway::Limits;
 use hyper::StatusCode;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
-use super::world::{GatewayWorld, SOON, signer};
-use crate::support::issue::Ca;
-use crate::support::wait_until;
+use test_kit::gateway::{GatewayWorld, SOON, signer};
+use test_kit::issue::Ca;
+use test_kit::wait_until;
 
 /// Longer than a test: no stranger leaves because of its time.
 const PATIENT: Duration = Duration::from_secs(60);

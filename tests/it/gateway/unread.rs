@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use addon_signer::gateway::Limits;
 use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_gateway::Limits;
 use futures::future::join_all;
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -21,8 +21,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::upstream;
-use super::world::{Connection, GatewayWorld, SOON, route};
-use crate::support::wait_until;
+use test_kit::gateway::{Connection, GatewayWorld, SOON, route};
+use test_kit::wait_until;
 
 /// How long nothing changes before nothing will.
 const QUIET: Duration = Duration::from_millis(500);

@@ -5,8 +5,8 @@ use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use addon_signer::gateway::Limits;
 use addon_signer_core::trust::Route;
+use addon_signer_gateway::Limits;
 use futures::SinkExt;
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use http_body_util::{BodyExt, StreamBody};
@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::upstream;
-use super::world::{Connection, GatewayWorld, SOON, collect, route};
-use crate::support::wait_until;
+use test_kit::gateway::{Connection, GatewayWorld, SOON, collect, route};
+use test_kit::wait_until;
 
 /// More than the sockets and the gateway take.
 const MUCH: usize = 4 << 20;

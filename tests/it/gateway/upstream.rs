@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::world::ANY;
+use test_kit::gateway::ANY;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 

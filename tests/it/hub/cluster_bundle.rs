@@ -1,8 +1,8 @@
 //! The trust bundle reaches the pods of the hub cluster by a ClusterTrustBundle: v1 on the stand-in, v1beta1 on a real
 //! API server of Kubernetes 1.36.
 
-use addon_signer::api::AddOnSigner;
-use addon_signer::api::cluster_trust_bundle::{ClusterTrustBundle, TRUST_BUNDLE, resource};
+use addon_signer_api::AddOnSigner;
+use addon_signer_api::cluster_trust_bundle::{ClusterTrustBundle, TRUST_BUNDLE, resource};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -11,12 +11,12 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::distribution::mk_world;
-use crate::deploy::on_api_server::apply;
-use crate::deploy::{documented, manifests};
-use crate::support::hub::{PATIENCE, RunningHub, create_signer, telemetry, wait_ready};
-use crate::support::log::capture;
-use crate::support::objects::serve;
-use crate::support::{TestHub, wait_until};
+use test_kit::deploy::apply;
+use test_kit::deploy::{documented, manifests};
+use test_kit::hub::{PATIENCE, RunningHub, create_signer, telemetry, wait_ready};
+use test_kit::log::capture;
+use test_kit::objects::serve;
+use test_kit::{TestHub, wait_until};
 
 /// Whether the API server has them in a version that the hub uses: not before Kubernetes 1.33.
 async fn are_served(hub: &TestHub, admin: &Client) -> bool {

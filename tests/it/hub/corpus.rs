@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use addon_signer::api::ocm;
+use addon_signer_api::ocm;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::csr::CertificateRequest;
 use k8s_openapi::ByteString;
@@ -19,11 +19,11 @@ use x509_parser::prelude::FromDer;
 use super::grpc_account::{self, guard_annotation, wait_believed};
 use super::stage::{stage, unstageable};
 use crate::requests::{Case, Fixture, Profile, Verdict, corpus};
-use crate::support::hub::{
+use test_kit::hub::{
     RunningHub, RunningHubOptions, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
-use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, client, crds};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, client, crds};
 
 /// Whether the API server itself may refuse a case at creation: Go's parser refuses its encoding (the real server
 /// refuses 69 of the corpus; the stand-in refuses fewer, because its parser accepts more), or `expirationSeconds` is

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::encoding::pem;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::ByteString;
@@ -13,9 +13,9 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 
 use super::{mk_csr, mk_served, submit};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
-use crate::support::issue::Ca;
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::issue::Ca;
+use test_kit::{TestHub, wait_until};
 
 /// Submits a request that another program signs at once. No hub of ours may sign it meanwhile.
 async fn submit_foreign(hub: &TestHub, admin: &Client) -> String {

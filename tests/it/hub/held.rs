@@ -15,11 +15,11 @@ use kube::{Api, Client};
 use super::sweep::{becomes, left, on, submit};
 use super::{MOMENT, mk_ready};
 use crate::ledger::{mk_intent, mk_signed};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr, wait_ready};
-use crate::support::issue::{Ca, Leaf};
-use crate::support::log;
-use crate::support::store::on_every_store;
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr, wait_ready};
+use test_kit::issue::{Ca, Leaf};
+use test_kit::log;
+use test_kit::store::on_every_store;
+use test_kit::{TestHub, wait_until};
 
 /// A certificate for an agent in spoke1, from an authority that no hub has.
 fn mk_leaf(addon: &str) -> Leaf {

@@ -1,6 +1,6 @@
 //! What a change of `spec.identity` does to certificates that agents hold (decision 12).
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::csr::build::Wish;
 use addon_signer_core::gateway::authz::{NotAnIdentity, Peer, identify};
 use kube::api::{Patch, PatchParams};
@@ -10,8 +10,8 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::{mk_csr, mk_csr_of, mk_ready, submit};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr};
-use crate::support::wait_until;
+use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr};
+use test_kit::wait_until;
 
 /// Changes the identity of the signer telemetry, and waits until the gateway is told.
 async fn change(admin: &Client, running: &RunningHub, identity: Value) {

@@ -3,10 +3,10 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use addon_signer::hub::HubError;
-use addon_signer::hub::lease::Leadership;
-use addon_signer::ledger::Location;
 use addon_signer_core::lease::{LEASE_NAME, Loss};
+use addon_signer_hub::HubError;
+use addon_signer_hub::lease::Leadership;
+use addon_signer_ledger::Location;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Secret;
@@ -17,11 +17,11 @@ use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use super::{MOMENT, mk_csr, mk_ready, mk_served, submit};
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
-use crate::support::lease::{change, leases};
-use crate::support::store::on_every_store;
-use crate::support::{TestHub, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::lease::{change, leases};
+use test_kit::store::on_every_store;
+use test_kit::{TestHub, wait_until};
 
 /// The shortest duration in which a loaded machine can still renew.
 const SHORT: Duration = Duration::from_secs(3);

@@ -31,9 +31,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::support::hub::{RunningHub, RunningHubOptions, create_signer, deploy, telemetry, wait_ready};
-pub(crate) use crate::support::request::{mk_csr, mk_csr_of};
-use crate::support::{TestHub, accept_cluster, install_addon};
+use test_kit::hub::{RunningHub, RunningHubOptions, create_signer, deploy, telemetry, wait_ready};
+pub(crate) use test_kit::request::{mk_csr, mk_csr_of};
+use test_kit::{TestHub, accept_cluster, install_addon};
 
 /// Creates the request as the registration agent of `cluster`; returns its name.
 pub(crate) async fn submit(hub: &TestHub, cluster: &str, csr: &CertificateSigningRequest) -> String {

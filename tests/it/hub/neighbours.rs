@@ -9,8 +9,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::mk_ready;
-use crate::support::hub::{PATIENCE, RunningHub};
-use crate::support::wait_until;
+use test_kit::hub::{PATIENCE, RunningHub};
+use test_kit::wait_until;
 
 const NAME: &str = "beside";
 

@@ -4,18 +4,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use addon_signer::ledger::Health;
+use addon_signer_ledger::Health;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 
 use super::{mk_csr, mk_ready, submit};
-use crate::support::cut::Cut;
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
-use crate::support::log;
-use crate::support::postgres::{self, Postgres, programs};
-use crate::support::wait_until;
+use test_kit::cut::Cut;
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
+use test_kit::log;
+use test_kit::postgres::{self, Postgres, programs};
+use test_kit::wait_until;
 
 const REQUESTS: usize = 20;
 /// Longer than a store may take plus the pause of a request, so each request is tried several times.

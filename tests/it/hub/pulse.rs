@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::mk_ready;
-use crate::support::hub::PATIENCE;
-use crate::support::wait_until;
+use test_kit::hub::PATIENCE;
+use test_kit::wait_until;
 
 #[tokio::test]
 async fn tasks_of_a_hub_at_rest_give_signs_of_life() {

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
-use addon_signer::ledger::Location;
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::journal::chain::Chain;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
 use addon_signer_core::rate::Rate;
+use addon_signer_ledger::Location;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -19,9 +19,9 @@ use tempfile::TempDir;
 
 use super::{mk_csr, mk_served, submit};
 use crate::cli;
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
-use crate::support::{TestHub, objects, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::{TestHub, objects, wait_until};
 
 /// Longer than SQLite waits for a lock plus the hub's pause, so a request is tried more than once.
 const AGAIN: Duration = Duration::from_secs(9);
@@ -232,7 +232,7 @@ async fn while_the_ledger_is_away_requests_wait_and_the_gateway_does_not() {
     let name = submit(&recorded.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let running = recorded.running.as_ref().unwrap();
     let mut health = running.ledger.health();
-    let down = |health: &addon_signer::ledger::Health| matches!(health, addon_signer::ledger::Health::Down(_));
+    let down = |health: &addon_signer_ledger::Health| matches!(health, addon_signer_ledger::Health::Down(_));
     tokio::time::timeout(PATIENCE, health.wait_for(down)).await.unwrap().unwrap();
     tokio::time::sleep(AGAIN).await;
     let waiting = wait_csr(&recorded.admin, &name, "there", |csr| Some(csr.clone())).await;

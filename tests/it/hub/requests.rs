@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::csr::build::Wish;
 use addon_signer_core::rate::Rate;
@@ -16,12 +16,12 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 
 use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, mk_served, submit};
-use crate::support::accounts::HUB_USER;
-use crate::support::hub::{
+use test_kit::accounts::HUB_USER;
+use test_kit::hub::{
     RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, telemetry, wait_csr, wait_ready,
 };
-use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, accept_cluster, wait_until};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, accept_cluster, wait_until};
 
 #[tokio::test]
 async fn an_accepted_clusters_addon_gets_its_certificate() {
@@ -100,7 +100,7 @@ async fn an_approved_request_that_policy_refuses_fails() {
 }
 
 pub(crate) async fn grant_other(hub: &TestHub) {
-    let mut rights = crate::deploy::manifests("example");
+    let mut rights = test_kit::deploy::manifests("example");
     rights.retain(|object| object["kind"] != "AddOnSigner");
     for object in &mut rights {
         object["metadata"]["name"] = "addon-signer-other".into();
@@ -110,7 +110,7 @@ pub(crate) async fn grant_other(hub: &TestHub) {
             object["roleRef"]["name"] = "addon-signer-other".into();
         }
     }
-    crate::deploy::on_api_server::apply(&hub.admin().await, &rights).await;
+    test_kit::deploy::apply(&hub.admin().await, &rights).await;
 }
 
 fn approval() -> CertificateSigningRequestCondition {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer::api::status::AuthorityState;
+use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Hash};
@@ -20,9 +20,9 @@ use tempfile::TempDir;
 use super::crash::books::{assert_whole, der, entries, rows};
 use super::lines::{OnServer, rotate};
 use super::{mk_csr, mk_served, submit};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
-use crate::support::log::{Log, capture};
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::log::{Log, capture};
+use test_kit::{TestHub, wait_until};
 
 /// A hub with a ledger that can be backed up. Its log is captured.
 struct Restorable {

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer::api::ocm;
-use addon_signer::ledger::{Location, Reader};
+use addon_signer_api::ocm;
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{Location, Reader};
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -22,12 +22,12 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{MOMENT, mk_csr, submit};
 use crate::cli::{Output, run};
-use crate::deploy::on_api_server::apply;
-use crate::support::hub::{
+use test_kit::deploy::apply;
+use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
     wait_ready,
 };
-use crate::support::{TestHub, accept_cluster, install_addon, objects, wait_until};
+use test_kit::{TestHub, accept_cluster, install_addon, objects, wait_until};
 
 /// A hub whose ledger is a file that the test knows, and a person with the rights of `deploy/admin.yaml`.
 struct RevocationWorld {

@@ -1,15 +1,15 @@
 //! Sets up a hub as a fixture of the corpus describes it.
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::registry::NotRegistered;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::requests::Fixture;
-use crate::support::hub::{PATIENCE, RunningHub};
-use crate::support::objects::{create_namespace, managed_cluster_addons, managed_clusters};
-use crate::support::{accept_cluster, install_addon, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub};
+use test_kit::objects::{create_namespace, managed_cluster_addons, managed_clusters};
+use test_kit::{accept_cluster, install_addon, wait_until};
 
 /// Why a fixture cannot be made on an API server.
 pub(super) fn unstageable(fixture: Fixture) -> Option<&'static str> {

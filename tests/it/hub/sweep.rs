@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use addon_signer::ledger::{Reader, WriterOptions};
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{Reader, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -14,9 +14,9 @@ use serde_json::json;
 use super::crash::books::{CertificateRow, rows};
 use super::{mk_csr, mk_ready};
 use crate::ledger::{mk_intent, mk_serial, mk_signed, open};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr};
-use crate::support::store::{TestStore, on_every_store};
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr};
+use test_kit::store::{TestStore, on_every_store};
+use test_kit::{TestHub, wait_until};
 
 /// Writes rows as a hub would have left them two minutes ago, in an epoch before all others.
 pub(super) async fn left(store: &TestStore, records: impl IntoIterator<Item = (Intent, Option<Record>)>) {

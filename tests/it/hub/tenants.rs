@@ -10,8 +10,8 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, submit};
-use crate::support::hub::{PATIENCE, RunningHubOptions, certificate, condition, create_signer, telemetry, wait_csr};
-use crate::support::{accept_cluster, wait_until};
+use test_kit::hub::{PATIENCE, RunningHubOptions, certificate, condition, create_signer, telemetry, wait_csr};
+use test_kit::{accept_cluster, wait_until};
 
 #[tokio::test]
 async fn names_that_a_cluster_chooses_give_it_no_more_certificates() {

@@ -10,9 +10,9 @@ use sqlx::{ConnectOptions, Connection};
 
 use super::distribution::{APPLIED_FOR, mk_world, published, say_applied, wait_condition, wait_manifest};
 use crate::cli::{run, write};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
-use crate::support::{TestHub, wait_until};
 use k8s_openapi::api::core::v1::ConfigMap;
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
+use test_kit::{TestHub, wait_until};
 
 #[tokio::test]
 async fn an_administrator_goes_on_without_a_cluster_that_is_away_and_the_ledger_says_who() {

@@ -15,10 +15,10 @@ use tokio::process::Command;
 
 use super::kit::Stage;
 use crate::cli::{run, write};
-use crate::support::hub::PATIENCE;
-use crate::support::log::capture_audit;
-use crate::support::needed::{Needed, skip};
-use crate::support::{TestHub, real, wait_until};
+use test_kit::hub::PATIENCE;
+use test_kit::log::capture_audit;
+use test_kit::needed::{Needed, skip};
+use test_kit::{TestHub, real, wait_until};
 
 /// Starts a hub behind a real API server, with an inventory that alice may read; `None` if there is no real API server.
 async fn start() -> Option<(TestHub, Stage)> {
@@ -142,7 +142,7 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "one" },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob" }],
     });
-    crate::deploy::on_api_server::apply(&stage.admin, &[role, binding]).await;
+    test_kit::deploy::apply(&stage.admin, &[role, binding]).await;
     let bob = as_user(&hub, "bob").await;
     wait_until(PATIENCE, "the right to one", async || ask::<Value>(&bob, &format!("certificates/{serial}")).await.ok())
         .await;

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use addon_signer::app::{HubOptions, HubProcess, InventoryOptions};
 use addon_signer::inventory::{API_SERVICE, BASE};
+use addon_signer::process::{HubOptions, HubProcess, InventoryOptions};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_platform::clock::Clock;
@@ -19,15 +19,15 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
-use crate::gateway::world::{Connection, collect};
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
-use crate::support::pki::TestCa;
-use crate::support::{TestHub, objects, wait_until};
 use crate::whole::client::ClientPair;
 use crate::whole::{options, serving_anchors};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::gateway::{Connection, collect};
+use test_kit::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
+use test_kit::pki::TestCa;
+use test_kit::{TestHub, objects, wait_until};
 
 pub(super) struct Stage {
     pub(super) admin: Client,
@@ -45,7 +45,7 @@ impl Stage {
     pub(super) async fn start(hub: &TestHub) -> Self {
         deploy(hub).await;
         let admin = hub.admin().await;
-        let ca = TestCa::new();
+        let ca = TestCa::default();
         let component = manifests("inventory");
         if hub.is_real() {
             apply(&admin, &component).await;

@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use addon_signer::audit::QUOTA;
 use addon_signer::inventory::API_SERVICE;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_telemetry::audit::QUOTA;
 
 use super::kit::{Stage, nobody, pair, tell_front_proxy};
-use crate::support::hub::PATIENCE;
-use crate::support::log::capture_audit;
-use crate::support::pki::TestCa;
-use crate::support::{TestHub, wait_until};
 use crate::whole::serving_anchors;
+use test_kit::hub::PATIENCE;
+use test_kit::log::capture_audit;
+use test_kit::pki::TestCa;
+use test_kit::{TestHub, wait_until};
 
 #[tokio::test]
 async fn only_the_api_servers_front_proxy_gets_a_handshake() {
@@ -45,7 +45,7 @@ async fn only_the_api_servers_front_proxy_gets_a_handshake() {
     assert_eq!(told[2..], [(&json!(""), &json!("/certificates"), &json!(401))]);
 
     let agent = pair(&TestCa::named("addon-signer client CA telemetry"), "front-proxy-client");
-    let user = pair(&TestCa::new(), "front-proxy-client"); // from another CA with the same name
+    let user = pair(&TestCa::default(), "front-proxy-client"); // from another CA with the same name
     for (caller, alert) in [
         (nobody(), "CertificateRequired"),
         (agent, "UnknownCA"),
@@ -101,7 +101,7 @@ async fn another_front_proxy_is_followed_at_once() {
     let first_question_of_a_former = async || {
         changes += 1;
         let mut silent = stage.connect(&present).await;
-        let ca = TestCa::new();
+        let ca = TestCa::default();
         tell_front_proxy(&stage.admin, &ca).await;
         let former = std::mem::replace(&mut present, pair(&ca, "front-proxy-client"));
         stage.wait_served(&present).await;

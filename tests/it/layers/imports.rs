@@ -46,14 +46,14 @@ fn module(src: &Path, file: &Path) -> Module {
 }
 
 /// Every path, from the crate's root, by which the code of the module `of` imports names.
-fn paths(code: &str, of: &[String], re_exports: bool) -> BTreeSet<Module> {
+fn paths(code: &str, of: &[String]) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices("::") {
         let (before, after) = code.split_at(at);
         let word_start = before.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |index| index + 1);
         let (left, word) = before.split_at(word_start);
         // `super::super::x` is found at its first `super`.
-        if left.ends_with("::") || (!re_exports && is_re_export(left)) {
+        if left.ends_with("::") || is_re_export(left) {
             continue;
         }
         let base = match word {
@@ -99,14 +99,12 @@ fn follow<'c>(code: &'c str, mut base: Module, found: &mut BTreeSet<Module>) -> 
         .unwrap_or(rest)
 }
 
-/// For each file of a crate the other files from which it imports names; with `re_exports` also those whose names it
-/// passes on.
-pub(super) fn imports(src: &Path, re_exports: bool) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
+/// For each file of a crate the other files from which it imports names.
+pub(super) fn imports(src: &Path) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
     let files: BTreeMap<Module, PathBuf> = sources(src).into_iter().map(|file| (module(src, &file), file)).collect();
     let home = |path: &Module| (0..=path.len()).rev().find_map(|length| files.get(&path[..length]));
     let used = files.iter().map(|(of, file)| {
-        let mut used: BTreeSet<PathBuf> =
-            paths(&shipped(file), of, re_exports).iter().filter_map(home).cloned().collect();
+        let mut used: BTreeSet<PathBuf> = paths(&shipped(file), of).iter().filter_map(home).cloned().collect();
         used.remove(file);
         (file.clone(), used)
     });

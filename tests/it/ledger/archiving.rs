@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use addon_signer::ledger::archive::{Archive, ArchiveError, Archived, archive};
-use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
-use addon_signer::ledger::{LedgerWriter, Location};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::{Existing, Intended, Record};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::archive::{Archive, ArchiveError, Archived, archive};
+use addon_signer_ledger::verify::{Check, VerifyError, VerifyReport, verify};
+use addon_signer_ledger::{LedgerWriter, Location};
 use addon_signer_platform::clock::Clock;
 use ring::rand::SystemRandom;
 use tempfile::TempDir;
@@ -22,9 +22,9 @@ use tokio::process::{Child, Command};
 use super::checker;
 use super::rows;
 use super::{Open, fill, mk_intent, mk_serial, mk_signed, options, sqlite};
-use crate::support::hub::PATIENCE;
-use crate::support::store::{TestStore, on_every_store};
-use crate::support::wait_until;
+use test_kit::hub::PATIENCE;
+use test_kit::store::{TestStore, on_every_store};
+use test_kit::wait_until;
 
 /// A time at which the certificates of `mk_intent` have expired.
 const OVER: Timestamp = Timestamp::from_unix(1_795_086_401);

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer::ledger::{CertificateUse, Health, Location};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{CertificateUse, Health, Location};
 use ring::rand::SystemRandom;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::rows;
 use super::{fill, mk_identity, mk_intent, mk_serial, mk_uid, open, options};
 use crate::cli::run;
-use crate::support::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_every_store};
 
 /// The number of certificates in the ledger that `prepare` makes.
 const ALL: usize = 121;

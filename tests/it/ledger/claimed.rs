@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use addon_signer::ledger::FileError;
-use addon_signer::ledger::verify::{Check, VerifyError, verify};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Hash};
+use addon_signer_ledger::FileError;
+use addon_signer_ledger::verify::{Check, VerifyError, verify};
 use tempfile::TempDir;
 
 use super::checker::check_with;
 use super::rows::{self, EntryRow};
 use super::tampering::{dump, make_anew, mk_ledger, print};
-use crate::support::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_every_store};
 
 /// The last row of an archive and its hash, as the table `archives` has them.
 type ArchiveEnd = (u64, Vec<u8>);

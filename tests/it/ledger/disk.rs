@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use addon_signer::ledger::LedgerError;
+use addon_signer_ledger::LedgerError;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::kit::RunningWriter;
 use super::{mk_intent, mk_signed};
-use crate::support::hub::PATIENCE;
-use crate::support::needed::{Needed, skip};
+use test_kit::hub::PATIENCE;
+use test_kit::needed::{Needed, skip};
 
 /// A file system of 1 MiB in memory.
 struct Disk {

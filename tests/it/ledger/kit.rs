@@ -1,14 +1,14 @@
 //! A running writer of the ledger, and bounded waits for its state.
 
-use addon_signer::ledger::{Health, Ledger, LedgerError};
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Intended;
+use addon_signer_ledger::{Health, Ledger, LedgerError};
 use addon_signer_platform::clock::Clock;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{Open, mk_intent, mk_signed, options, start};
-use crate::support::hub::PATIENCE;
+use test_kit::hub::PATIENCE;
 
 /// A running writer. It ends some time after this value is dropped, or in [`RunningWriter::stop`].
 pub(super) struct RunningWriter {

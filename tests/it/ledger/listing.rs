@@ -3,15 +3,15 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use addon_signer::ledger::view::Certificate;
-use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::Intent;
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Order, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::view::Certificate;
+use addon_signer_ledger::{CertificateUse, Location, Reader, answer};
 
 use super::{Open, mk_identity, mk_intent, mk_serial, mk_signed, open, options};
-use crate::support::store::on_every_store;
+use test_kit::store::on_every_store;
 
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
 /// More certificates than the reader would fetch and sort as few.

@@ -19,12 +19,12 @@ mod writing;
 
 use std::path::Path;
 
-use addon_signer::ledger::{Health, Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{Health, Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use tokio::task::JoinHandle;
 

@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use addon_signer::ledger::LedgerError;
+use addon_signer_ledger::LedgerError;
 use sqlx::Connection;
 use tempfile::TempDir;
 
 use super::kit::RunningWriter;
 use super::rows::{run, sqlite, try_run};
-use crate::support::postgres::{Database, PASSWORD, Postgres, PostgresOptions, programs};
-use crate::support::store::{TestStore, on_every_store};
+use test_kit::postgres::{Database, PASSWORD, Postgres, PostgresOptions, programs};
+use test_kit::store::{TestStore, on_every_store};
 
 struct Place {
     dir: TempDir,

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use addon_signer::ledger::{LedgerError, Location};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::{Existing, Intended};
+use addon_signer_ledger::{LedgerError, Location};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
 
 use super::kit::RunningWriter;
 use super::{mk_intent, mk_serial, mk_signed};
-use crate::support::cut::{Cut, Moment};
-use crate::support::hub::PATIENCE;
-use crate::support::postgres::{PASSWORD, Postgres, PostgresOptions, programs};
-use crate::support::store::on_every_store;
+use test_kit::cut::{Cut, Moment};
+use test_kit::hub::PATIENCE;
+use test_kit::postgres::{PASSWORD, Postgres, PostgresOptions, programs};
+use test_kit::store::on_every_store;
 
 /// Starts PostgreSQL; `None` if it is not installed.
 async fn postgres() -> Option<Postgres> {

@@ -7,7 +7,7 @@ use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 
 use super::{mk_abandoned, mk_intent, mk_signed, mk_uid, open, options};
-use crate::support::store::on_every_store;
+use test_kit::store::on_every_store;
 
 #[tokio::test]
 async fn a_hub_learns_what_the_ledger_has_of_requests_authorities_and_signers() {

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::ledger::{CertificateUse, Location, Reader, answer};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{CertificateUse, Location, Reader, answer};
 
 use super::{fill, mk_identity, mk_intent, mk_serial, mk_signed, mk_uid, open, options, sqlite};
-use crate::support::store::on_every_store;
+use test_kit::store::on_every_store;
 
 /// A time at which the certificates of `mk_intent` are valid.
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);

@@ -3,7 +3,7 @@
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 
-use crate::support::store::TestStore;
+use test_kit::store::TestStore;
 
 /// A row of `entries`.
 #[derive(Clone)]

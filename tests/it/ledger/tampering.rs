@@ -18,8 +18,8 @@ use tempfile::TempDir;
 use super::checker::check;
 use super::kit::RunningWriter;
 use super::rows::{self, EntryRow};
-use crate::support::postgres::{Database, programs};
-use crate::support::store::{TestStore, on_every_store};
+use test_kit::postgres::{Database, programs};
+use test_kit::store::{TestStore, on_every_store};
 
 /// The last row that the published checkpoint covers.
 const CHECKPOINT: usize = 9;

@@ -1,17 +1,17 @@
 //! The check of a ledger finds each fault, and names the right row.
 
-use addon_signer::ledger::verify::{Check, VerifyError, VerifyReport, verify};
-use addon_signer::ledger::{Health, Location};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::verify::{Check, VerifyError, VerifyReport, verify};
+use addon_signer_ledger::{Health, Location};
 use ring::rand::SystemRandom;
 
 use super::rows::{self, run};
 use super::{Open, fill, mk_abandoned, mk_intent, mk_serial, mk_signed, mk_uid, open, options, sqlite};
-use crate::support::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_every_store};
 
 const CERTIFICATES: u64 = 700;
 

@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
-use addon_signer::ledger::{Health, LedgerError, Location};
 use addon_signer_core::journal::record::{Existing, Intended};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{Health, LedgerError, Location};
 
 use super::{fill, mk_intent, mk_serial, mk_signed, open, options, sqlite, start};
-use crate::support::wait::wait_until;
+use test_kit::wait::wait_until;
 
 #[tokio::test]
 async fn a_request_has_one_certificate() {

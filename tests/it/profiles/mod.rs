@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use addon_signer::hub::authorities::store::LineNames;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::ca::issuer::Issuer;
@@ -18,6 +17,7 @@ use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::policy::{Approved, GATEWAY_COMMON_NAME, Submission, evaluate, evaluate_serving};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::authorities::store::LineNames;
 use ring::rand::SystemRandom;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -26,8 +26,8 @@ use x509_parser::prelude::FromDer;
 
 use crate::requests::Fixture;
 use crate::requests::tlv::{SEQUENCE, children, list};
-use crate::support::needed::{Needed, skip};
 use keys::PublishedKey;
+use test_kit::needed::{Needed, skip};
 
 mod keys;
 

@@ -8,8 +8,8 @@ use addon_signer_core::policy::{RequesterKind, ServingRules, SignerRules};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use serde::{Deserialize, Serialize};
 
-use crate::support::accounts::GRPC_PROXY;
-use crate::support::rules::mk_rules;
+use test_kit::accounts::GRPC_PROXY;
+use test_kit::rules::mk_rules;
 
 /// The gateway's account.
 pub(crate) const GATEWAY: &str = "system:serviceaccount:addon-signer:addon-signer";

@@ -6,7 +6,7 @@ use ring::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
 };
 
-pub(crate) use crate::support::accounts::ADDON_GROUP;
+pub(crate) use test_kit::accounts::ADDON_GROUP;
 
 use super::tlv::{ATTRIBUTES, INTEGER, OCTET_STRING, UTF8_STRING, bits, list, oid, sequence, set, tlv};
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use addon_signer::audit::QUOTA;
 use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::QUOTA;
 use hyper::Method;
 use rustls::pki_types::ServerName;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -18,10 +18,10 @@ use tokio_rustls::TlsConnector;
 use super::{Whole, get, ours, prepare};
 use crate::gateway::upstream;
 use crate::hub::{mk_csr, submit};
-use crate::support::hub::PATIENCE;
-use crate::support::log::{Log, capture_audit};
-use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::PATIENCE;
+use test_kit::log::{Log, capture_audit};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, wait_until};
 
 /// More connections of one cause than the audit log lists one by one.
 const KNOCKS: u32 = QUOTA.first + 5;

@@ -12,13 +12,13 @@ mod startup;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
-use addon_signer::api::status::AuthorityState;
-use addon_signer::app::{HubConnection, HubOptions, HubProcess};
-use addon_signer::gateway::Limits;
-use addon_signer::hub::lease::DEFAULT_DURATION;
-use addon_signer::registry_age::AgeBounds;
+use addon_signer::process::registry_age::AgeBounds;
+use addon_signer::process::{HubConnection, HubOptions, HubProcess};
+use addon_signer_api::AddOnSigner;
+use addon_signer_api::status::AuthorityState;
 use addon_signer_core::rate::Rate;
+use addon_signer_gateway::Limits;
+use addon_signer_hub::lease::DEFAULT_DURATION;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
@@ -30,10 +30,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, create_signer, deploy, fresh_ledger};
-use crate::support::{TestHub, wait_until};
 use addon_signer_core::names::ANNOTATION_ROTATE;
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::hub::{PATIENCE, create_signer, deploy, fresh_ledger};
+use test_kit::{TestHub, wait_until};
 
 /// A hub and a gateway, as `addon-signer hub` runs them.
 pub(crate) struct Whole {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use addon_signer::api::AddOnSigner;
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use addon_signer_platform::clock::Clock;
@@ -26,13 +26,13 @@ use x509_parser::prelude::FromDer;
 
 use super::client::ClientPair;
 use super::{Whole, get, prepare, rotate};
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
-use crate::support::accounts::AGENT_USER;
-use crate::support::hub::{PATIENCE, create_signer, deploy};
-use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::accounts::AGENT_USER;
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::{PATIENCE, create_signer, deploy};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 
@@ -158,7 +158,7 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
     let namespace = "open-cluster-management-agent-addon";
-    crate::support::objects::create_namespace(&admin, namespace).await; // OCM's klusterlet makes it
+    test_kit::objects::create_namespace(&admin, namespace).await; // OCM's klusterlet makes it
     if hub.is_real() {
         apply(&admin, &manifests("agent")).await; // the hub's API server is the managed cluster as well
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,14 +14,14 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::{Whole, prepare, serving_anchors};
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::gateway::upstream;
-use crate::support::agent_program::agent_program;
-use crate::support::objects::managed_cluster_addons;
-use crate::support::ocm::{ADDON_NAMESPACE, OcmAgent, approve};
-use crate::support::process::Process;
-use crate::support::{TestHub, install_addon, wait_until};
+use test_kit::built::agent_program;
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::objects::managed_cluster_addons;
+use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, approve};
+use test_kit::process::Process;
+use test_kit::{TestHub, install_addon, wait_until};
 
 const ADDON: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
 const KUBE_CLIENT: &str = "kubernetes.io/kube-apiserver-client";

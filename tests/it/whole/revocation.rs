@@ -15,9 +15,9 @@ use super::{Whole, ours, prepare};
 use crate::cli::run;
 use crate::gateway::upstream;
 use crate::hub::revocation::revoker;
-use crate::support::hub::PATIENCE;
-use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, install_addon, wait_until};
+use test_kit::hub::PATIENCE;
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use addon_signer::app::{HubConnection, HubOptions};
-use addon_signer::registry_age::AgeBounds;
+use addon_signer::process::registry_age::AgeBounds;
+use addon_signer::process::{HubConnection, HubOptions};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::connection::connect_noting;
 use addon_signer_platform::contacts::Contacts;
@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 
 use super::{Whole, get, options, ours, prepare};
 use crate::gateway::upstream;
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::PATIENCE;
-use crate::support::objects::{managed_cluster_addons, managed_clusters};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::hub::PATIENCE;
+use test_kit::objects::{managed_cluster_addons, managed_clusters};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 const OUTDATED: Duration = Duration::from_secs(3);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
-use addon_signer::app::{HubOptions, HubProcess};
+use addon_signer::process::{HubOptions, HubProcess};
+use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use hyper::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -20,11 +20,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Whole, get, options, prepare};
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, deploy};
-use crate::support::lease::{change, leases};
-use crate::support::log::capture;
-use crate::support::{TestHub, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::hub::{PATIENCE, deploy};
+use test_kit::lease::{change, leases};
+use test_kit::log::capture;
+use test_kit::{TestHub, wait_until};
 
 /// What happens at once takes less than this.
 const SOON: Duration = Duration::from_secs(3);

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
-use addon_signer::ledger::verify::{Check, verify};
 use addon_signer_core::journal::entry::Entry;
+use addon_signer_ledger::verify::{Check, verify};
 use data_encoding::BASE64;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;

@@ -8,9 +8,9 @@ use tokio::time::timeout;
 
 use super::books::{CertificateRow, assert_whole, compare, rows};
 use super::kit::{CrashWorld, closes_all};
-use crate::support::cut::{Cut, Moment};
-use crate::support::hub::{PATIENCE, certificate, wait_csr, wait_ready};
-use crate::support::postgres::{Postgres, PostgresOptions, programs};
+use test_kit::cut::{Cut, Moment};
+use test_kit::hub::{PATIENCE, certificate, wait_csr, wait_ready};
+use test_kit::postgres::{Postgres, PostgresOptions, programs};
 
 /// Where a hub is killed.
 pub(super) struct CutBoundary {

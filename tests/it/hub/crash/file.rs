@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep};
 use super::books::{CertificateRow, der, rows};
 use super::kit::{Child, CrashWorld};
 use super::load::Load;
-use crate::support::hub::{PATIENCE, certificate};
-use crate::support::store::TestStore;
-use crate::support::wait_until;
+use test_kit::hub::{PATIENCE, certificate};
+use test_kit::store::TestStore;
+use test_kit::wait_until;
 
 const CLUSTERS: [&str; 3] = ["spoke1", "spoke2", "spoke3"];
 /// How often each boundary must be hit.

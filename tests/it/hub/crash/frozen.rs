@@ -6,11 +6,11 @@ use tokio::time::timeout;
 use super::books::{assert_whole, compare, entries, rows};
 use super::kit::{CrashWorld, closes_all};
 use super::load::Load;
-use crate::support::cut::{Cut, Moment};
-use crate::support::frozen::Frozen;
-use crate::support::hub::{PATIENCE, wait_ready};
-use crate::support::postgres::{Postgres, PostgresOptions, programs};
-use crate::support::wait_until;
+use test_kit::cut::{Cut, Moment};
+use test_kit::frozen::Frozen;
+use test_kit::hub::{PATIENCE, wait_ready};
+use test_kit::postgres::{Postgres, PostgresOptions, programs};
+use test_kit::wait_until;
 
 const CLUSTERS: [&str; 2] = ["spoke1", "spoke2"];
 

@@ -14,11 +14,11 @@ use kube::{Api, Client, ResourceExt};
 use tempfile::TempDir;
 
 use crate::hub::mk_csr;
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, deploy, telemetry};
-use crate::support::lease::{change, leases};
-use crate::support::process::Process;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, deploy, telemetry};
+use test_kit::lease::{change, leases};
+use test_kit::process::Process;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// An API server with a signer, and the addon on some clusters. No hub runs yet.
 pub(super) struct CrashWorld {

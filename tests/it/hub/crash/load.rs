@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use super::books::{CertificateRow, Tally, assert_whole, compare, rows};
 use super::kit::{CrashWorld, closes_all};
 use crate::hub::mk_csr;
-use crate::support::hub::{PATIENCE, certificate};
-use crate::support::wait::wait_or_explain;
+use test_kit::hub::{PATIENCE, certificate};
+use test_kit::wait::wait_or_explain;
 
 /// How many requests wait for their certificate at any time.
 const IN_FLIGHT: usize = 30;

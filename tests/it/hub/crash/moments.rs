@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 use super::books;
 use super::kit::{Child, CrashWorld};
 use super::load::Load;
-use crate::support::postgres;
-use crate::support::store::TestStore;
+use test_kit::postgres;
+use test_kit::store::TestStore;
 
 const CLUSTERS: [&str; 5] = ["spoke1", "spoke2", "spoke3", "spoke4", "spoke5"];
 /// After this time a hub that shows no activity is killed all the same.

@@ -10,9 +10,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::books::{assert_whole, rows};
 use super::boundaries::{BOUNDARIES, CutBoundary, Ledger, bring_to, mk_ledger, row_of};
 use super::kit::CrashWorld;
-use crate::support::hub::{PATIENCE, certificate, condition, wait_csr, wait_ready};
-use crate::support::objects::managed_cluster_addons;
-use crate::support::wait_until;
+use test_kit::hub::{PATIENCE, certificate, condition, wait_csr, wait_ready};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::wait_until;
 
 /// Revokes everything up to now while no hub runs; returns that time.
 async fn revoke(world: &CrashWorld) -> i64 {

@@ -6,7 +6,7 @@ mod spoilt;
 
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -17,12 +17,12 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::mk_served;
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
 use crate::hub::{mk_csr, submit};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr};
-use crate::support::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr};
+use test_kit::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// How long a kubelet may take to show pods a changed ConfigMap.
 pub(crate) const APPLIED_FOR: Duration = Duration::from_secs(900);

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::spoilt::{BAD, mk_good};
 use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
-use crate::deploy::on_api_server::{self, apply};
-use crate::deploy::{manifests, of_kind};
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{PATIENCE, RunningHub, telemetry};
-use crate::support::log::capture;
-use crate::support::objects::{manifest_works, policy_bindings};
-use crate::support::{TestHub, accept_cluster, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::deploy::{api, apply};
+use test_kit::deploy::{manifests, of_kind};
+use test_kit::hub::{PATIENCE, RunningHub, telemetry};
+use test_kit::log::capture;
+use test_kit::objects::{manifest_works, policy_bindings};
+use test_kit::{TestHub, accept_cluster, wait_until};
 
 /// The name of the policy and of its binding.
 const POLICY: &str = "addon-signer-manifest-works";
@@ -276,7 +276,7 @@ async fn what_another_program_adds_to_the_hubs_works_is_named_until_it_leaves_th
         owners("MutatingAdmissionPolicy", spec)
     };
     let everything = annotates(json!({ "resourceRules": [rule()] }));
-    if on_api_server::api(&admin, &everything).await.is_err() {
+    if api(&admin, &everything).await.is_err() {
         eprintln!("skipped: before 1.36 the API server serves no MutatingAdmissionPolicy");
         return;
     }

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::{CSR_USER, allow, ask, guard_annotation, mk_proxied, options, proxy, requests, rule, user};
 use crate::hub::{MOMENT, mk_served};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_ready};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
 use addon_signer_core::rate::Rate;
 use std::time::Duration;
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_ready};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// The controller of another signer: it may sign for its own signer name alone, and update any request's status.
 pub(super) async fn accomplice(hub: &TestHub) -> Client {

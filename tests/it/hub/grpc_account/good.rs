@@ -1,11 +1,11 @@
 //! With the policy, an agent behind OCM's gRPC server gets its certificate, and everybody sees who asked for whom.
 
-use addon_signer::app::HubOptions;
-use addon_signer::ledger::Reader;
+use addon_signer::process::HubOptions;
 use addon_signer_core::csr::build::Wish;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_ledger::Reader;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::ByteString;
@@ -13,12 +13,12 @@ use ring::rand::SystemRandom;
 use serde_json::Value;
 
 use super::{ask, guard_annotation, mk_proxied, proxy, user, wait_believed};
-use crate::support::accounts::{GRPC_PROXY, HUB_GROUPS, HUB_USER};
-use crate::support::hub::{certificate, condition, wait_csr, wait_ready};
-use crate::support::log::capture_audit;
-use crate::support::{TestHub, accept_cluster, install_addon};
 use crate::whole::client::ClientPair;
 use crate::whole::{Whole, options, prepare, serving_anchors};
+use test_kit::accounts::{GRPC_PROXY, HUB_GROUPS, HUB_USER};
+use test_kit::hub::{certificate, condition, wait_csr, wait_ready};
+use test_kit::log::capture_audit;
+use test_kit::{TestHub, accept_cluster, install_addon};
 
 #[tokio::test]
 async fn an_agent_behind_the_grpc_server_gets_its_certificate_and_nobody_elses_identity() {

@@ -12,13 +12,13 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::mk_csr;
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
-use crate::support::accounts::GRPC_PROXY;
-use crate::support::crds::grant;
-use crate::support::hub::{PATIENCE, RunningHubOptions, certificate, condition, wait_csr};
-use crate::support::objects::bind_policy;
-use crate::support::{TestHub, wait_until};
+use test_kit::accounts::GRPC_PROXY;
+use test_kit::crds::grant;
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::{PATIENCE, RunningHubOptions, certificate, condition, wait_csr};
+use test_kit::objects::bind_policy;
+use test_kit::{TestHub, wait_until};
 
 const CSR_USER: &str = "open-cluster-management.io/csr-user";
 /// The groups that Kubernetes gives to OCM's gRPC server.

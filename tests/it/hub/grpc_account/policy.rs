@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::attack::{accomplice, rewrite};
 use super::{CSR_USER, allow, ask, guard_annotation, mk_proxied, proxy, requests, rule, user};
 use crate::hub::mk_csr;
-use crate::support::hub::PATIENCE;
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::PATIENCE;
+use test_kit::{TestHub, wait_until};
 
 const ONLY: &str = "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'addon-signer-grpc-account' \
                     denied request: only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may make a \

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -11,14 +11,12 @@ use serde_json::{Value, json};
 
 use super::policy::wait_policy;
 use super::{CSR_USER, ask, guard_annotation, mk_proxied, options, proxy, requests, user, wait_believed};
-use crate::deploy::on_api_server::apply;
-use crate::deploy::{manifests, of_kind};
 use crate::hub::{MOMENT, mk_served};
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_csr, wait_ready,
-};
-use crate::support::{TestHub, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::deploy::apply;
+use test_kit::deploy::{manifests, of_kind};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_csr, wait_ready};
+use test_kit::{TestHub, wait_until};
 
 async fn real() -> Option<(TestHub, Client)> {
     let hub = TestHub::start().await;

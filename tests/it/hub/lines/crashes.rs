@@ -11,8 +11,8 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, members, rotate};
 use crate::hub::{mk_csr, mk_ready, submit};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_ready};
-use crate::support::wait_until;
+use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_ready};
+use test_kit::wait_until;
 
 /// Milliseconds until each hub is killed: from before its first write to after its last.
 const LIVES: [u64; 14] = [5, 20, 35, 50, 65, 80, 100, 120, 150, 190, 240, 300, 400, 600];

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use super::kit::{OnServer, issue, signed_by};
 use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
-use crate::support::wait_until;
+use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use test_kit::wait_until;
 
 type Data = BTreeMap<String, ByteString>;
 

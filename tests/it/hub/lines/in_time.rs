@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -13,8 +13,8 @@ use serde_json::json;
 use super::kit::{OnServer, create_undecodable, issue, rotate};
 use super::serving::{activate_after, not_after, report};
 use crate::hub::{mk_ready, mk_ready_with, mk_served};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
-use crate::support::{TestHub, log, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
+use test_kit::{TestHub, log, wait_until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
+use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::timestamp::Timestamp;
@@ -17,8 +17,8 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use crate::hub::{mk_csr, submit};
-use crate::support::hub::{PATIENCE, certificate, wait_csr};
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::{PATIENCE, certificate, wait_csr};
+use test_kit::{TestHub, wait_until};
 
 const ROTATE: &str = "addon-signer.io/rotate";
 static POKES: AtomicU32 = AtomicU32::new(0);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use addon_signer::api::status::{AuthorityState, RotationPhase};
+use addon_signer_api::status::{AuthorityState, RotationPhase};
 use kube::Client;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
 use crate::hub::{MOMENT, mk_ready, mk_ready_with};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions};
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions};
+use test_kit::{TestHub, wait_until};
 
 /// After the end of every certificate that is valid for a day, and after the end that is reserved for further ones.
 const PAST_ALL_LEAVES: Duration = Duration::from_secs(28 * 3_600);

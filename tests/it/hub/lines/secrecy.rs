@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ListParams;
@@ -14,9 +14,9 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::mk_ready_with;
-use crate::support::hub::{RunningHubOptions, fresh_ledger, wait_ready};
-use crate::support::log;
-use crate::support::secrets::{find, private_bytes};
+use test_kit::hub::{RunningHubOptions, fresh_ledger, wait_ready};
+use test_kit::log;
+use test_kit::secrets::{find, private_bytes};
 
 /// Adds the private bytes of every key that is stored.
 async fn add_keys(admin: &Client, keys: &mut BTreeSet<Vec<u8>>) {

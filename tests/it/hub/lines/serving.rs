@@ -15,11 +15,11 @@ use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue};
 use crate::hub::{MOMENT, mk_csr_of, mk_ready, mk_ready_with, mk_served};
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::hub::{
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
 };
-use crate::support::{TestHub, wait_until};
+use test_kit::{TestHub, wait_until};
 
 pub(super) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
     let (_, leaf) = X509Certificate::from_der(leaf).unwrap();

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use addon_signer::hub::lease::Leadership;
 use addon_signer_core::registry::NotRegistered;
+use addon_signer_hub::lease::Leadership;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::kit::{OnServer, rotate};
 use crate::hub::crash::books::{entries, rows};
 use crate::hub::{mk_csr, mk_served, submit};
-use crate::support::accounts::{HUB_GROUPS, HUB_USER};
-use crate::support::frozen::Frozen;
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry};
-use crate::support::hub::{wait_csr, wait_ready};
-use crate::support::objects::managed_cluster_addons;
-use crate::support::silence::Silence;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::frozen::Frozen;
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry};
+use test_kit::hub::{wait_csr, wait_ready};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::silence::Silence;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// A hub behind a proxy.
 async fn mk_behind(hub: &TestHub) -> (RunningHub, Silence) {

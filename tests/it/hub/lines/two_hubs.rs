@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use addon_signer::hub::authorities::store::{AuthorityStore, LineNames, StoreError};
 use addon_signer_core::ca::bundle::Purpose;
+use addon_signer_hub::authorities::store::{AuthorityStore, LineNames, StoreError};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
 use kube::api::PostParams;
@@ -14,8 +14,8 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served};
-use crate::support::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
-use crate::support::{TestHub, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::{TestHub, wait_until};
 
 const REQUESTS: usize = 50;
 
@@ -73,7 +73,7 @@ async fn a_line_is_never_written_over_a_newer_one() {
     drop(running);
     let store = AuthorityStore::new(&admin, "addon-signer");
     let names = LineNames::client("telemetry", "example.com/telemetry");
-    let (announcer, leading) = addon_signer::hub::lease::channel();
+    let (announcer, leading) = addon_signer_hub::lease::channel();
     announcer.lead(1, tokio::time::Instant::now() + Duration::from_secs(3_600));
     let leads = leading.leads().unwrap();
     let older = store.load(&names, true, now).await.unwrap().unwrap();

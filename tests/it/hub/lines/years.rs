@@ -17,8 +17,8 @@ use serde_json::json;
 use super::kit::{OnServer, create_undecodable};
 use super::serving::{gateway_request, not_after};
 use crate::hub::{distribution, mk_csr, submit};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_ready};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_ready};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The gateway renews after 2/3 of the 24 hours that its certificate is valid.

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,11 +13,11 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::templates::{create, mk_management_addon};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, condition, create_signer, deploy};
-use crate::support::needed::{Needed, skip};
-use crate::support::ocm::OcmAgent;
-use crate::support::programs::start_addon_manager;
-use crate::support::{TestHub, install_addon, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, create_signer, deploy};
+use test_kit::needed::{Needed, skip};
+use test_kit::ocm::OcmAgent;
+use test_kit::programs::start_addon_manager;
+use test_kit::{TestHub, install_addon, wait_until};
 
 const SIGNER: &str = "example.com/telemetry";
 const MANAGER: &str = "open-cluster-management-hub";

@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 
 use super::{registrations, wait_registered};
 use crate::hub::{mk_ready, mk_served};
-use crate::support::hub::{PATIENCE, RunningHub, addon, telemetry};
-use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, addon, telemetry};
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// A program that replaces the whole list by its own whenever they differ, as programs of addon-framework do.
 fn mk_rival(addons: Api<DynamicObject>, name: &'static str, own: Value) -> JoinHandle<()> {

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::registrations;
 use crate::hub::crash::books::entries;
 use crate::hub::mk_served;
-use crate::support::hub::{
+use addon_signer_api::AddOnSigner;
+use addon_signer_ledger::Location;
+use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, addon, create_signer, fresh_ledger, telemetry, wait_ready,
 };
-use crate::support::objects::managed_cluster_addons;
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
-use addon_signer::api::AddOnSigner;
-use addon_signer::ledger::Location;
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {
     RunningHub::start_with(hub, RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() })

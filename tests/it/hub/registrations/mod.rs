@@ -8,14 +8,14 @@ mod oversized;
 pub(crate) mod templates;
 mod unregistered;
 
-use addon_signer::api::AddOnSigner;
+use addon_signer_api::AddOnSigner;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served, submit};
-use crate::support::hub::{PATIENCE, RunningHub, addon, certificate, telemetry, wait_csr, wait_ready};
-use crate::support::{AddOnApi, TestHub, install_addon, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::{AddOnApi, TestHub, install_addon, wait_until};
 
 const USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
 const GROUPS: [&str; 2] =

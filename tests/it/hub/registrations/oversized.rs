@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::is_v1beta1;
 use crate::hub::{MOMENT, mk_csr, mk_served, submit};
-use crate::support::hub::{PATIENCE, RunningHub, addon, certificate, condition, telemetry, wait_csr, wait_ready};
-use crate::support::objects::{managed_cluster_addons, poison};
-use crate::support::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, condition, telemetry, wait_csr, wait_ready};
+use test_kit::objects::{managed_cluster_addons, poison};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 async fn change(admin: &Client, cluster: &str, status: bool, change: Value) {
     let addons = managed_cluster_addons(admin, cluster).await;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{registrations, wait_registered};
 use crate::hub::{MOMENT, mk_served};
-use crate::support::hub::{PATIENCE, RunningHub, telemetry, wait_ready};
-use crate::support::{AddOnApi, TestHub, wait_until};
+use test_kit::hub::{PATIENCE, RunningHub, telemetry, wait_ready};
+use test_kit::{AddOnApi, TestHub, wait_until};
 
 const GROUP: &str = "addon.open-cluster-management.io";
 
@@ -105,7 +105,7 @@ async fn a_template_that_one_cluster_uses_is_looked_at_too() {
     let _running = RunningHub::start(&hub).await;
     wait_registered(&admin, "NamedByTemplate").await;
     let own = json!({ "spec": { "configs": [{ "group": GROUP, "resource": "addontemplates", "name": "own" }] } });
-    let addons = crate::support::objects::managed_cluster_addons(&admin, "spoke1").await;
+    let addons = test_kit::objects::managed_cluster_addons(&admin, "spoke1").await;
     addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&own)).await.unwrap();
     let (_, message) = wait_registered(&admin, "TemplateLacksSigner").await;
     assert!(message.contains("AddOnTemplate own does not name"), "{message}");

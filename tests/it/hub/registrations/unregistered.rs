@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::templates::{create, mk_management_addon, mk_template, patch, registration};
 use super::{change, wait_registered, wait_registered_of};
-use crate::deploy::manifests;
 use crate::hub::mk_served;
-use crate::support::TestHub;
-use crate::support::hub::{RunningHub, create_signer, telemetry};
+use test_kit::TestHub;
+use test_kit::deploy::manifests;
+use test_kit::hub::{RunningHub, create_signer, telemetry};
 
 #[tokio::test]
 async fn an_addon_whose_template_names_a_signer_that_does_not_serve_it_is_named() {

@@ -5,10 +5,10 @@ mod rights;
 
 use std::time::Duration;
 
-use addon_signer::api::{AddOnSigner, AddOnSignerStatus};
-use addon_signer::hub::lease::{self, NotWritten};
-use addon_signer::hub::supervisor::status;
+use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_hub::lease::{self, NotWritten};
+use addon_signer_hub::supervisor::status;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
-use crate::deploy::manifests;
-use crate::deploy::on_api_server::apply;
-use crate::support::hub::{
+use test_kit::deploy::apply;
+use test_kit::deploy::manifests;
+use test_kit::hub::{
     PATIENCE, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
-use crate::support::{TestHub, wait_until};
+use test_kit::{TestHub, wait_until};
 
 fn signers(admin: &Client) -> Api<AddOnSigner> {
     Api::all(admin.clone())

@@ -11,9 +11,9 @@ use crate::hub::neighbours::mk_pod;
 use crate::hub::registrations::templates::{mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
 use crate::hub::{mk_csr, mk_ready, submit};
-use crate::support::hub::{PATIENCE, RunningHub, certificate, create_signer, wait_csr, wait_ready};
-use crate::support::objects::{poison, read_as_is};
-use crate::support::wait_until;
+use test_kit::hub::{PATIENCE, RunningHub, certificate, create_signer, wait_csr, wait_ready};
+use test_kit::objects::{poison, read_as_is};
+use test_kit::wait_until;
 
 const ALPHA: &str = "/apis/addon-signer.io/v1alpha1/addonsigners/alpha";
 

@@ -7,10 +7,10 @@ use kube::api::{ListParams, PostParams};
 
 use crate::hub::lines::OnServer;
 use crate::hub::{mk_csr, submit};
-use crate::support::hub::{
+use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
-use crate::support::{TestHub, accept_cluster, install_addon, log, wait_until};
+use test_kit::{TestHub, accept_cluster, install_addon, log, wait_until};
 
 #[tokio::test]
 async fn an_account_without_rights_is_told_what_it_lacks() {

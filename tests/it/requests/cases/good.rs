@@ -6,7 +6,7 @@ use crate::requests::pkcs10::{
     rdn, text, typed,
 };
 use crate::requests::tlv::{OCTET_STRING, PRINTABLE_STRING, oid, sequence, tlv};
-use crate::support::accounts::GRPC_PROXY;
+use test_kit::accounts::GRPC_PROXY;
 
 const OCM_REQUEST: &[u8] = include_bytes!("../../../../certs/requests/good/ocm-agent-v1.3.pem");
 const CSR_USER: &str = "open-cluster-management.io/csr-user";

@@ -2,7 +2,7 @@
 
 use super::{Case, Fixture, refused_around};
 use crate::requests::pkcs10::{ADDON_GROUP, CLUSTER_GROUP, USER};
-use crate::support::accounts::GRPC_PROXY;
+use test_kit::accounts::GRPC_PROXY;
 
 const GROUP: &str = "system:open-cluster-management:spoke1";
 const CSR_USER: &str = "open-cluster-management.io/csr-user";

@@ -1,0 +1,148 @@
+//! Objects that are read although part of their metadata cannot be.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use kube::core::DeserializeGuard;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error};
+use serde::ser::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::AddOnSigner;
+
+/// An AddOnSigner, whatever somebody has written into it.
+pub type GuardedSigner = Lenient<DeserializeGuard<AddOnSigner>>;
+
+/// An object without the metadata that cannot be read. The API server keeps times in `managedFields` that are later
+/// than any that this program can read. One object with such a time must hide neither itself nor others of its list or
+/// watch.
+#[derive(Debug, Clone)]
+pub struct Lenient<K> {
+    /// The object.
+    pub object: K,
+    /// What else of its metadata cannot be read, which the API server should not let happen.
+    pub doubt: Option<String>,
+}
+
+impl GuardedSigner {
+    /// The AddOnSigner, or why it cannot be read.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(self) -> Result<AddOnSigner, String> {
+        let read = self.object.0.map_err(|invalid| invalid.error)?;
+        self.doubt.map_or(Ok(read), Err)
+    }
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        let doubt = value.get_mut("metadata").and_then(mend);
+        let object = K::deserialize(value).map_err(D::Error::custom)?;
+        Ok(Self { object, doubt })
+    }
+}
+
+impl<K> From<K> for Lenient<K> {
+    fn from(object: K) -> Self {
+        Self { object, doubt: None }
+    }
+}
+
+impl<K: Serialize> Serialize for Lenient<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.object.serialize(serializer)
+    }
+}
+
+/// Removes what cannot be read. Returns what is wrong, unless it is only when a program wrote.
+fn mend(metadata: &mut Value) -> Option<String> {
+    let entries = metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten();
+    for entry in entries.filter_map(Value::as_object_mut) {
+        if entry.get("time").is_some_and(|time| Option::<Time>::deserialize(time).is_err()) {
+            entry.remove("time");
+        }
+    }
+    let error = ObjectMeta::deserialize(&*metadata).err()?;
+    metadata.as_object_mut()?.retain(|name, value| {
+        let field = Map::from_iter([(name.clone(), value.clone())]);
+        ObjectMeta::deserialize(Value::Object(field)).is_ok()
+    });
+    Some(format!("metadata: {error}"))
+}
+
+impl<K: Resource> Resource for Lenient<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(of: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(of)
+    }
+
+    fn group(of: &K::DynamicType) -> Cow<'_, str> {
+        K::group(of)
+    }
+
+    fn version(of: &K::DynamicType) -> Cow<'_, str> {
+        K::version(of)
+    }
+
+    fn plural(of: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.object.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.object.meta_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::manager::last_manager;
+
+    fn read(object: &Value) -> GuardedSigner {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    #[test]
+    fn an_addon_signer_with_a_time_that_cannot_be_read_is_read() {
+        for time in ["9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "soon"] {
+            let mut object = json!({
+                "metadata": { "name": "a", "uid": "u", "resourceVersion": "7", "managedFields": [
+                    { "manager": "kubectl", "operation": "Update", "time": "2026-11-21T00:00:00Z" },
+                    { "manager": "m", "operation": "Update", "time": time },
+                ] },
+                "spec": { "signerName": "a.b/c", "addOns": ["t"] },
+            });
+            let signer = read(&object).read().unwrap();
+            assert_eq!((signer.name_any().as_str(), last_manager(&signer.metadata)), ("a", "kubectl"), "{time}");
+            object["spec"]["addOns"] = "t".into();
+            assert_eq!(read(&object).name_any(), "a");
+            assert!(read(&object).read().is_err());
+        }
+    }
+
+    #[test]
+    fn of_metadata_that_cannot_be_read_the_rest_counts() {
+        let object = json!({
+            "metadata": { "name": "a", "uid": "u", "resourceVersion": "7", "labels": { "a": "b" },
+                          "deletionTimestamp": "9999-12-31T23:59:59Z", "generation": "two", "managedFields": "none" },
+            "spec": { "signerName": "a.b/c", "addOns": ["t"] },
+        });
+        let signer = read(&object);
+        let ObjectMeta { name, uid, resource_version, labels, .. } = signer.meta();
+        assert_eq!([name, uid, resource_version].map(|text| text.as_deref()), [Some("a"), Some("u"), Some("7")]);
+        assert_eq!(labels.as_ref().map(|labels| labels.len()), Some(1));
+        assert!(signer.read().unwrap_err().starts_with("metadata: "));
+    }
+}

@@ -1,0 +1,49 @@
+//! The AddOnSigner resource and the parts of OCM's types that we use. Types and pure functions only: nothing here talks
+//! to an API server.
+
+pub mod addon_template;
+pub mod cluster_trust_bundle;
+pub mod identity;
+pub mod lenient;
+pub mod manager;
+pub mod manifest_work;
+pub mod ocm;
+pub mod registrations;
+pub mod request;
+pub mod rules;
+pub mod signer;
+pub mod status;
+
+pub use lenient::{GuardedSigner, Lenient};
+pub use signer::{AddOnSigner, AddOnSignerSpec};
+pub use status::AddOnSignerStatus;
+
+use kube::CustomResourceExt;
+
+/// First lines of the generated manifest.
+const CRD_HEADER: &str = "# Generated from crates/api/src/signer.rs by `addon-signer crd`; a test compares them.\n";
+
+/// The CustomResourceDefinition of [`AddOnSigner`] as YAML: schema, defaults, CEL rules and printer columns, the same
+/// bytes on every call. `deploy/crd.yaml` is this text.
+///
+/// # Errors
+/// When the definition cannot be written as YAML.
+pub fn crd_yaml() -> Result<String, serde_saphyr::SerializeError> {
+    Ok(format!("{CRD_HEADER}{}", serde_saphyr::to_string(&AddOnSigner::crd())?))
+}
+
+#[cfg(test)]
+mod tests {
+    /// `UPDATE_GOLDEN=1 cargo test -p addon-signer-api crd_manifest` writes the file anew.
+    #[test]
+    fn crd_manifest_is_what_the_types_say() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crd.yaml");
+        let generated = super::crd_yaml().unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &generated).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap();
+        assert!(committed == generated, "deploy/crd.yaml is stale: run `addon-signer crd > deploy/crd.yaml`");
+        assert_eq!(generated, super::crd_yaml().unwrap(), "the output is stable");
+    }
+}

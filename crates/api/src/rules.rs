@@ -1,0 +1,360 @@
+//! Converts an AddOnSigner to the core's types. What the schema could not check is checked here, and an error names the
+//! field. A signer whose AddOnSigner is invalid signs nothing.
+
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use crate::ocm::created_at;
+use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode};
+use crate::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
+use addon_signer_core::ca::line::RESERVE_AHEAD;
+use addon_signer_core::gateway::upstream;
+use addon_signer_core::identity::{Convention, IdentityError, SignerName};
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::ownership::Claimant;
+use addon_signer_core::policy::{MIN_LIFETIME, SignerRules};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Route;
+use addon_signer_core::units::{parse_duration, parse_quantity};
+
+/// The longest life of an agent's certificate, whatever the configuration says: a year, as in the schema.
+const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
+
+/// The longest wait for a backend, as in the schema.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// The least of `authority.renewBefore`: an authority signs nothing in its last minutes, and its successor needs time.
+const MIN_RENEW_BEFORE: Duration = Duration::from_secs(3600);
+
+/// A field of `spec` that cannot be used, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("spec.{field} is refused: {cause}")]
+pub struct InvalidField {
+    /// Path below `spec`.
+    pub field: &'static str,
+    /// One sentence without a period.
+    pub cause: String,
+}
+
+/// How authorities of a line are made and when they are replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuthorityPlan {
+    /// The kind of a new key.
+    pub key: KeyKind,
+    /// The life of a new authority.
+    pub duration: Duration,
+    /// How long before its end it is replaced.
+    pub renew_before: Duration,
+}
+
+impl AuthorityPlan {
+    /// The plan of the gateway's line: everybody who holds a certificate that lives for `longest` gets the anchor of
+    /// the next authority as early before its first use as without such certificates.
+    #[must_use]
+    pub fn for_holders(self, longest: Duration) -> Self {
+        let wait = longest + longest / RESERVE_AHEAD;
+        Self { duration: self.duration + wait, renew_before: self.renew_before + wait, ..self }
+    }
+}
+
+/// An AddOnSigner that can be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignerConfig {
+    /// `metadata.generation` of the object: which version of the rules this is. 0 until it is known.
+    pub generation: i64,
+    /// What may be signed.
+    pub rules: SignerRules,
+    /// Whether the hub approves by itself.
+    pub approves: bool,
+    /// Whether the hub writes `status.registrations`.
+    pub registers: bool,
+    /// Whether ManifestWorks bring the trust bundle to the clusters of its addons.
+    pub brings_trust: bool,
+    /// Whether a ClusterTrustBundle publishes the trust bundle to the pods of the hub cluster.
+    pub publishes_trust: bool,
+    /// How the signer's authorities are made.
+    pub authority: AuthorityPlan,
+    /// The routes to the addon's backends.
+    pub routes: Vec<Route>,
+}
+
+impl SignerConfig {
+    /// Reads `spec`. `grpc_proxy` is the hub's own setting, the same for every signer.
+    ///
+    /// # Errors
+    /// The first [`InvalidField`].
+    pub fn read(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<Self, InvalidField> {
+        let signer_name =
+            spec.signer_name.parse().map_err(|error: IdentityError| invalid("signerName", &error.to_string()))?;
+        let authority = AuthorityPlan {
+            key: spec.authority.key.kind(),
+            duration: duration("authority.duration", &spec.authority.duration)?,
+            renew_before: duration("authority.renewBefore", &spec.authority.renew_before)?,
+        };
+        let rules = rules(spec, signer_name, grpc_proxy)?;
+        if rules.max_duration >= authority.duration {
+            return Err(invalid("authority.duration", "it must be longer than certificate.maxDuration"));
+        }
+        if authority.renew_before < MIN_RENEW_BEFORE {
+            return Err(invalid("authority.renewBefore", "it must be at least 1h"));
+        }
+        if authority.renew_before >= authority.duration {
+            return Err(invalid("authority.renewBefore", "it must be shorter than authority.duration"));
+        }
+        let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
+        if routes.iter().map(|route| &route.path).collect::<BTreeSet<_>>().len() < routes.len() {
+            return Err(invalid("gateway.routes", "no two may have the same path"));
+        }
+        let approves = spec.approval == Approval::Automatic;
+        let registers = spec.registration == RegistrationMode::Managed;
+        let brings_trust = spec.trust.manifest_work == TrustMode::Auto;
+        let publishes_trust = spec.trust.cluster_trust_bundle == TrustMode::Auto;
+        Ok(Self { generation: 0, rules, approves, registers, brings_trust, publishes_trust, authority, routes })
+    }
+
+    /// Checks the upstreams whose host is an address. `allow_loopback` is the hub's own setting.
+    ///
+    /// # Errors
+    /// [`InvalidField`] for the first upstream with an address that no backend may have.
+    pub fn check_upstreams(self, allow_loopback: bool) -> Result<Self, InvalidField> {
+        for (index, route) in self.routes.iter().enumerate() {
+            let host = route.upstream.parse::<hyper::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+            upstream::check_host(&host.unwrap_or_default(), allow_loopback)
+                .map_err(|refused| invalid("gateway.routes", &format!("upstream of route {index}: {refused}")))?;
+        }
+        Ok(self)
+    }
+}
+
+/// Whether another AddOnSigner had the signer name when the status was written; its authorities are those of before.
+fn is_duplicate(status: &AddOnSignerStatus) -> bool {
+    status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.reason == DUPLICATE_SIGNER_NAME)
+}
+
+/// What an AddOnSigner lays claim to, whether it can be served or not.
+pub fn claimant(object: &AddOnSigner) -> Claimant {
+    let status = object.status.as_ref();
+    Claimant {
+        uid: object.metadata.uid.clone().unwrap_or_default(),
+        created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
+        signer_name: object.spec.signer_name.clone(),
+        addons: object.spec.add_ons.iter().cloned().collect(),
+        successor: object.spec.successor.clone(),
+        had_signer_name: status.is_some_and(|status| !status.authorities.is_empty() && !is_duplicate(status)),
+        had: status.map(|status| status.add_ons.clone()).unwrap_or_default(),
+    }
+}
+
+fn rules(
+    spec: &AddOnSignerSpec,
+    signer_name: SignerName,
+    grpc_proxy: Option<&str>,
+) -> Result<SignerRules, InvalidField> {
+    let identity = &spec.identity;
+    let convention = Convention::new(&identity.user, &identity.groups, &identity.dns_names)
+        .and_then(|convention| convention.check_signer(&signer_name).map(|()| convention))
+        .map_err(|error| invalid("identity", &error.to_string()))?;
+    let addons = spec.add_ons.iter().map(|name| name.parse()).collect::<Result<_, IdentityError>>();
+    let shortest = duration("certificate.duration", &spec.certificate.duration)?;
+    let longest = duration("certificate.maxDuration", &spec.certificate.max_duration)?;
+    if shortest < MIN_LIFETIME || shortest > longest {
+        return Err(invalid("certificate.duration", "it must be at least 10m and at most certificate.maxDuration"));
+    }
+    if longest > MAX_LIFETIME {
+        return Err(invalid("certificate.maxDuration", "it must be at most 8760h"));
+    }
+    if spec.add_ons.is_empty() || spec.certificate.keys.is_empty() {
+        let field = if spec.add_ons.is_empty() { "addOns" } else { "certificate.keys" };
+        return Err(invalid(field, "it must name at least one"));
+    }
+    if identity.requesters.is_empty() {
+        return Err(invalid("identity.requesters", "it must name at least one"));
+    }
+    Ok(SignerRules {
+        signer_name,
+        addons: addons.map_err(|error| invalid("addOns", &error.to_string()))?,
+        convention,
+        requesters: identity.requesters.iter().map(|kind| kind.kind()).collect(),
+        organizational_units: identity.organizational_units.iter().cloned().collect(),
+        keys: spec.certificate.keys.iter().map(|key| key.kind()).collect(),
+        duration: shortest,
+        max_duration: longest,
+        grpc_proxy: grpc_proxy.map(str::to_owned),
+    })
+}
+
+fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
+    let field = "gateway.routes";
+    let uri: hyper::Uri = spec.upstream.parse().map_err(|_| invalid(field, "upstream is not a URL"))?;
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let port = uri.host().and_then(|host| authority.strip_prefix(host));
+    let port_is_good = port.is_some_and(str::is_empty) || uri.port_u16().is_some_and(|port| port > 0);
+    let host_is_good = uri.host().is_some_and(is_host);
+    let path_is_good = uri.query().is_none() && !spec.upstream.contains("..");
+    if uri.scheme_str() != Some("http") || !host_is_good || !port_is_good || !path_is_good {
+        return Err(invalid(field, "upstream must be http://host[:port][/path]"));
+    }
+    // The gateway refuses a path that belongs to another route without its ;parameters, so a `;` here matches nothing.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~!$&'()*+,=:@/-".contains(&byte);
+    let has_form = spec.path.starts_with('/') && spec.path.bytes().all(is_plain);
+    if !has_form || spec.path.contains("..") || spec.path.contains("//") {
+        return Err(invalid(
+            field,
+            "path must start with /, without `..`, `//`, escapes, a query and other characters than paths have",
+        ));
+    }
+    let max_body = parse_quantity(&spec.max_body).map_err(|error| invalid(field, &error.to_string()))?;
+    let timeout = duration(field, &spec.timeout)?;
+    if timeout.is_zero() || timeout > MAX_TIMEOUT {
+        return Err(invalid(field, "timeout must be from 1s to 1h"));
+    }
+    if spec.methods.is_empty() {
+        return Err(invalid(field, "methods must name at least one"));
+    }
+    let methods = spec.methods.iter().copied().map(Method::as_str).map(str::to_owned).collect();
+    let (path, upstream) = (spec.path.clone(), spec.upstream.clone());
+    Ok(Route { path, upstream, methods, max_body, timeout, delete_with_content: spec.delete_with_content })
+}
+
+/// Whether it is a name or an address as the schema has them.
+fn is_host(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[') {
+        return address.trim_end_matches(']').parse::<Ipv6Addr>().is_ok();
+    }
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = host.as_bytes();
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(byte))
+}
+
+fn duration(field: &'static str, text: &str) -> Result<Duration, InvalidField> {
+    parse_duration(text).map_err(|error| invalid(field, &error.to_string()))
+}
+
+fn invalid(field: &'static str, cause: &str) -> InvalidField {
+    InvalidField { field, cause: cause.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_spec() -> AddOnSignerSpec {
+        serde_json::from_value(serde_json::json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]}))
+            .unwrap()
+    }
+
+    fn field(change: impl FnOnce(&mut AddOnSignerSpec)) -> &'static str {
+        let mut spec = mk_spec();
+        change(&mut spec);
+        SignerConfig::read(&spec, None).unwrap_err().field
+    }
+
+    #[test]
+    fn what_another_one_has_had_since_is_not_had() {
+        let mut object = AddOnSigner::new("a", mk_spec());
+        let mut had = |reason: &str| {
+            let at = "2026-11-23T00:00:00Z";
+            let authority = serde_json::json!({"id": "x", "state": "Active", "notBefore": at, "notAfter": at});
+            let ready = serde_json::json!({"type": "Ready", "status": "False", "reason": reason, "message": "",
+                                           "lastTransitionTime": at});
+            let status = serde_json::json!({"authorities": [authority], "conditions": [ready]});
+            object.status = serde_json::from_value(status).unwrap();
+            claimant(&object).had_signer_name
+        };
+        assert!(had("LedgerAway") && !had("DuplicateSignerName"));
+    }
+
+    #[test]
+    fn defaults_are_readable() {
+        let config = SignerConfig::read(&mk_spec(), None).unwrap();
+        assert!(config.approves && config.registers);
+        assert_eq!(config.rules.keys.len(), 6);
+        assert_eq!(config.rules.duration, Duration::from_secs(86_400));
+        assert_eq!(config.authority.key, KeyKind::EcdsaP256);
+    }
+
+    #[test]
+    fn a_bad_field_is_named() {
+        assert_eq!(field(|spec| spec.signer_name = "kubernetes.io/kubelet-serving".into()), "signerName");
+        assert_eq!(field(|spec| spec.add_ons = vec!["Bad_Name".into()]), "addOns");
+        assert_eq!(field(|spec| spec.add_ons.clear()), "addOns");
+        assert_eq!(field(|spec| spec.identity.user = "{cluster}{addon}".into()), "identity");
+        assert_eq!(field(|spec| spec.identity.groups = vec!["{agent}".into()]), "identity");
+        assert_eq!(field(|spec| spec.identity.requesters.clear()), "identity.requesters");
+        assert_eq!(field(|spec| spec.certificate.duration = "5m".into()), "certificate.duration");
+        assert_eq!(field(|spec| spec.certificate.duration = "200h".into()), "certificate.duration");
+        assert_eq!(field(|spec| spec.certificate.max_duration = "9000h".into()), "certificate.maxDuration");
+        assert_eq!(field(|spec| spec.certificate.keys.clear()), "certificate.keys");
+        assert_eq!(field(|spec| spec.authority.duration = "100h".into()), "authority.duration");
+        assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
+        assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
+        assert_eq!(field(|spec| spec.authority.renew_before = "59m".into()), "authority.renewBefore");
+    }
+
+    #[test]
+    fn the_gateways_authority_has_time_for_the_longest_certificate() {
+        let days = |days: u32| Duration::from_secs(86_400) * days;
+        let plan = AuthorityPlan { key: KeyKind::EcdsaP256, duration: days(365), renew_before: days(90) };
+        let longest = plan.for_holders(MAX_LIFETIME);
+        assert_eq!(longest.renew_before, days(90) + MAX_LIFETIME + MAX_LIFETIME / 8);
+        assert_eq!(longest.duration - longest.renew_before, days(365 - 90), "as many rotations as before");
+    }
+
+    #[test]
+    fn an_upstream_that_is_an_address_is_one_that_a_backend_may_have() {
+        let read = |upstream: &str, allow_loopback: bool| {
+            let mut spec = mk_spec();
+            let routes =
+                serde_json::json!([{"path": "/a", "upstream": "http://a"}, {"path": "/b", "upstream": upstream}]);
+            spec.gateway.routes = serde_json::from_value(routes).unwrap();
+            let config = SignerConfig::read(&spec, None).unwrap();
+            config.check_upstreams(allow_loopback).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let text = "spec.gateway.routes is refused: upstream of route 1: 127.0.0.1 is a loopback address, which no \
+                    backend may have";
+        assert_eq!(read("http://127.0.0.1:8080/x", false), Err(text.to_owned()));
+        assert_eq!(read("http://127.0.0.1:8080/x", true), Ok(()));
+        assert!(read("http://169.254.169.254", true).is_err());
+        assert_eq!(read("http://10.0.0.1", false), Ok(()));
+        assert_eq!(read("http://localhost", false), Ok(())); // the gateway checks what a name resolves to
+    }
+
+    #[test]
+    fn a_route_is_a_path_that_calls_can_have() {
+        let refused = |path: &str| {
+            let route = serde_json::json!({"path": path, "upstream": "http://a"});
+            super::route(&serde_json::from_value(route).unwrap()).is_err()
+        };
+        assert!(!refused("/") && !refused("/api/v1"));
+        for bad in ["", "api", "/a/../b", "/a//b", "/api;v=1"] {
+            assert!(refused(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port_that_exists() {
+        let refused = |upstream: &str| {
+            let route = serde_json::json!({"path": "/a", "upstream": upstream});
+            super::route(&serde_json::from_value(route).unwrap()).is_err()
+        };
+        for good in ["http://a", "http://a:1/x", "http://[::1]:65535", "http://[::1]"] {
+            assert!(!refused(good), "{good}");
+        }
+        for bad in [
+            "http://[1:2]",
+            "http://a:99999",
+            "http://a:0",
+            "http://a:",
+            "http://u@a",
+            "http://a?b",
+            "https://a",
+            "a",
+            "http://",
+        ] {
+            assert!(refused(bad), "{bad}");
+        }
+    }
+}

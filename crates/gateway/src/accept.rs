@@ -1,0 +1,57 @@
+//! The gateway's side of the accept loop: which TLS configuration, what is counted and logged, what a session is.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::Limits;
+use super::connection;
+use super::session::{GatewayShared, Session};
+use crate::listener::{self, Door, Entered, NoHandshake, Places};
+use addon_signer_telemetry::audit::Caller;
+
+/// Accepts until `stop` is cancelled, then waits for the connections, each of which ends within the drain timeout.
+pub(super) async fn run(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
+    let Limits { max_connections, max_handshakes, handshake_timeout, drain_timeout, .. } = shared.limits;
+    let drain = drain_timeout + listener::DRAIN_MARGIN;
+    let places = Places { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
+    listener::accept(listener, places, shared, &stop).await;
+}
+
+impl Door for GatewayShared {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.in_effect.borrow().as_ref().map(|in_effect| Arc::clone(&in_effect.tls))
+    }
+
+    fn knocked(&self) {
+        self.stats.connections.add();
+    }
+
+    /// Logs in the audit log only, because that is throttled: strangers must not be able to fill a disk.
+    fn refused(&self, remote: SocketAddr, cause: &NoHandshake) {
+        let stats = &self.stats;
+        let counter = match cause {
+            NoHandshake::OverCapacity(_) => &stats.over_capacity,
+            NoHandshake::Displaced(_) => &stats.handshakes_displaced,
+            NoHandshake::NotConfigured => &stats.not_configured,
+            NoHandshake::Slow(_) => &stats.handshakes_slow,
+            NoHandshake::Closed(_) | NoHandshake::Tls(_) | NoHandshake::NoCertificate => &stats.handshakes_failed,
+        };
+        counter.add();
+        self.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
+    }
+
+    async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
+        let Entered { tls, remote, place, .. } = entered;
+        match tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned() {
+            Some(leaf) => {
+                let session = Session::new(self, remote, leaf.into_owned());
+                connection::serve(tls, place, Arc::new(session), stop).await;
+            }
+            None => self.refused(remote, &NoHandshake::NoCertificate), // cannot happen: the verifier requires one
+        }
+    }
+}

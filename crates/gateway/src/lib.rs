@@ -1,0 +1,289 @@
+//! The gateway: an HTTPS endpoint that accepts the client certificates of our signers and nothing else.
+//!
+//! ```text
+//! inputs: trust, serving ─► tls (whole ServerConfig) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
+//!                                                       │             │                                  │
+//!                                    handshake, cap, drain      session: authz::identify,           headers, path,
+//!                                                               registry, clock                     upstream
+//! ```
+//!
+//! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): while no configuration is in
+//!   effect, the gateway closes every connection at once.
+//! - A certificate is an identity only of the addon whose CA signed it (I14):
+//!   [`addon_signer_core::gateway::authz::identify`].
+//! - No session outlives its credential by more than 2 s (I15): the gateway checks each request, and each connection
+//!   once a second. A connection whose check fails ends, even if requests are in flight on it.
+//!
+//! The gateway never imports the hub. It gets the hub's values as its inputs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::sign::CertifiedKey;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::sighting::Seen;
+use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
+
+mod accept;
+mod body;
+mod broken;
+mod connection;
+mod connector;
+mod download;
+mod lingering;
+pub mod listener;
+mod problem;
+mod proxy;
+mod resolver;
+mod routes;
+mod seats;
+pub mod serving;
+mod session;
+mod stats;
+mod stream;
+mod tls;
+mod upstream;
+
+use upstream::UpstreamClient;
+
+pub use stats::{Counter, GatewayStats};
+
+use broken::BrokenAnswers;
+use seats::SharedSeats;
+
+/// Limits for clients. They bound how long a slow or silent client can occupy a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest number of connections at a time whose handshake is done. A further one is closed then.
+    pub max_connections: usize,
+    /// Largest number of connections at a time of one addon on one cluster.
+    pub max_identity_connections: usize,
+    /// Largest number of calls at a time of one addon on one cluster, on all its connections.
+    pub max_identity_calls: usize,
+    /// Largest number of connections at a time of all addons of one cluster.
+    pub max_cluster_connections: usize,
+    /// Largest number of calls at a time of all addons of one cluster.
+    pub max_cluster_calls: usize,
+    /// Largest number of handshakes at a time. A further one takes the place of the oldest one of the source that has
+    /// most. Eight times as many connections may wait for the first words of their clients.
+    pub max_handshakes: usize,
+    /// Longest time from the TCP accept to the end of the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// Longest time from the handshake to the first complete request head.
+    pub header_timeout: Duration,
+    /// Longest time without a request in flight; the wait for the head of a later request is a part of it.
+    pub idle_timeout: Duration,
+    /// How slowly a client may send or take a body. For a request its route's `timeout` counts if that is longer than
+    /// the patience.
+    pub min_rate: MinRate,
+    /// How long requests in flight may continue after `stop`.
+    pub drain_timeout: Duration,
+    /// Largest request head, in bytes. For HTTP/1.1 the limit is approximate, because the head is read in pieces.
+    pub max_header_bytes: u32,
+    /// Largest number of HTTP/2 streams at a time on one connection.
+    pub max_streams: u32,
+    /// How many bytes of bodies an HTTP/2 client may send on one stream before the gateway has passed them on.
+    pub stream_window: u32,
+    /// The same for all streams of one connection. It is larger, so that one upload that waits does not hold all.
+    pub connection_window: u32,
+    /// How many bytes of a call wait to be sent, to its backend and to its client. A piece may be added to that.
+    pub call_buffer: usize,
+    /// The socket buffers of a client's connection, in each direction. Linux doubles it.
+    pub client_socket: u32,
+    /// The socket buffers of a connection to a backend, in each direction. Linux doubles it.
+    pub upstream_socket: u32,
+    /// Longest time to open a connection to an upstream.
+    pub connect_timeout: Duration,
+}
+
+/// How many addons of one cluster can have all the seats of an addon at the same time. The hub's administrators install
+/// many addons on a cluster, and whoever has taken the cluster over has all their certificates. Honest addons use a few
+/// seats each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded by this.
+const ADDONS_AT_MOST: usize = 4;
+
+/// The default of [`Limits::max_connections`].
+pub const DEFAULT_CONNECTIONS: usize = 4096;
+/// The default of [`Limits::max_identity_connections`].
+pub const DEFAULT_IDENTITY_CONNECTIONS: usize = 64;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::sized(DEFAULT_CONNECTIONS, DEFAULT_IDENTITY_CONNECTIONS)
+    }
+}
+
+impl Limits {
+    /// The limits for this many connections of all and of one addon on one cluster.
+    #[must_use]
+    pub fn sized(max_connections: usize, max_identity_connections: usize) -> Self {
+        let max_cluster_connections =
+            max_identity_connections.saturating_mul(ADDONS_AT_MOST).max(DEFAULT_IDENTITY_CONNECTIONS);
+        Self {
+            max_connections,
+            max_identity_connections,
+            max_identity_calls: max_identity_connections.saturating_mul(2),
+            max_cluster_connections,
+            max_cluster_calls: max_cluster_connections.saturating_mul(2),
+            max_handshakes: (max_connections / 8).max(1),
+            handshake_timeout: Duration::from_secs(5),
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            min_rate: MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) },
+            drain_timeout: Duration::from_secs(10),
+            max_header_bytes: 32 * 1024,
+            max_streams: 64,
+            stream_window: 128 * 1024,
+            connection_window: 256 * 1024,
+            call_buffer: 32 * 1024,
+            client_socket: 128 * 1024,
+            upstream_socket: 32 * 1024,
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// How many files the process needs open: one for each handshake and each refusal, one for each connection and two
+    /// for its calls to backends, since an addon has that many seats; and some for the ledger, the API server and
+    /// probes. An estimate: connections to backends are kept for a while, and few addons use all their seats.
+    #[must_use]
+    pub fn open_files(&self) -> u64 {
+        let strangers = self.max_handshakes.saturating_mul(2 + listener::WAITING);
+        let files = self.max_connections.saturating_mul(3).saturating_add(strangers).saturating_add(512);
+        u64::try_from(files).unwrap_or(u64::MAX)
+    }
+}
+
+/// Where to listen, and the limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayConfig {
+    /// The address; port 0 for any.
+    pub listen: SocketAddr,
+    /// The limits.
+    pub limits: Limits,
+    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
+    pub allow_loopback: bool,
+    /// The names and addresses by which agents reach it; a backend is told no other.
+    pub names: Vec<String>,
+}
+
+/// The inputs of the gateway's decisions.
+#[derive(Debug)]
+pub struct GatewayInputs {
+    /// Whom to trust for what.
+    pub trust: watch::Receiver<Arc<Trust>>,
+    /// Who has standing.
+    pub registry: SharedRegistry,
+    /// The gateway's own certificate; `None` until there is one.
+    pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
+    /// The time of day.
+    pub clock: Clock,
+    /// Where decisions are logged.
+    pub audit: Audit,
+    /// What no backend may be.
+    pub neighbours: watch::Receiver<Neighbours>,
+    /// Which certificates are in use. The gateway writes it; others drain it.
+    pub seen: Arc<Seen>,
+}
+
+/// Why the gateway does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The address is in use, or does not belong to this machine.
+    #[error(
+        "the gateway cannot listen on {address}: {source}; choose another address or stop the program that listens \
+         there"
+    )]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// One of the inputs ended, so the gateway would decide by outdated values.
+    #[error("the gateway stopped, because it gets no more updates on {0}")]
+    InputEnded(&'static str),
+}
+
+/// A gateway that listens but does not accept yet.
+#[derive(Debug)]
+pub struct Gateway {
+    listener: TcpListener,
+    address: SocketAddr,
+    config: GatewayConfig,
+    stats: Arc<GatewayStats>,
+}
+
+impl Gateway {
+    /// Binds the address, so that an address in use is found before anything runs.
+    ///
+    /// # Errors
+    /// [`GatewayError::Listen`] names the address.
+    pub async fn bind(config: GatewayConfig) -> Result<Self, GatewayError> {
+        let failed = |source| GatewayError::Listen { address: config.listen, source };
+        let listener = listener::bind(config.listen, config.limits.client_socket).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, config, stats: Arc::default() })
+    }
+
+    /// The address, with the port that the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The counters; they stay readable after [`Gateway::run`] has ended.
+    pub fn stats(&self) -> Arc<GatewayStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Serves until `stop` is cancelled, then drains for at most [`Limits::drain_timeout`]. `applied` gets each trust
+    /// snapshot once it is in effect: new connections are verified by it, and requests are decided by it.
+    ///
+    /// # Errors
+    /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is gone before `stop`.
+    pub async fn run(
+        self,
+        inputs: GatewayInputs,
+        applied: watch::Sender<Arc<Trust>>,
+        stop: CancellationToken,
+    ) -> Result<(), GatewayError> {
+        let GatewayConfig { limits, allow_loopback, names, .. } = self.config;
+        let (publish, in_effect) = watch::channel(None);
+        let shared = Arc::new(session::GatewayShared {
+            upstreams: UpstreamClient::new(&limits, allow_loopback, inputs.neighbours),
+            broken_answers: BrokenAnswers::new(inputs.clock.clone()),
+            in_effect,
+            registry: inputs.registry,
+            clock: inputs.clock.clone(),
+            audit: inputs.audit,
+            seen: inputs.seen,
+            seats: SharedSeats::new(&limits),
+            limits,
+            names,
+            stats: self.stats,
+        });
+        let configure =
+            tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, tls::Outputs { publish, applied });
+        let accept = accept::run(self.listener, Arc::clone(&shared), stop.clone());
+        tokio::pin!(accept);
+        tokio::select! {
+            biased;
+            () = &mut accept => Ok(()),
+            never = shared.broken_answers.keep() => match never {},
+            ended = configure => {
+                if stop.is_cancelled() {
+                    accept.await; // the inputs stop together with the gateway; requests in flight still drain
+                    return Ok(());
+                }
+                Err(GatewayError::InputEnded(ended))
+            }
+        }
+    }
+}

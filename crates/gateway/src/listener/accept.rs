@@ -1,0 +1,381 @@
+//! The accept loop. Strangers and clients have places of their own: a connection waits in one of many places until its
+//! client has sent the beginning of TLS, takes one of the few places for handshakes until the client has shown a
+//! certificate, and a place for a session afterwards.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use super::FIRST;
+use super::hello;
+use super::no_handshake::NoHandshake;
+use addon_signer_core::gateway::handshakes::{Handshakes, Place, Source};
+use addon_signer_core::identity::ClusterName;
+
+/// Pause after a failed accept, for instance when file descriptors have run out. To retry at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often the log says that connections cannot be accepted.
+const ACCEPT_WARNING: Duration = Duration::from_secs(60);
+
+/// How many connections may wait for their clients' first words, for each place of a handshake. They cost a socket
+/// and 2 KiB in it.
+pub const WAITING: usize = 8;
+
+/// How many places of handshakes there are for each place of a connection that only gets its refusal, which lasts for
+/// 0.6 s at most.
+const REFUSALS: usize = 8;
+
+/// How long a handshake has its place for certain. An honest one needs a few round trips.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a refusal has its place for certain. A client that asks at once has its answer by then.
+const REFUSAL: Duration = Duration::from_millis(50);
+
+/// When a peer that has said nothing is first asked whether it is still there, and how often after that.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// How many of these questions go unanswered before the connection ends; on Linux [`VANISHED`] decides.
+const PROBES: u32 = 4;
+/// How long a peer may acknowledge nothing. Longer than the patience with a client that takes no data, which also ends
+/// connections, and says why.
+#[cfg(target_os = "linux")]
+const VANISHED: Duration = Duration::from_secs(35);
+
+/// Added to the time that a session has to end after the stop: it may begin [`FIRST`] later.
+pub const DRAIN_MARGIN: Duration = Duration::from_secs(FIRST.as_secs() + 1);
+
+/// How many connections wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Listens like `TcpListener::bind`, with fixed socket buffers of this size for each connection.
+///
+/// # Errors
+/// An address in use, or not of this machine.
+pub fn bind(address: SocketAddr, socket_buffer: u32) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_recv_buffer_size(socket_buffer)?;
+    socket.set_send_buffer_size(socket_buffer)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// How many connections a listener has, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    /// Largest number of handshakes at a time.
+    pub handshakes: usize,
+    /// Longest time of a handshake.
+    pub handshake_timeout: Duration,
+    /// Largest number of sessions at a time.
+    pub sessions: usize,
+    /// How long sessions may continue after the stop.
+    pub drain: Duration,
+}
+
+/// What a TLS listener does with its clients.
+pub trait Door: Send + Sync + 'static {
+    /// The TLS configuration in effect. While there is none, nobody gets a handshake.
+    fn tls(&self) -> Option<Arc<ServerConfig>>;
+
+    /// Notes that somebody connected.
+    fn knocked(&self) {}
+
+    /// Notes that a connection gets no session.
+    fn refused(&self, remote: SocketAddr, cause: &NoHandshake);
+
+    /// Serves a session until it ends; after `stop` for no longer than [`Places::drain`].
+    fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) -> impl Future<Output = ()> + Send;
+}
+
+/// A connection whose handshake is done.
+pub struct Entered {
+    /// The connection.
+    pub tls: TlsStream<TcpStream>,
+    /// The client's address.
+    pub remote: SocketAddr,
+    /// The configuration that the handshake was made with.
+    pub config: Arc<ServerConfig>,
+    /// Its slot among the sessions.
+    pub place: SessionPlace,
+}
+
+/// The place of a session. One whose client is refused changes it at once for one of the few places of connections that
+/// only get their refusal, which newer ones may take. So refused clients hold nobody's place, and hide no refusal of
+/// others: they share those places by cluster, or by address while the cluster is not known.
+pub struct SessionPlace {
+    session: Option<OwnedSemaphorePermit>,
+    refusal: Option<HandshakePlace>,
+    pools: Pools,
+    remote: SocketAddr,
+}
+
+impl SessionPlace {
+    /// Changes it for a place that another connection may take. `cluster` is that of the client's certificate, if it
+    /// is valid.
+    pub fn only_to_refuse(&mut self, cluster: Option<ClusterName>) {
+        let source = cluster.map_or_else(|| self.remote.ip().into(), Source::Cluster);
+        self.refusal = self.pools.begin(&self.pools.refusals, source);
+        self.session = None;
+    }
+
+    /// Waits until another connection has taken the place, which nobody does with that of a session.
+    pub async fn taken(&self) {
+        match (&self.session, &self.refusal) {
+            (_, Some(refusal)) => refusal.displaced.cancelled().await,
+            (Some(_), None) => std::future::pending().await,
+            (None, None) => {}
+        }
+    }
+}
+
+/// Accepts until `stop` is cancelled, then waits for the sessions.
+pub async fn accept<D: Door>(listener: TcpListener, places: Places, door: Arc<D>, stop: &CancellationToken) {
+    let pools = Pools::new(places);
+    let mut connections = JoinSet::new();
+    let mut warned: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = connections.join_next() => report(ended),
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, remote)) => pools.receive(tcp, remote, &door, stop, &mut connections),
+                Err(error) if is_of_the_client(&error) => {}
+                Err(error) => {
+                    if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING) {
+                        warned = Some(Instant::now());
+                        let more = "more failures of this minute are not logged";
+                        tracing::warn!(%error, more, "Connections cannot be accepted");
+                    }
+                    tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }
+                }
+            },
+        }
+    }
+    let receive = |tcp, remote| pools.receive(tcp, remote, &door, stop, &mut connections);
+    if let Err(error) = accept_waiting(listener, receive) {
+        tracing::warn!(%error, "Connections that waited to be accepted were reset");
+    }
+    let drained = async {
+        while let Some(ended) = connections.join_next().await {
+            report(ended);
+        }
+    };
+    if timeout(places.drain, drained).await.is_err() {
+        tracing::warn!("Some connections did not end within the drain and were cut");
+    }
+}
+
+/// Accepts those that wait to be accepted, which would be reset, and listens no more. tokio may not know of them yet.
+fn accept_waiting(listener: TcpListener, mut receive: impl FnMut(TcpStream, SocketAddr)) -> std::io::Result<()> {
+    let listener = listener.into_std()?;
+    for _ in 0..BACKLOG {
+        match listener.accept() {
+            Ok((tcp, remote)) => {
+                tcp.set_nonblocking(true)?;
+                receive(TcpStream::from_std(tcp)?, remote);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if is_of_the_client(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The client left before its connection was accepted (see accept(2)); the listener still works.
+fn is_of_the_client(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset)
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "The task of a connection failed");
+    }
+}
+
+type Pool = Arc<Mutex<Handshakes<CancellationToken>>>;
+
+/// The places of one listener.
+#[derive(Clone)]
+struct Pools {
+    places: Places,
+    since: Instant,
+    waiting: Pool,
+    handshakes: Pool,
+    sessions: Arc<Semaphore>,
+    refusals: Pool,
+}
+
+impl Pools {
+    fn new(places: Places) -> Self {
+        let waiting = Handshakes::new(places.handshakes.saturating_mul(WAITING), Duration::ZERO);
+        let handshakes = Handshakes::new(places.handshakes, PATIENCE);
+        let refusals = Handshakes::new(places.handshakes.div_ceil(REFUSALS), REFUSAL);
+        Self {
+            places,
+            since: Instant::now(),
+            waiting: Arc::new(Mutex::new(waiting)),
+            handshakes: Arc::new(Mutex::new(handshakes)),
+            sessions: Arc::new(Semaphore::new(places.sessions)),
+            refusals: Arc::new(Mutex::new(refusals)),
+        }
+    }
+
+    /// Begins a connection, if there is a place for it.
+    fn receive<D: Door>(
+        &self,
+        tcp: TcpStream,
+        remote: SocketAddr,
+        door: &Arc<D>,
+        stop: &CancellationToken,
+        connections: &mut JoinSet<()>,
+    ) {
+        door.knocked();
+        match self.begin(&self.waiting, remote.ip().into()) {
+            Some(waiting) => {
+                let entering = Entering { waiting, pools: self.clone(), remote };
+                connections.spawn(entering.run(tcp, Arc::clone(door), stop.clone()));
+            }
+            None => door.refused(remote, &self.no_place()),
+        }
+    }
+
+    /// Takes a place, maybe that of another connection, if there is one.
+    fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakePlace> {
+        let displaced = CancellationToken::new();
+        let (place, other) = lock(pool).begin(source, self.since.elapsed(), displaced.clone())?;
+        if let Some(other) = other {
+            other.cancel();
+        }
+        Some(HandshakePlace { pool: Arc::clone(pool), place, displaced })
+    }
+
+    fn session(self, remote: SocketAddr) -> Result<SessionPlace, NoHandshake> {
+        let session = Arc::clone(&self.sessions).try_acquire_owned();
+        let session = session.map_err(|_| NoHandshake::OverCapacity(self.places.sessions))?;
+        Ok(SessionPlace { session: Some(session), refusal: None, pools: self, remote })
+    }
+
+    fn no_place(&self) -> NoHandshake {
+        NoHandshake::Displaced(self.places.handshakes)
+    }
+}
+
+/// A place that another connection may take. Gives it back when it is dropped.
+struct HandshakePlace {
+    pool: Pool,
+    place: Place,
+    displaced: CancellationToken,
+}
+
+impl Drop for HandshakePlace {
+    fn drop(&mut self) {
+        lock(&self.pool).end(&self.place);
+    }
+}
+
+/// A connection without a session.
+struct Entering {
+    waiting: HandshakePlace,
+    pools: Pools,
+    remote: SocketAddr,
+}
+
+impl Entering {
+    async fn run<D: Door>(self, tcp: TcpStream, door: Arc<D>, stop: CancellationToken) {
+        let Self { waiting, pools, remote } = self;
+        let longest = pools.places.handshake_timeout;
+        let entering = async {
+            tokio::select! {
+                () = waiting.displaced.cancelled() => return Err(pools.no_place()),
+                spoken = hello::arrives(&tcp) => spoken.map_err(NoHandshake::Closed)?,
+            }
+            let handshake = pools.begin(&pools.handshakes, remote.ip().into()).ok_or_else(|| pools.no_place())?;
+            drop(waiting);
+            tokio::select! {
+                () = handshake.displaced.cancelled() => Err(pools.no_place()),
+                done = shake_hands(tcp, door.tls()) => done,
+            }
+        };
+        let done = tokio::select! {
+            () = after_the_first(&stop) => return,
+            done = timeout(longest, entering) => done.unwrap_or(Err(NoHandshake::Slow(longest))),
+        };
+        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, place: pools.session(remote)? })) {
+            Ok(entered) => door.serve(entered, stop).await,
+            Err(cause) => door.refused(remote, &cause),
+        }
+    }
+}
+
+/// A client that was accepted before `stop` may still come in with its first request.
+async fn after_the_first(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(FIRST).await;
+}
+
+async fn shake_hands(
+    tcp: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+) -> Result<(TlsStream<TcpStream>, Arc<ServerConfig>), NoHandshake> {
+    // Fail closed (invariant I11): without a verifier there is no TLS at all.
+    let config = tls.ok_or(NoHandshake::NotConfigured)?;
+    prepare(&tcp).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
+    match TlsAcceptor::from(Arc::clone(&config)).accept(tcp).await {
+        Ok(tls) => Ok((tls, config)),
+        Err(error) => Err(NoHandshake::of(error)),
+    }
+}
+
+/// Lets no data wait for more, and ends the connection soon after its peer has vanished: a host that lost its power or
+/// its network sends no FIN, and HTTP/1.1 has no pings.
+fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
+    tcp.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(tcp, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(tcp, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(tcp, PROBES)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    // Without it Linux repeats unacknowledged data for 15 minutes, and sends no probes meanwhile.
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(tcp, u32::try_from(VANISHED.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
+}
+
+/// Ignores poisoning: the pool's methods do not panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_told_to_end_35_seconds_after_its_peer_has_vanished() {
+        let listener = bind("127.0.0.1:0".parse().unwrap(), 65_536).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (tcp, _) = listener.accept().await.unwrap();
+        prepare(&tcp).unwrap();
+        assert!(tcp.nodelay().unwrap() && sockopt::socket_keepalive(&tcp).unwrap());
+        let of_probes = [sockopt::tcp_keepidle(&tcp).unwrap(), sockopt::tcp_keepintvl(&tcp).unwrap()];
+        assert_eq!(of_probes, [PROBE_AFTER, PROBE_EVERY]);
+        assert_eq!(sockopt::tcp_keepcnt(&tcp).unwrap(), PROBES);
+        assert_eq!(PROBE_AFTER + PROBE_EVERY * PROBES, Duration::from_secs(35));
+        #[cfg(target_os = "linux")]
+        assert_eq!(sockopt::tcp_user_timeout(&tcp).unwrap(), 35_000);
+    }
+}

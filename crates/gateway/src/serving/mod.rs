@@ -1,0 +1,301 @@
+//! The gateway's own serving certificate. The gateway makes a key and a CertificateSigningRequest for
+//! `addon-signer.io/gateway-serving`, and the serving CA signs it. So the gateway never handles a CA key.
+//!
+//! The gateway keeps its pair until a new one is complete: the certificate is there, it has the new key and all names
+//! of the gateway, and the anchors that agents have accept it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client};
+use ring::rand::SystemRandom;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::bundle::{BundleError, Purpose};
+use addon_signer_core::csr::build::{BuildError, Wish};
+use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
+use addon_signer_core::keys::private::{KeyError, PrivateKey};
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::policy::GATEWAY_COMMON_NAME;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Trust;
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::pulse::Pulse;
+
+/// How long the gateway waits for one request. Then it makes a new one, because the old one may have been deleted, or
+/// may never be approved.
+const PATIENCE: Duration = Duration::from_secs(300);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How often the time of day is checked. Certificates expire by the time of day, not by how long this process has run.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The names by which agents call the gateway; at least one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServingNames {
+    /// DNS names.
+    pub dns: BTreeSet<String>,
+    /// Addresses.
+    pub ips: BTreeSet<IpAddr>,
+}
+
+/// Why there is no new serving certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// The key could not be made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The request could not be made.
+    #[error(transparent)]
+    Request(#[from] BuildError),
+    /// The API server did not create the request.
+    #[error("the request could not be created at the API server: {0}")]
+    Api(#[from] kube::Error),
+    /// `Denied` or `Failed`, with the condition's reason and message.
+    #[error("the request {name} was refused: {reason}: {message}")]
+    Refused {
+        /// The CertificateSigningRequest.
+        name: String,
+        /// The condition's reason.
+        reason: String,
+        /// The condition's message.
+        message: String,
+    },
+    /// Deleted while we waited.
+    #[error("the request {0} was deleted before it was answered")]
+    Deleted(String),
+    /// Nobody answered.
+    #[error("the request {0} was not answered in time; is the hub running?")]
+    Unanswered(String),
+    /// Not exactly one certificate in PEM.
+    #[error("the certificate of the request {0} cannot be read")]
+    Unreadable(String),
+    /// The certificate has another key.
+    #[error("the certificate of the request {0} does not have the key of the request")]
+    AnotherKey(String),
+    /// One of the names is missing.
+    #[error("the certificate lacks the name {0}")]
+    NameMissing(String),
+    /// The serving anchors do not accept the certificate.
+    #[error("agents would not accept the certificate: {0}")]
+    NotAccepted(#[from] BundleError),
+    /// There are no anchors any more.
+    #[error("there is no serving CA any more")]
+    NoAnchors,
+    /// rustls does not accept the key.
+    #[error("rustls does not accept the key: {0}")]
+    Rustls(#[from] rustls::Error),
+}
+
+/// Whether there is a certificate that is valid at this time, so that agents may accept it.
+pub fn is_current(pair: Option<&CertifiedKey>, now: Timestamp) -> bool {
+    let leaf = pair.and_then(|pair| pair.cert.first());
+    let parsed = leaf.and_then(|leaf| X509Certificate::from_der(leaf).ok());
+    parsed.is_some_and(|(_, leaf)| {
+        let validity = leaf.validity();
+        (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now.unix())
+    })
+}
+
+/// A complete pair of certificate and key.
+struct ServingCertificate {
+    pair: Arc<CertifiedKey>,
+    terms: ServingTerms,
+}
+
+/// By whom a certificate was signed, and when it is used.
+#[derive(Debug, PartialEq, Eq)]
+struct ServingTerms {
+    issuer: AuthorityId,
+    not_before: Timestamp,
+    renew_at: Timestamp,
+}
+
+/// Keeps a serving certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
+///
+/// The certificate is renewed at 2/3 of its life, and at once when another authority of the serving line has become
+/// active, or when the clock was set back to a time before the certificate. A failure is logged with its reason, and
+/// tried again after a pause that doubles up to a minute.
+pub async fn keep_serving_certificate(
+    client: Client,
+    names: ServingNames,
+    clock: Clock,
+    mut trust: watch::Receiver<Arc<Trust>>,
+    out: watch::Sender<Option<Arc<CertifiedKey>>>,
+    stop: CancellationToken,
+    pulse: Pulse,
+) {
+    let requests = Api::all(client);
+    let keeping = async {
+        let mut held = None;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if !until_due(held.as_ref(), &clock, &mut trust, &pulse).await {
+                return;
+            }
+            match obtain(&requests, &names, &clock, &trust).await {
+                Ok(new) => {
+                    let ServingTerms { issuer, renew_at, .. } = &new.terms;
+                    tracing::info!(%issuer, %renew_at, "Got a new serving certificate");
+                    out.send_replace(Some(Arc::clone(&new.pair)));
+                    // If the hub signed by an authority that is not active, the pause stays long: no tight loop.
+                    if trust.borrow().serving_active.as_ref() == Some(issuer) {
+                        pause = FIRST_PAUSE;
+                    }
+                    held = Some(new);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, retry_in = ?pause, "Could not get a new serving certificate");
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    };
+    stop.run_until_cancelled(keeping).await;
+}
+
+/// Waits until a certificate is needed and there is a serving CA; `false` when the sender of `trust` is gone.
+async fn until_due(
+    held: Option<&ServingCertificate>,
+    clock: &Clock,
+    trust: &mut watch::Receiver<Arc<Trust>>,
+    pulse: &Pulse,
+) -> bool {
+    loop {
+        pulse.beat(); // a request and the pause after it take less than the time after which a task hangs
+        let active = trust.borrow_and_update().serving_active.clone();
+        let due = match (held, active) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(ServingCertificate { terms, .. }), Some(active)) => {
+                terms.issuer != active || !(terms.not_before..terms.renew_at).contains(&clock.now())
+            }
+        };
+        if due {
+            return true;
+        }
+        tokio::select! {
+            changed = trust.changed() => if changed.is_err() { return false },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+async fn obtain(
+    requests: &Api<CertificateSigningRequest>,
+    names: &ServingNames,
+    clock: &Clock,
+    trust: &watch::Receiver<Arc<Trust>>,
+) -> Result<ServingCertificate, ServingError> {
+    let rng = SystemRandom::new();
+    let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
+    let wish = Wish {
+        common_name: GATEWAY_COMMON_NAME.to_owned(),
+        organizations: Vec::new(),
+        dns_names: names.dns.iter().cloned().collect(),
+        ip_addresses: names.ips.iter().copied().collect(),
+    };
+    let pem = wish.sign(&key, &rng)?;
+    let name = create(requests, pem.into_bytes()).await?;
+    let answer = tokio::time::timeout(PATIENCE, wait(requests, &name)).await;
+    let pem = answer.map_err(|_| ServingError::Unanswered(name.clone()))??;
+    let read = addon_signer_core::encoding::pem::certificates(&pem).unwrap_or_default();
+    let [leaf] = read.as_slice() else { return Err(ServingError::Unreadable(name)) };
+    let snapshot = Arc::clone(&trust.borrow());
+    let terms = check(leaf, &name, &key, names, &snapshot, clock.now())?;
+    let signing = rustls::crypto::ring::sign::any_ecdsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()).into())?;
+    Ok(ServingCertificate { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), terms })
+}
+
+async fn create(requests: &Api<CertificateSigningRequest>, request: Vec<u8>) -> Result<String, ServingError> {
+    let metadata = ObjectMeta { generate_name: Some(format!("{GATEWAY_COMMON_NAME}-")), ..ObjectMeta::default() };
+    let spec = CertificateSigningRequestSpec {
+        request: ByteString(request),
+        signer_name: GATEWAY_SERVING_SIGNER.to_owned(),
+        usages: Some(vec!["digital signature".to_owned(), "server auth".to_owned()]),
+        ..CertificateSigningRequestSpec::default()
+    };
+    let request = CertificateSigningRequest { metadata, spec, status: None };
+    let created = requests.create(&PostParams::default(), &request).await?;
+    Ok(created.metadata.name.unwrap_or_default())
+}
+
+/// Waits for the certificate, in PEM. While the API server is away, the watch is retried with a growing pause.
+async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, ServingError> {
+    let mut seen = pin!(watch_object(requests.clone(), name).default_backoff());
+    loop {
+        match seen.try_next().await {
+            Ok(Some(Some(request))) => {
+                if let Some(answer) = answer(&request, name) {
+                    return answer;
+                }
+            }
+            Ok(Some(None)) => return Err(ServingError::Deleted(name.to_owned())),
+            Ok(None) => return Err(ServingError::Unanswered(name.to_owned())),
+            Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; the gateway retries"),
+        }
+    }
+}
+
+/// The result of a request; `None` while it is open.
+fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<u8>, ServingError>> {
+    let status = request.status.as_ref()?;
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let refused = conditions.iter().find(|one| ["Denied", "Failed"].contains(&one.type_.as_str()));
+    if let Some(condition) = refused {
+        return Some(Err(ServingError::Refused {
+            name: name.to_owned(),
+            reason: condition.reason.clone().unwrap_or_default(),
+            message: condition.message.clone().unwrap_or_default(),
+        }));
+    }
+    status.certificate.as_ref().filter(|pem| !pem.0.is_empty()).map(|pem| Ok(pem.0.clone()))
+}
+
+/// Checks that agents will accept the certificate for all names.
+fn check(
+    leaf: &CertificateDer<'_>,
+    name: &str,
+    key: &PrivateKey,
+    names: &ServingNames,
+    trust: &Trust,
+    now: Timestamp,
+) -> Result<ServingTerms, ServingError> {
+    let unreadable = || ServingError::Unreadable(name.to_owned());
+    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
+    if parsed.public_key().raw != key.public_key_der() {
+        return Err(ServingError::AnotherKey(name.to_owned()));
+    }
+    let anchors = trust.serving_anchors.as_ref().ok_or(ServingError::NoAnchors)?;
+    let issuer = anchors.verify(leaf, Purpose::Server, now)?.id().clone();
+    let certificate = webpki::EndEntityCert::try_from(leaf).map_err(|_| unreadable())?;
+    for wanted in names.dns.iter().cloned().chain(names.ips.iter().map(ToString::to_string)) {
+        let holds = ServerName::try_from(wanted.as_str())
+            .is_ok_and(|wanted| certificate.verify_is_valid_for_subject_name(&wanted).is_ok());
+        if !holds {
+            return Err(ServingError::NameMissing(wanted));
+        }
+    }
+    let not_before = Timestamp::from_unix(parsed.validity().not_before.timestamp());
+    let life = now.until(Timestamp::from_unix(parsed.validity().not_after.timestamp()));
+    Ok(ServingTerms { issuer, not_before, renew_at: now.plus(life * 2 / 3) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
+
+use super::*;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::issuer::Issuer;
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::policy::{ServingRules, Submission, evaluate_serving};
+use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
+
+const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn mk_names(dns: &str) -> ServingNames {
+    ServingNames { dns: [dns.to_owned()].into(), ips: ["127.0.0.1".parse().unwrap()].into() }
+}
+
+fn mk_key() -> PrivateKey {
+    PrivateKey::generate(KeyKind::EcdsaP256, &SystemRandom::new()).unwrap().0
+}
+
+fn mk_issuer() -> Issuer {
+    let key = mk_key();
+    let authority = Authority::self_signed("serving CA", &key, NOW, 24 * HOUR, &SystemRandom::new()).unwrap();
+    Issuer::new(authority, key).unwrap()
+}
+
+fn mk_trust(issuer: &Issuer) -> Trust {
+    let anchors = Bundle::new(vec![issuer.authority().clone()]).unwrap();
+    Trust { serving_active: Some(issuer.authority().id().clone()), serving_anchors: Some(anchors), ..Trust::default() }
+}
+
+fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> CertificateDer<'static> {
+    let rng = SystemRandom::new();
+    let wish = Wish {
+        common_name: GATEWAY_COMMON_NAME.to_owned(),
+        organizations: Vec::new(),
+        dns_names: names.dns.iter().cloned().collect(),
+        ip_addresses: names.ips.iter().copied().collect(),
+    };
+    let rules = ServingRules {
+        account: "gateway".to_owned(),
+        dns_names: names.dns.clone(),
+        ip_addresses: names.ips.clone(),
+        duration: 3 * HOUR,
+    };
+    let submission = Submission {
+        username: "gateway".to_owned(),
+        usages: vec!["server auth".to_owned()],
+        request: wish.sign(key, &rng).unwrap().into_bytes(),
+        ..Submission::default()
+    };
+    let approved = evaluate_serving(&rules, &submission).unwrap();
+    let prepared = issuer.prepare(approved, Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
+    issuer.sign(prepared, &mk_trust(issuer).serving_anchors.unwrap(), NOW, &rng).unwrap().certificate
+}
+
+#[test]
+fn a_good_certificate_is_renewed_at_two_thirds() {
+    let issuer = mk_issuer();
+    let key = mk_key();
+    let names = mk_names("gateway.example");
+    let checked = check(&mk_leaf(&issuer, &key, &names), "r", &key, &names, &mk_trust(&issuer), NOW).unwrap();
+    assert_eq!(checked.issuer, *issuer.authority().id());
+    assert_eq!(checked.renew_at, NOW.plus(2 * HOUR));
+    assert!(checked.not_before <= NOW, "{checked:?}");
+}
+
+#[test]
+fn certificates_that_agents_would_not_accept_are_not_used() {
+    let issuer = mk_issuer();
+    let key = mk_key();
+    let names = mk_names("gateway.example");
+    let leaf = mk_leaf(&issuer, &key, &names);
+    let trust = mk_trust(&issuer);
+    let verdict = |key: &PrivateKey, names: &ServingNames, trust: &Trust, now| {
+        check(&leaf, "r", key, names, trust, now).unwrap_err()
+    };
+    assert!(matches!(verdict(&mk_key(), &names, &trust, NOW), ServingError::AnotherKey(_)));
+    let other = mk_names("other.example");
+    assert!(matches!(verdict(&key, &other, &trust, NOW), ServingError::NameMissing(name) if name == "other.example"));
+    assert!(matches!(verdict(&key, &names, &mk_trust(&mk_issuer()), NOW), ServingError::NotAccepted(_)));
+    assert!(matches!(verdict(&key, &names, &trust, NOW.plus(4 * HOUR)), ServingError::NotAccepted(_)));
+    assert!(matches!(verdict(&key, &names, &Trust::default(), NOW), ServingError::NoAnchors));
+    let garbage = CertificateDer::from(b"hello".to_vec());
+    let unreadable = check(&garbage, "r", &key, &names, &trust, NOW);
+    assert!(matches!(unreadable, Err(ServingError::Unreadable(_))));
+}
+
+fn mk_request(condition: Option<&str>, certificate: Option<&[u8]>) -> CertificateSigningRequest {
+    let condition = condition.map(|type_| CertificateSigningRequestCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        reason: Some("NotTheGateway".to_owned()),
+        message: Some("no".to_owned()),
+        ..CertificateSigningRequestCondition::default()
+    });
+    let status = CertificateSigningRequestStatus {
+        conditions: condition.map(|condition| vec![condition]),
+        certificate: certificate.map(|pem| ByteString(pem.to_vec())),
+    };
+    CertificateSigningRequest { status: Some(status), ..CertificateSigningRequest::default() }
+}
+
+#[test]
+fn a_request_is_open_until_it_is_refused_or_has_a_certificate() {
+    assert!(answer(&CertificateSigningRequest::default(), "r").is_none());
+    assert!(answer(&mk_request(Some("Approved"), None), "r").is_none());
+    assert!(answer(&mk_request(Some("Approved"), Some(b"")), "r").is_none());
+    assert_eq!(answer(&mk_request(Some("Approved"), Some(b"pem")), "r").unwrap().unwrap(), b"pem");
+    for refused in ["Denied", "Failed"] {
+        let error = answer(&mk_request(Some(refused), None), "r").unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the request r was refused: NotTheGateway: no");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_no_certificate_is_needed_there_are_signs_of_life() {
+    let pulses = Pulses::default();
+    let pulse = pulses.start("renewal");
+    let (_sender, mut trust) = watch::channel(Arc::new(Trust::default()));
+    let clock = Clock::default();
+    let waiting = until_due(None, &clock, &mut trust, &pulse);
+    assert!(tokio::time::timeout(2 * HANGS_AFTER, waiting).await.is_err());
+    assert!(pulses.silent(2 * LOOK).is_empty());
+}

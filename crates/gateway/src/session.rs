@@ -1,0 +1,279 @@
+//! Sessions: who the peer of a connection is by the trust in effect, and whether it still has standing.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::body::Pace;
+use super::broken::BrokenAnswers;
+use super::seats::{Seat, SharedSeats};
+use super::stats::GatewayStats;
+use super::tls::InEffect;
+use super::upstream::UpstreamClient;
+use super::{Clock, Limits, SharedRegistry};
+use addon_signer_core::gateway::access::{self, NoStanding};
+use addon_signer_core::gateway::authz::{self, Peer};
+use addon_signer_core::gateway::seats::NoSeat;
+use addon_signer_core::sighting::{Seen, Sighting, Visit};
+use addon_signer_core::trust::Trust;
+use addon_signer_telemetry::audit::{Audit, Caller};
+
+/// How many more calls of a connection its client may give up than it waits for.
+const ABANDONED: u64 = 100;
+
+/// What all connections share.
+pub(super) struct GatewayShared {
+    pub(super) in_effect: watch::Receiver<Option<Arc<InEffect>>>,
+    pub(super) registry: SharedRegistry,
+    pub(super) clock: Clock,
+    pub(super) audit: Audit,
+    pub(super) seen: Arc<Seen>,
+    pub(super) seats: SharedSeats,
+    pub(super) limits: Limits,
+    pub(super) names: Vec<String>,
+    pub(super) stats: Arc<GatewayStats>,
+    pub(super) upstreams: UpstreamClient,
+    pub(super) broken_answers: BrokenAnswers,
+}
+
+/// A peer, with the trust snapshot by which it was identified.
+struct KnownPeer {
+    trust: Arc<Trust>,
+    peer: Arc<Peer>,
+}
+
+/// The peer of a connection that was let in, the record that its certificate is in use, and its seat.
+struct Admitted {
+    peer: Arc<Peer>,
+    visit: Visit,
+    seat: Seat,
+}
+
+struct Activity {
+    in_flight: usize,
+    answered: u64,
+    abandoned: u64,
+    since: Instant,
+    responses: Vec<Weak<Pace>>,
+}
+
+/// A connection whose handshake is done.
+pub(super) struct Session {
+    pub(super) shared: Arc<GatewayShared>,
+    pub(super) remote: SocketAddr,
+    /// Cancelled when the connection must end after its present answer.
+    pub(super) close: CancellationToken,
+    /// Cancelled by the first request.
+    pub(super) asked: CancellationToken,
+    leaf: CertificateDer<'static>,
+    known: Mutex<Option<KnownPeer>>,
+    admitted: OnceLock<Admitted>,
+    /// Why the connection was refused or must end, which the audit log has. It does not change any more: a connection
+    /// that was refused has no place for a session.
+    refused: OnceLock<NoStanding>,
+    activity: Mutex<Activity>,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
+        let activity =
+            Activity { in_flight: 0, answered: 0, abandoned: 0, since: Instant::now(), responses: Vec::new() };
+        let known = Mutex::new(None);
+        let activity = Mutex::new(activity);
+        let [close, asked] = [(); 2].map(|()| CancellationToken::new());
+        let admitted = OnceLock::new();
+        let refused = OnceLock::new();
+        Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
+    }
+
+    /// Checks the peer when the connection begins. `check` logs the verdict, and each request gets it again.
+    ///
+    /// # Errors
+    /// The connection is refused.
+    pub(super) fn begin(&self) -> Result<(), NoStanding> {
+        match self.check() {
+            Err(cause) if !cause.is_not_ready() => Err(cause),
+            _ => Ok(()),
+        }
+    }
+
+    /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log
+    /// gets the first admission and the first refusal of a connection.
+    pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
+        if let Some(cause) = self.refused.get() {
+            return Err(cause.clone());
+        }
+        let checked = self.decide().and_then(|peer| self.enter(&peer).map(|()| peer));
+        if let Err(cause) = &checked
+            && !cause.is_not_ready()
+            && self.refused.set(cause.clone()).is_ok()
+        {
+            self.tell(cause);
+        }
+        checked
+    }
+
+    fn decide(&self) -> Result<Arc<Peer>, NoStanding> {
+        let peer = self.identify()?;
+        self.shared.registry.read(|registry| access::standing(&peer, registry))?;
+        Ok(peer)
+    }
+
+    /// Identifies the peer again if the trust snapshot has changed or the certificate has expired; otherwise returns
+    /// the known peer.
+    fn identify(&self) -> Result<Arc<Peer>, NoStanding> {
+        let in_effect = self.shared.in_effect.borrow().clone().ok_or(NoStanding::NothingInEffect)?;
+        let now = self.shared.clock.now();
+        let mut known = lock(&self.known);
+        if let Some(KnownPeer { trust, peer }) = known.as_ref()
+            && Arc::ptr_eq(trust, &in_effect.trust)
+            && now <= peer.not_after
+        {
+            return Ok(Arc::clone(peer));
+        }
+        *known = None;
+        let peer = Arc::new(authz::identify(&in_effect.trust, &self.leaf, now)?);
+        *known = Some(KnownPeer { trust: Arc::clone(&in_effect.trust), peer: Arc::clone(&peer) });
+        Ok(peer)
+    }
+
+    /// Takes a seat once.
+    fn enter(&self, peer: &Arc<Peer>) -> Result<(), NoStanding> {
+        if self.admitted.get().is_none() {
+            let over = |whose| NoStanding::TooManyConnections { peer: Arc::clone(peer), whose };
+            let seat = self.shared.seats.connect(&peer.identity).map_err(over)?;
+            self.admitted.get_or_init(|| self.admit(peer, seat));
+        }
+        Ok(())
+    }
+
+    /// Whether it was let in.
+    pub(super) fn was_admitted(&self) -> bool {
+        self.admitted.get().is_some()
+    }
+
+    fn admit(&self, peer: &Arc<Peer>, seat: Seat) -> Admitted {
+        self.shared.audit.admitted(&self.caller(Some(peer)), &peer.identity);
+        let opening = Sighting {
+            serial: peer.serial,
+            issuer: peer.issuer.clone(),
+            identity: peer.identity.clone(),
+            at: self.shared.clock.now(),
+            from: self.remote.ip(),
+        };
+        Admitted { peer: Arc::clone(peer), visit: self.shared.seen.open(opening), seat }
+    }
+
+    fn tell(&self, cause: &NoStanding) {
+        if let NoStanding::TooManyConnections { whose, .. } = cause {
+            let stats = &self.shared.stats;
+            match whose {
+                NoSeat::AddOn(_) => stats.identity_over_capacity.add(),
+                NoSeat::Cluster(_) => stats.cluster_over_capacity.add(),
+            }
+        }
+        match self.admitted.get() {
+            Some(admitted) => {
+                let caller = self.caller(Some(&admitted.peer));
+                self.shared.audit.ended_connection(&caller, cause.reason(), cause);
+            }
+            None => self.shared.audit.refused_connection(&self.caller(cause.peer()), cause.reason(), cause),
+        }
+    }
+
+    /// Describes the client for the audit log.
+    pub(super) fn caller<'p>(&self, peer: Option<&'p Peer>) -> Caller<'p> {
+        let Some(peer) = peer else { return Caller::stranger(self.remote) };
+        Caller {
+            remote: self.remote,
+            identity: Some(&peer.identity),
+            signer: &peer.signer.name,
+            issuer: peer.issuer.as_str(),
+            serial: Some(peer.serial),
+        }
+    }
+
+    /// Notes that the certificate is in use now.
+    pub(super) fn used(&self) {
+        if let Some(admitted) = self.admitted.get() {
+            admitted.visit.touch(self.shared.clock.now());
+        }
+    }
+
+    /// Notes that the certificate is in use while a request is in flight.
+    pub(super) fn still_used(&self) {
+        if lock(&self.activity).in_flight > 0 {
+            self.used();
+        }
+    }
+
+    /// Begins a request, which ends when the guard is dropped.
+    pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
+        let mut activity = lock(&self.activity);
+        activity.in_flight += 1;
+        self.asked.cancel();
+        InFlight { session: Arc::clone(self), _seat: None }
+    }
+
+    /// Notes that a call has its answer.
+    pub(super) fn answered(&self) {
+        lock(&self.activity).answered += 1;
+    }
+
+    /// Notes that the client gave a call up before there was an answer. The connection ends if that happens far more
+    /// often than answers do: a client that resets streams at once costs more than it pays (CVE-2023-44487).
+    pub(super) fn abandoned(&self) {
+        let mut activity = lock(&self.activity);
+        activity.abandoned += 1;
+        if activity.abandoned > activity.answered + ABANDONED {
+            self.close.cancel();
+        }
+    }
+
+    /// Watches how the client takes a response.
+    pub(super) fn watch_response(&self, pace: &Arc<Pace>) {
+        let mut activity = lock(&self.activity);
+        activity.responses.retain(|response| response.strong_count() > 0);
+        activity.responses.push(Arc::downgrade(pace));
+    }
+
+    /// Whether the client has been silent for longer than it may, or takes a response too slowly.
+    pub(super) fn is_idle(&self) -> bool {
+        let limits = &self.shared.limits;
+        let activity = lock(&self.activity);
+        let allowed = if self.asked.is_cancelled() { limits.idle_timeout } else { limits.header_timeout };
+        let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
+        silent || activity.responses.iter().filter_map(Weak::upgrade).any(|response| response.is_slow())
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct InFlight {
+    session: Arc<Session>,
+    _seat: Option<Seat>,
+}
+
+impl InFlight {
+    /// Takes a seat for the call. The session has let its peer in.
+    pub(super) fn take_seat(&mut self) -> Result<(), NoSeat> {
+        self._seat = self.session.admitted.get().map(|admitted| admitted.seat.call()).transpose()?;
+        Ok(())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut activity = lock(&self.session.activity);
+        activity.in_flight -= 1;
+        activity.since = Instant::now();
+    }
+}
+
+/// Ignores poisoning: a panic elsewhere does not leave these values half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

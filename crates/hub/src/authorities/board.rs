@@ -1,0 +1,174 @@
+//! The state of all lines and signers together, from which the hub computes what the gateway trusts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::authorities::state::LineState;
+use addon_signer_api::rules::SignerConfig;
+use addon_signer_core::ca::line::Member;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::{SignerTrust, Trust};
+
+/// The state that the supervisor and all keepers share.
+#[derive(Debug, Clone)]
+pub struct Board {
+    entries: Arc<Mutex<Entries>>,
+    trust: watch::Sender<Arc<Trust>>,
+}
+
+#[derive(Debug)]
+struct Entries {
+    listed: bool,
+    /// AddOnSigners that are there and not served, and of which nobody knows the certificates.
+    unserved: BTreeSet<String>,
+    signers: BTreeMap<String, BoardEntry>,
+    serving: Option<watch::Receiver<LineState>>,
+}
+
+/// One signer.
+#[derive(Debug)]
+struct BoardEntry {
+    config: Arc<SignerConfig>,
+    line: watch::Receiver<LineState>,
+    /// What follows from both; `None` while the line was not read.
+    trust: Option<Arc<SignerTrust>>,
+}
+
+impl BoardEntry {
+    fn new(name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) -> Self {
+        let mut entry = Self { config, line, trust: None };
+        entry.look(name);
+        entry
+    }
+
+    fn look(&mut self, name: &str) {
+        let rules = &self.config.rules;
+        self.trust = self.line.borrow().last().map(|ready| {
+            Arc::new(SignerTrust {
+                name: name.to_owned(),
+                signer_name: rules.signer_name.clone(),
+                addons: rules.addons.clone(),
+                convention: rules.convention.clone(),
+                client_anchors: ready.bundle.clone(),
+                routes: self.config.routes.clone(),
+            })
+        });
+    }
+}
+
+impl Board {
+    /// An empty board that publishes to `trust`.
+    pub fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
+        let entries = Entries { listed: false, unserved: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
+        Self { entries: Arc::new(Mutex::new(entries)), trust }
+    }
+
+    /// Adds or changes a signer.
+    pub fn set_signer(&self, name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) {
+        let entry = BoardEntry::new(name, config, line);
+        self.change(|entries| entries.signers.insert(name.to_owned(), entry));
+    }
+
+    /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] says more, nobody
+    /// knows the certificates that it has given out.
+    pub fn remove_signer(&self, name: &str) {
+        self.change(|entries| {
+            entries.signers.remove(name);
+            entries.unserved.insert(name.to_owned())
+        });
+    }
+
+    /// Sets the gateway's serving line.
+    pub fn set_serving(&self, line: watch::Receiver<LineState>) {
+        self.change(|entries| entries.serving.replace(line));
+    }
+
+    /// Notes that the board has all signers that there are.
+    pub fn set_listed(&self) {
+        self.change(|entries| entries.listed = true);
+    }
+
+    /// Notes the AddOnSigners that are there and not served, and of which nobody knows the certificates.
+    pub fn set_unserved(&self, names: BTreeSet<String>) {
+        self.change(|entries| entries.unserved = names);
+    }
+
+    /// The longest life that any signer may give a certificate.
+    pub fn longest_life(&self) -> Duration {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.signers.values().map(|entry| entry.config.rules.max_duration).max().unwrap_or_default()
+    }
+
+    /// The latest end of a certificate that is issued now.
+    pub fn last_end(&self) -> Option<Timestamp> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.serving.as_ref().and_then(|line| line.borrow().last()?.bundle.last_end())
+    }
+
+    /// When the last certificate of all client lines expires.
+    ///
+    /// # Errors
+    /// What the hub still has to read: before all lines were read, it cannot know the last certificate.
+    pub fn last_leaf(&self) -> Result<Option<Timestamp>, String> {
+        Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
+    }
+
+    fn client_members(&self) -> Result<Vec<Member>, String> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if !entries.listed {
+            return Err("the AddOnSigners to be read".to_owned());
+        }
+        if let Some(name) = entries.unserved.first() {
+            return Err(format!("the AddOnSigner {name}, which is not served, to be fixed or deleted"));
+        }
+        let mut members = Vec::new();
+        for (name, BoardEntry { line, .. }) in &entries.signers {
+            let line = line.borrow();
+            if matches!(*line, LineState::Absent) {
+                continue;
+            }
+            let ready = line.last().ok_or_else(|| format!("the authorities of the AddOnSigner {name} to be read"))?;
+            members.extend_from_slice(ready.line().members());
+        }
+        Ok(members)
+    }
+
+    /// Publishes what the gateway is to trust after a change of this line, if it differs from what was published.
+    pub fn publish(&self, line: &str) {
+        self.change(|entries| {
+            if let Some(entry) = entries.signers.get_mut(line) {
+                entry.look(line);
+            }
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut entries);
+        let trust = Arc::new(entries.trust());
+        // Inside the lock, so that an older view never replaces a newer one.
+        self.trust.send_if_modified(|published| {
+            let differs = *published != trust;
+            if differs {
+                *published = trust;
+            }
+            differs
+        });
+    }
+}
+
+impl Entries {
+    fn trust(&self) -> Trust {
+        let serving = self.serving.as_ref().and_then(|line| line.borrow().last().cloned());
+        Trust {
+            signers: self.signers.values().filter_map(|entry| entry.trust.clone()).collect(),
+            serving_active: serving
+                .as_ref()
+                .and_then(|ready| ready.line().active().map(|active| active.authority.id().clone())),
+            serving_anchors: serving.map(|ready| ready.bundle.clone()),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Compares the hub's clock with the API server's. A clock that has jumped ahead would make the hub drop keys and
+//! anchors that are in use, and no step of a line can be taken back.
+
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::header::DATE;
+use k8s_openapi::jiff::fmt::rfc2822;
+use kube::Client;
+use kube::client::Body;
+
+use addon_signer_core::timestamp::Timestamp;
+
+/// How much the hub's clock may be ahead of the API server's, or behind it. Clocks that are set by the network differ
+/// by less than a second, and the answer's `Date` by another one.
+pub(super) const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
+
+/// What a step that was decided on at `now` waits for, if the API server's clock does not bear `now` out.
+///
+/// The API server is asked after the decision, so a slow answer does not make the clock look as if it were ahead.
+pub(super) async fn doubt(client: &Client, now: Timestamp) -> Result<Option<String>, kube::Error> {
+    Ok(match self::now(client).await? {
+        Some(date) if now <= date.plus(CLOCKS_DIFFER) => None,
+        // No times in the text: a condition has it, and must not change in each round.
+        Some(date) => {
+            let minutes = date.until(now).as_secs() / 60;
+            Some(format!("the hub's clock to be set: it is {minutes} minutes ahead of the API server's"))
+        }
+        None => Some("the API server to say what time it is".to_owned()),
+    })
+}
+
+/// The API server's time, if it says so.
+pub(crate) async fn now(client: &Client) -> Result<Option<Timestamp>, kube::Error> {
+    let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
+    // Every answer has the time, also one that refuses.
+    let answer = client.send(request).await?;
+    Ok(answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read))
+}
+
+/// Reads the time of RFC 9110, section 5.6.7, which is one of RFC 2822 in GMT.
+fn read(date: &str) -> Option<Timestamp> {
+    let date = rfc2822::parse(date).ok()?;
+    Some(Timestamp::from_unix(date.timestamp().as_second()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_http_are_read() {
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Timestamp::from_unix(784_111_777)));
+        assert_eq!(read("soon"), None);
+    }
+}

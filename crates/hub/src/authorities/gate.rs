@@ -1,0 +1,217 @@
+//! Decides when a Next authority may sign: on evidence that its anchor is trusted wherever it must be (invariant I5).
+
+use std::future::pending;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::authorities::board::Board;
+use crate::authorities::date::CLOCKS_DIFFER;
+use crate::authorities::waiver::Waiver;
+use crate::distribution::plan::Distribution;
+use addon_signer_api::rules::AuthorityPlan;
+use addon_signer_core::ca::line::{Line, Member};
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::registry::{Registry, SharedRegistry};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::{SignerTrust, Trust};
+
+/// Who must trust a Next authority before it signs.
+pub enum Gate {
+    /// Client line: the gateway has put a configuration with the anchor into effect.
+    Client {
+        /// The name of the AddOnSigner.
+        signer: String,
+        /// What the gateway has in effect.
+        applied: watch::Receiver<Arc<Trust>>,
+        /// What was seen of that for this signer when it was waited for.
+        seen: Option<Arc<SignerTrust>>,
+    },
+    /// Serving line: every addon with standing that is older than the publication of the anchor has it. One that gets a
+    /// ManifestWork has applied it for so long that its pods and its agents use it; of one that gets none, every
+    /// certificate has expired that was published with an older trust bundle.
+    Serving {
+        /// When certificates end.
+        board: Board,
+        /// How far the ManifestWorks are.
+        distributed: watch::Receiver<Distribution>,
+        /// When addons were made.
+        registry: SharedRegistry,
+    },
+}
+
+impl Gate {
+    /// The gate of a client line.
+    pub(crate) fn of_gateway(signer: &str, applied: watch::Receiver<Arc<Trust>>) -> Self {
+        Self::Client { signer: signer.to_owned(), applied, seen: None }
+    }
+
+    /// How authorities of the line are made now: those of the serving line follow the lives of agents' certificates.
+    pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
+        match self {
+            Self::Client { .. } => plan,
+            Self::Serving { board, .. } => plan.for_holders(board.longest_life()),
+        }
+    }
+
+    /// Whether the Next authority may sign, with what an administrator waived; if not, what it waits for.
+    pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), String> {
+        let Some(next) = line.next() else { return Ok(()) };
+        match self {
+            Self::Client { signer, applied, .. } => {
+                let applied = applied.borrow();
+                let trusted = applied
+                    .signer(signer)
+                    .is_some_and(|known| known.client_anchors.authorities().contains(&next.authority));
+                if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
+            }
+            Self::Serving { board, distributed, registry } => {
+                let Some(at) = next.activate_after else {
+                    return Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned()));
+                };
+                let without = Waiver::of(waiver, &next.authority);
+                let distribution = distributed.borrow().clone();
+                registry.read(|registry| {
+                    let is_awaited = |key: &AddOnKey| !without.contains(&key.cluster) && !is_new(registry, next, key);
+                    let brought = distribution.has_brought(&next.authority, is_awaited);
+                    let others = if at < now { None } else { distribution.others(is_awaited) };
+                    let others = others.map(|why| {
+                        format!(
+                            "the last certificate given out without the new anchor to expire at {at}, because {why}"
+                        )
+                    });
+                    let waiting: Vec<String> = brought.err().into_iter().chain(others).collect();
+                    if waiting.is_empty() { Ok(()) } else { Err(waiting.join("; ")) }
+                })
+            }
+        }
+    }
+
+    /// Waits until the answer of [`Self::opens`] may have changed; returns `false` if it never will again.
+    pub(super) async fn changed(&mut self) -> bool {
+        match self {
+            // What others are trusted for is no news here.
+            Self::Client { signer, applied, seen } => {
+                while applied.changed().await.is_ok() {
+                    let now = applied.borrow_and_update().signer(signer).cloned();
+                    if now != *seen {
+                        *seen = now;
+                        return true;
+                    }
+                }
+                false
+            }
+            // The keeper looks at least every quarter of a minute, which is soon enough here.
+            Self::Serving { .. } => pending().await,
+        }
+    }
+}
+
+/// Whether the addon was installed after the anchor of this Next had been published, so that each of its certificates
+/// came with it. The API server dates objects, by a clock that may be ahead of the hub's.
+fn is_new(registry: &Registry, next: &Member, key: &AddOnKey) -> bool {
+    let since = next.since.plus(CLOCKS_DIFFER);
+    registry.created(&key.cluster, &key.addon).is_some_and(|created| created > since)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, HashMap};
+    use std::time::Duration;
+
+    use ring::rand::SystemRandom;
+
+    use super::*;
+    use crate::distribution::plan::TrustReport;
+    use addon_signer_core::ca::authority::Authority;
+    use addon_signer_core::ca::bundle::Bundle;
+    use addon_signer_core::identity::ClusterName;
+    use addon_signer_core::keys::private::PrivateKey;
+    use addon_signer_core::keys::public::KeyKind;
+    use addon_signer_core::registry::{AddOn, AddOnFacts};
+
+    const PUBLISHED: Timestamp = Timestamp::from_unix(1_800_000_000);
+    const END: Timestamp = Timestamp::from_unix(1_800_090_000);
+
+    fn key(cluster: &str) -> AddOnKey {
+        AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
+    }
+
+    /// A Next whose anchor has been published, and what a gate knows of these addons, each made so many seconds later.
+    struct World {
+        line: Line,
+        distributed: watch::Sender<Distribution>,
+        gate: Gate,
+    }
+
+    fn mk_world(addons: &[(&str, i64)]) -> World {
+        let rng = SystemRandom::new();
+        let mk = || {
+            let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+            Authority::self_signed("gateway", &key, PUBLISHED, Duration::from_secs(1_000_000), &rng).unwrap()
+        };
+        let line = Line::default().begin(mk(), PUBLISHED).prepare(mk(), None, PUBLISHED);
+        let line = line.hold_next_until(END, PUBLISHED);
+        let registry = SharedRegistry::default();
+        let made = |seconds: i64| AddOn {
+            created: Timestamp::from_unix(PUBLISHED.unix() + seconds),
+            ..AddOnFacts::Installed.into()
+        };
+        let of = |(cluster, seconds): &(&str, i64)| {
+            let addons = HashMap::from([("telemetry".parse().unwrap(), made(*seconds))]);
+            (cluster.parse::<ClusterName>().unwrap(), addons)
+        };
+        registry.write(|registry| registry.put_addons(addons.iter().map(of).collect()));
+        let (distributed, receiver) = watch::channel(Distribution::Off);
+        let board = Board::new(watch::channel(Arc::default()).0);
+        World { line, distributed, gate: Gate::Serving { board, distributed: receiver, registry } }
+    }
+
+    impl World {
+        /// Whether Next may sign, if nobody of those with a ManifestWork is missing and these get none.
+        fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), String> {
+            let serving_anchors = Some(Bundle::new(vec![self.line.next().unwrap().authority.clone()]).unwrap());
+            let reached = Distribution::Reached {
+                trust: Arc::new(Trust { serving_anchors, ..Trust::default() }),
+                report: TrustReport::new(),
+                is_whole: true,
+                has_shrunk: false,
+                unguarded: None,
+                fresh: BTreeSet::new(),
+                others: others.iter().map(|cluster| key(cluster)).collect(),
+            };
+            self.distributed.send_replace(reached);
+            self.ask(without, now)
+        }
+
+        fn ask(&self, without: &str, now: Timestamp) -> Result<(), String> {
+            let without = without.split_whitespace().map(|name| name.parse().unwrap()).collect();
+            let text = Waiver::text(self.line.next().unwrap().authority.id().as_str(), &without, now, "ann");
+            self.gate.opens(&self.line, Waiver::read(&text).as_ref(), now)
+        }
+    }
+
+    #[test]
+    fn who_gets_no_manifest_work_waits_for_the_last_certificate_given_out_before() {
+        let world = mk_world(&[("c1", -86_400), ("c2", 0)]);
+        let last = "the last certificate given out without the new anchor to expire at 2027-01-16T09:00:00Z";
+        let names = |names: &str| Err(format!("{last}, because {names}"));
+        assert_eq!(world.opens(&[], "", PUBLISHED), Ok(()), "a ManifestWork has brought it to each");
+        let both = names("2 addons on clusters get no ManifestWork: c1/telemetry, c2/telemetry");
+        assert_eq!(world.opens(&["c1", "c2"], "", PUBLISHED), both);
+        assert_eq!(world.opens(&["c1", "c2"], "", END), both, "the last second still counts");
+        assert_eq!(world.opens(&["c1", "c2"], "", END.plus(Duration::from_secs(1))), Ok(()));
+        let one = names("1 addons on clusters get no ManifestWork: c1/telemetry");
+        assert_eq!(world.opens(&["c1", "c2"], "c2", PUBLISHED), one, "an administrator goes on without the other");
+        world.distributed.send_replace(Distribution::Off);
+        assert_eq!(world.ask("", END), names("no ManifestWork brings it to agents"));
+        assert_eq!(world.ask("", END.plus(Duration::from_secs(1))), Ok(()));
+    }
+
+    #[test]
+    fn an_addon_that_was_installed_after_the_anchor_was_published_is_not_awaited() {
+        let world = mk_world(&[("before", -1), ("soon", 60), ("after", 61)]);
+        let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err();
+        assert!(waits.ends_with("before/telemetry, soon/telemetry, unknown/telemetry"), "{waits}");
+    }
+}

@@ -1,0 +1,67 @@
+//! Compares a line with the ledger before the first step of this process, and before the next step after somebody else
+//! wrote its Secret, because the Secret may come from a backup.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tracing::{debug, error};
+
+use super::steps::CATCH_UP;
+use super::{Keeper, KeeperError};
+use crate::authorities::stored::StoredLine;
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::line::Older;
+use addon_signer_core::timestamp::Timestamp;
+
+/// How long a ledger that is up may take: two transactions, each with as much time as the writer gives it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Keeper {
+    /// Compares once, says what differs, and makes good what can be: an anchor stays until the last certificate that
+    /// the ledger knows has expired. While the ledger does not answer, the line signs, but takes no step. A ledger that
+    /// is far away has time for its answer.
+    pub(super) async fn compare(&mut self, stored: StoredLine, now: Timestamp) -> Result<StoredLine, KeeperError> {
+        if self.compared {
+            return Ok(stored);
+        }
+        let again = self.state.borrow().last().is_some();
+        let bound = if self.record.is_up() { PATIENCE } else { CATCH_UP };
+        let comparing = self.record.compare(&stored.line, again, now);
+        let older = if self.unrecorded.is_some() {
+            comparing.await? // a line that was just made has no effect before it is recorded
+        } else if let Ok(Ok(older)) = timeout(bound, comparing).await {
+            older
+        } else {
+            debug!(
+                secret = self.names.secret,
+                "The ledger does not answer; the authorities are compared with it later"
+            );
+            return Ok(stored);
+        };
+        let stored = match older {
+            Some(older) => self.make_good(stored, &older).await?,
+            None => stored,
+        };
+        self.compared = true;
+        Ok(stored)
+    }
+
+    async fn make_good(&self, stored: StoredLine, older: &Older) -> Result<StoredLine, KeeperError> {
+        let ids = |ids: &[AuthorityId]| ids.iter().map(AuthorityId::as_str).collect::<Vec<_>>().join(" ");
+        error!(
+            secret = self.names.secret,
+            behind = ids(&older.behind),
+            missing = ids(&older.missing),
+            "The authorities are older than the ledger: their Secret was restored from a backup, or given up. \
+             Certificates of missing ones are refused. See \"Restoring a backup\" in docs/operations.md"
+        );
+        if older.line == stored.line {
+            self.metrics.differs("authorities", older.behind.len() + older.missing.len());
+            return Ok(stored);
+        }
+        let leads = self.leading.leads()?;
+        let good = self.store.replace(&leads, &self.names, &stored, &older.line, None).await?;
+        self.metrics.differs("authorities", older.behind.len() + older.missing.len());
+        Ok(good)
+    }
+}

@@ -1,0 +1,368 @@
+//! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it
+//! have an effect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, sleep_until};
+use tracing::{debug, error, info, warn};
+
+mod backup;
+mod inputs;
+mod steps;
+mod undone;
+
+use crate::authorities::board::Board;
+use crate::authorities::gate::Gate;
+use crate::authorities::objects::{LineObjects, ObjectVersion, WatchedObjects};
+use crate::authorities::report;
+use crate::authorities::state::{LineState, ReadyLine};
+use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
+use crate::authorities::waiver::Waiver;
+use crate::lease::{Leading, NotLeading, NotWritten};
+use crate::recording::chronicle::LineRecord;
+use addon_signer_api::rules::AuthorityPlan;
+use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
+use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step};
+use addon_signer_core::keys::private::KeyError;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::LedgerError;
+use addon_signer_platform::backoff::Pauses;
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::Pulse;
+
+pub use inputs::{KeeperLine, KeeperLinks};
+pub(crate) use undone::Undone;
+
+/// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
+const ROUND: Duration = Duration::from_secs(15);
+/// How soon a round that failed is tried again. While rounds fail, the pause grows up to [`ROUND`].
+const RETRY: Duration = Duration::from_secs(2);
+/// How soon a hub that does not lead for certain looks again.
+const SOON: Duration = Duration::from_millis(500);
+
+/// How a line should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinePlan {
+    /// How authorities are made.
+    pub authority: AuthorityPlan,
+    /// The rotation that the AddOnSigner asks for. If there is none, the keeper reads the annotation of the line's
+    /// ConfigMap.
+    pub requested: Option<String>,
+    /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
+    pub remembered: bool,
+    /// Whether the hub may have the line at all: it may sign, or had the line before. Until then nothing is read or
+    /// made.
+    pub has_place: bool,
+}
+
+/// Asks the keeper to persist that leaves of `authority` may be valid until `until`.
+#[derive(Debug)]
+pub struct Reserve {
+    /// The id of the authority that will sign.
+    pub authority: AuthorityId,
+    /// The last second of the leaf.
+    pub until: Timestamp,
+    /// Gets whether the reservation is persisted.
+    pub done: oneshot::Sender<bool>,
+}
+
+/// Why a round failed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// Another hub may lead.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// A step that was persisted could not be recorded; it has no effect before it is recorded.
+    #[error("a step of the authorities could not be recorded: {0}")]
+    Ledger(#[from] LedgerError),
+    /// The Secret could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A new authority could not be made.
+    #[error("a new authority could not be made: {0}")]
+    Authority(#[from] AuthorityError),
+    /// A new key could not be made.
+    #[error("a new key could not be made: {0}")]
+    Key(#[from] KeyError),
+    /// The line's first authority is not made by a clock that is wrong.
+    #[error("the first authority waits for {0}")]
+    Clock(String),
+    /// The line has no anchor.
+    #[error(transparent)]
+    Bundle(#[from] addon_signer_core::ca::bundle::BundleError),
+    /// The report could not be written as JSON.
+    #[error("the report of the line could not be written: {0}")]
+    Report(#[from] serde_json::Error),
+}
+
+/// Keeps one line.
+pub struct Keeper {
+    names: LineNames,
+    store: AuthorityStore,
+    clock: Clock,
+    audit: Audit,
+    plan: watch::Receiver<LinePlan>,
+    gate: Gate,
+    leading: Leading,
+    state: watch::Sender<LineState>,
+    board: Board,
+    metrics: Metrics,
+    objects: WatchedObjects,
+    reservations: mpsc::Receiver<Reserve>,
+    pulse: Pulse,
+    /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
+    published: Option<String>,
+    /// If somebody changes that ConfigMap back again and again, the hub answers with growing pauses.
+    undone: Undone,
+    /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
+    reported: Option<String>,
+    /// Whether the ledger has the anchors that this ConfigMap has.
+    distributed: bool,
+    /// Records its steps in the ledger.
+    record: LineRecord,
+    /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
+    compared: bool,
+    /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
+    unrecorded: Option<String>,
+    /// The pauses after rounds that failed; see [`pauses`].
+    pauses: Pauses,
+}
+
+fn waiver(seen: Option<&LineObjects>) -> Option<Waiver> {
+    Waiver::read(seen?.config_map.as_ref()?.advance.as_deref()?)
+}
+
+/// The pauses of a new keeper.
+fn pauses() -> Pauses {
+    Pauses::new(RETRY, ROUND)
+}
+
+impl Keeper {
+    /// Keeps the line until the signers that use it are gone.
+    pub async fn run(mut self) {
+        loop {
+            self.pulse.beat(); // at least once per round
+            let seen = self.objects.of(&self.names);
+            let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
+            let quiet = self.undone.until();
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = async { sleep_until(quiet).await; self.objects.changed(&self.names, seen.as_ref()).await } => {}
+                changed = self.plan.changed() => if changed.is_err() { return },
+                changed = self.gate.changed() => if !changed { return },
+                reserve = self.reservations.recv() => match reserve {
+                    Some(reserve) => self.reserve(reserve).await,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Whether there is nothing to do: the line that this process has read or written last is what the API server has,
+    /// it is recorded and published, its report is true, and no step is due. Then a look at it costs no call.
+    fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
+        let state = self.state.borrow().ready().cloned();
+        if !self.plan.borrow().has_place {
+            // Whatever is there may have given out certificates.
+            let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
+            if is_absent && matches!(*self.state.borrow(), LineState::Starting) {
+                self.set(LineState::Absent);
+            }
+            return true; // a place wakes this task
+        }
+        let (Some(ready), Some(seen)) = (state, seen) else { return false };
+        let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
+            object.as_ref().is_some_and(|object| Some(object.version.as_str()) == version)
+        };
+        let is_current = has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.as_deref());
+        let line = ready.line();
+        let is_held =
+            self.names.kind == LineKind::Client || line.next().is_none_or(|next| next.activate_after.is_some());
+        let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
+        // What the report says may end by time alone, such as that not everybody is known to trust the authority.
+        let is_true = self.report(line, ready.waiting.clone()).is_ok_and(|report| report == self.reported);
+        if !is_current || !is_held || !is_recorded || !is_true {
+            return false;
+        }
+        let plan = self.present_plan();
+        let requested = plan.requested.as_deref().or_else(|| seen.config_map.as_ref()?.rotate.as_deref());
+        let waiver = waiver(Some(seen));
+        let step = line.next_step(&self.evidence(line, &plan, requested, waiver.as_ref(), self.clock.now()));
+        match step {
+            Step::Rest => ready.waiting.is_none(),
+            Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
+            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) => false,
+        }
+    }
+
+    /// How the line should be at this moment.
+    fn present_plan(&mut self) -> LinePlan {
+        let mut plan = self.plan.borrow_and_update().clone();
+        plan.authority = self.gate.plan(plan.authority);
+        plan
+    }
+
+    fn evidence<'e>(
+        &'e self,
+        line: &Line,
+        plan: &LinePlan,
+        requested: Option<&'e str>,
+        waiver: Option<&Waiver>,
+        now: Timestamp,
+    ) -> Evidence<'e> {
+        let renew_before = plan.authority.renew_before;
+        let next_is_trusted = self.gate.opens(line, waiver, now);
+        Evidence { now, requested, renew_before, next_is_trusted }
+    }
+
+    /// Looks at the line once; returns the pause before the next look.
+    async fn round(&mut self, seen: Option<&LineObjects>) -> Duration {
+        match self.advance(seen).await {
+            Ok(()) => {
+                self.pauses = pauses();
+                if self.compared { ROUND } else { RETRY }
+            }
+            Err(KeeperError::NotLeading(_) | KeeperError::Store(StoreError::NotLeading(_))) => SOON,
+            Err(KeeperError::Store(StoreError::Conflict(object))) => {
+                info!(object, "Somebody else changed the authorities; the hub reads them again");
+                Duration::from_millis(100)
+            }
+            Err(KeeperError::Ledger(error)) => {
+                // The ledger's writer has logged the error.
+                debug!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
+                self.pauses.after_failure()
+            }
+            Err(KeeperError::Store(StoreError::Api(error))) => {
+                warn!(%error, secret = self.names.secret, "Could not read or write the authorities; the hub retries");
+                // Keep the line that was read: while the API server does not answer, nobody else can change it.
+                if self.state.borrow().last().is_none() {
+                    let message = format!("The authorities cannot be read or written: {error}.");
+                    self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None });
+                }
+                self.pauses.after_failure()
+            }
+            Err(error) => {
+                let reason = match error {
+                    KeeperError::Store(StoreError::Missing(_)) => "AuthorityMissing",
+                    KeeperError::Store(StoreError::Unreadable { .. } | StoreError::OfAnother { .. }) => {
+                        "AuthorityUnreadable"
+                    }
+                    KeeperError::Clock(_) => "ClockAhead",
+                    _ => "AuthorityFailed",
+                };
+                error!(%error, secret = self.names.secret, "The authorities cannot sign");
+                let last = self.state.borrow().last().cloned();
+                let message = format!("{error}.");
+                self.report_problem(&message).await;
+                self.set(LineState::Broken { reason, message, last });
+                ROUND
+            }
+        }
+    }
+
+    /// Reports a problem of the gateway's line in its ConfigMap, because it has no AddOnSigner with a status.
+    async fn report_problem(&self, problem: &str) {
+        if self.names.kind == LineKind::Client {
+            return;
+        }
+        let Ok(leads) = self.leading.leads() else { return };
+        match report::write_problem(&leads, &self.store.config_maps(), problem).await {
+            Ok(()) | Err(NotWritten::NotLeading(_)) => {}
+            // The problem itself is logged already.
+            Err(error) => warn!(%error, "Could not write the report of the gateway's authorities; the hub retries"),
+        }
+    }
+
+    async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), KeeperError> {
+        let plan = self.present_plan();
+        if !plan.has_place {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let remembered = plan.remembered || self.state.borrow().last().is_some();
+        let stored = match self.store.load(&self.names, remembered, now).await? {
+            Some(stored) => stored,
+            None => match self.store.doubt(now).await? {
+                Some(doubt) => return Err(KeeperError::Clock(doubt)),
+                None => self.begin(&plan, now).await?,
+            },
+        };
+        let held = self.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
+        if held.is_some() && held.as_deref() != stored.version() {
+            self.compared = false; // somebody else wrote it, perhaps from a backup
+        }
+        let mut stored = self.compare(stored, now).await?;
+        let requested = match (plan.requested.clone(), seen) {
+            (Some(requested), _) => Some(requested),
+            (None, Some(seen)) => seen.config_map.as_ref().and_then(|map| map.rotate.clone()),
+            (None, None) => self.store.requested_rotation(&self.names).await?,
+        };
+        let waiver = waiver(seen);
+        // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
+        for _ in 0..8 {
+            let evidence = self.evidence(&stored.line, &plan, requested.as_deref(), waiver.as_ref(), now);
+            let step = stored.line.next_step(&evidence);
+            if let Step::Rest | Step::Wait(_) = step {
+                return self.settle(stored, step).await;
+            }
+            if !self.compared {
+                let what = "the ledger to say what it knows of this line".to_owned();
+                return self.settle(stored, Step::Wait(what)).await;
+            }
+            if let Some(doubt) = self.store.doubt(now).await? {
+                warn!(doubt, secret = self.names.secret, "A step of the authorities waits");
+                return self.settle(stored, Step::Wait(doubt)).await;
+            }
+            stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
+        }
+        self.settle(stored, Step::Rest).await
+    }
+
+    async fn reserve(&mut self, reserve: Reserve) {
+        let persisted = match self.persist_reservation(&reserve).await {
+            Ok(persisted) => persisted,
+            Err(error) => {
+                warn!(%error, secret = self.names.secret, "Could not reserve the end of certificates; the hub retries");
+                self.published = None; // the write may have arrived all the same: the next round reads the line
+                false
+            }
+        };
+        // Sending fails if the signer gave up waiting; it asks again.
+        let _ = reserve.done.send(persisted);
+    }
+
+    async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, KeeperError> {
+        let ready = self.state.borrow().ready().cloned();
+        let Some(ready) = ready else { return Ok(false) };
+        if ready.line().active().is_none_or(|active| *active.authority.id() != reserve.authority) {
+            return Ok(false);
+        }
+        if ready.line().reserve(reserve.until).is_none() {
+            return Ok(true);
+        }
+        let now = self.clock.now();
+        let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
+        // A Next of the gateway's line waits for this time, so it is not set later than a certificate may end.
+        let end = self.board.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
+        let Some(line) = ready.line().reserve(end) else { return Ok(true) };
+        let leads = self.leading.leads()?;
+        let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
+        self.published = None; // the report of the gateway's line names the reserved time
+        let bundle = ready.bundle.clone();
+        let waiting = ready.waiting.clone();
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
+        Ok(true)
+    }
+
+    fn set(&self, state: LineState) {
+        self.state.send_replace(state);
+        self.board.publish(self.names.line());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Takes one step of a line: persists it, records it, and only then lets it have an effect (invariants I7 and I13).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::rand::SystemRandom;
+use tracing::{debug, error};
+
+use super::{Keeper, KeeperError, LinePlan, waiver};
+use crate::authorities::report;
+use crate::authorities::state::{LineState, ReadyLine};
+use crate::authorities::store::LineKind;
+use crate::authorities::stored::StoredLine;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::line::{Line, Step};
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::timestamp::Timestamp;
+
+/// The gateway's signer in metrics.
+const GATEWAY_SIGNER: &str = "gateway-serving";
+/// How long a line waits until the ledger has recorded what has had its effect already.
+pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
+
+impl Keeper {
+    pub(super) async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
+        let (authority, pkcs8) = self.make(plan, now)?;
+        let id = authority.id().clone();
+        let line = Line::default().begin(authority, now);
+        let leads = self.leading.leads()?;
+        let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
+        self.unrecorded = Some(String::new());
+        self.audit.authority(self.names.line(), id.as_str(), "created");
+        Ok(stored)
+    }
+
+    fn make(&self, plan: &LinePlan, now: Timestamp) -> Result<(Authority, zeroize::Zeroizing<Vec<u8>>), KeeperError> {
+        let rng = SystemRandom::new();
+        let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
+        let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
+        Ok((authority, pkcs8))
+    }
+
+    /// Persists one step. [`Self::settle`] records and publishes it.
+    pub(super) async fn take(
+        &mut self,
+        stored: StoredLine,
+        step: Step,
+        plan: &LinePlan,
+        requested: Option<&str>,
+        now: Timestamp,
+    ) -> Result<StoredLine, KeeperError> {
+        let line = stored.line.clone();
+        let (line, new_key) = match &step {
+            Step::Prepare => {
+                let (authority, pkcs8) = self.make(plan, now)?;
+                (line.prepare(authority, requested, now), Some(pkcs8))
+            }
+            Step::Activate => (line.activate(now), None),
+            Step::Force(_) => (line.force(now), None),
+            Step::Finish(id) => (line.finish(id), None),
+            Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
+        };
+        let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
+        let leads = self.leading.leads()?;
+        let handled = stored.line.handled_request().map(str::to_owned);
+        let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
+        let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
+        // `ca rotate` writes the time and the user; other programs may write anything.
+        let asked = asked.split_once(' ').map_or(asked, |(_, user)| user);
+        self.unrecorded.get_or_insert_default().push_str(asked);
+        let verb = match &step {
+            Step::Prepare => "prepared",
+            Step::Activate => "activated",
+            Step::Force(_) => "forced",
+            _ => "retired",
+        };
+        let id = match &step {
+            Step::Finish(id) => id.as_str(),
+            Step::Prepare => stored.line.next().map_or("", |next| next.authority.id().as_str()),
+            _ => stored.line.active().map_or("", |active| active.authority.id().as_str()),
+        };
+        self.audit.authority(self.names.line(), id, verb);
+        if let Step::Force(waiting) = &step {
+            let line = self.names.line();
+            error!(line, authority = id, waiting, "An authority signs that some may not trust: the one before it ends");
+            self.metrics.authority_forced(match self.names.kind {
+                LineKind::Client => line,
+                LineKind::Serving => GATEWAY_SIGNER,
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Records and publishes the line, hands it to the signers, and sets the time that a Next on the serving line waits
+    /// for.
+    pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), KeeperError> {
+        let bundle = stored.line.bundle()?;
+        let waiting = match step {
+            Step::Wait(waiting) => Some(waiting),
+            _ => None,
+        };
+        let report = self.report(&stored.line, waiting.clone())?;
+        let leads = self.leading.leads()?;
+        self.record_steps(&stored.line).await?;
+        let is_same = report == self.reported && self.state.borrow().last().is_some_and(|last| last.bundle == bundle);
+        let was_published = self.published.is_some();
+        let (version, was_changed) = self.store.publish(&leads, &self.names, &bundle, report.clone()).await?;
+        if was_changed && was_published && is_same {
+            self.undone.note(&self.names.config_map);
+        }
+        self.published = version;
+        self.reported = report;
+        self.record_anchors(&stored.line).await;
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
+        self.hold_next().await
+    }
+
+    /// What the report of the gateway's line says at this moment; `None` for a client line.
+    pub(super) fn report(&self, line: &Line, waiting: Option<String>) -> Result<Option<String>, serde_json::Error> {
+        match self.names.kind {
+            LineKind::Serving => report::render(line, waiting, self.clock.now()).map(Some),
+            LineKind::Client => Ok(None),
+        }
+    }
+
+    /// Records a step of this process before it has an effect. A step that an earlier process has persisted has had its
+    /// effect already, so recording it must not make the gateway wait.
+    async fn record_steps(&mut self, line: &Line) -> Result<(), KeeperError> {
+        if self.record.is_known(line) {
+            self.unrecorded = None;
+            return Ok(());
+        }
+        if !self.compared {
+            return Ok(()); // what the ledger knows of the line is still needed
+        }
+        let actor = self.unrecorded.clone();
+        let waiver = match self.names.kind {
+            LineKind::Serving => waiver(self.objects.of(&self.names).as_ref()),
+            LineKind::Client => None,
+        };
+        let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());
+        if actor.is_some() {
+            recording.await?;
+            self.unrecorded = None;
+        } else if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            debug!(secret = self.names.secret, "The ledger does not answer; the authorities are recorded later");
+        }
+        Ok(())
+    }
+
+    async fn record_anchors(&mut self, line: &Line) {
+        let recording = self.record.distributed(line, &self.names.config_map);
+        self.distributed = matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(())));
+        if !self.distributed {
+            debug!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
+        }
+    }
+
+    /// Sets when a Next on the serving line may sign. From now on every new certificate comes with the new anchor, so
+    /// the end of the last certificate without it is known.
+    async fn hold_next(&mut self) -> Result<(), KeeperError> {
+        if self.names.kind == LineKind::Client {
+            return Ok(());
+        }
+        let ready = self.state.borrow().ready().cloned();
+        let Some(ready) = ready else { return Ok(()) };
+        if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
+            return Ok(());
+        }
+        // Not known yet: the next round asks again.
+        let Ok(last) = self.board.last_leaf() else { return Ok(()) };
+        let now = self.clock.now();
+        let line = ready.line().clone().hold_next_until(last.unwrap_or(now), now);
+        let leads = self.leading.leads()?;
+        self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
+        Ok(()) // the watch of the Secret brings the next round
+    }
+}

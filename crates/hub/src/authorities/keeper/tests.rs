@@ -1,0 +1,146 @@
+//! Tests how often a keeper asks an API server that fails, on a clock that the test moves.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use hyper::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::*;
+use crate::authorities::objects;
+use crate::lease;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_ledger::{LedgerWriter, WriterOptions};
+use addon_signer_telemetry::pulse::Pulses;
+
+const DAY: Duration = Duration::from_secs(86_400);
+const ALWAYS: u32 = u32::MAX;
+
+/// A server with one Secret and no ConfigMap. The moments at which it is asked for the Secret are sent; it answers only
+/// the question of this number, counted from 1, or all.
+fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
+    let (asked, moments) = mpsc::unbounded_channel();
+    let state = Arc::new(Mutex::new((None::<Value>, 0)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (asked, state) = (asked.clone(), Arc::clone(&state));
+        async move {
+            let is_secret = request.uri().path().contains("/secrets");
+            let is_get = request.method() == Method::GET;
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let (secret, questions) = &mut *state.lock().unwrap();
+            let status = |code: u16, reason: &str| (code, json!({ "kind": "Status", "code": code, "reason": reason }));
+            let (code, object) = match (is_get, is_secret) {
+                (false, _) => {
+                    let mut made: Value = serde_json::from_slice(&body).unwrap();
+                    made["metadata"]["resourceVersion"] = json!("1");
+                    if is_secret {
+                        *secret = Some(made.clone());
+                    }
+                    (201, made)
+                }
+                (true, false) => status(404, "NotFound"),
+                (true, true) => {
+                    asked.send(Instant::now()).unwrap();
+                    *questions += 1;
+                    secret
+                        .clone()
+                        .filter(|_| [*questions, ALWAYS].contains(&good))
+                        .map_or_else(|| status(500, "InternalError"), |secret| (200, secret))
+                }
+            };
+            let body = Body::from(object.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    (Client::new(service, "default"), moments)
+}
+
+fn mk_plan() -> LinePlan {
+    let authority = AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY };
+    LinePlan { authority, requested: None, remembered: false, has_place: true }
+}
+
+/// A keeper that has just made its line, and what must live as long. Its ledger never answers.
+async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) {
+    let clock = Clock::default();
+    let (announcer, leading) = lease::channel();
+    announcer.lead(1, Instant::now() + DAY);
+    let location = "sqlite:///nowhere".parse().unwrap();
+    let replica = "hub-a".to_owned();
+    let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
+    let (versions, objects) = objects::channel();
+    let (planned, plan) = watch::channel(line_plan);
+    let (effects, applied) = watch::channel(Arc::default());
+    let (reserve, reservations) = mpsc::channel(1);
+    let links = KeeperLinks {
+        store: AuthorityStore::new(&client, "addon-signer"),
+        clock: clock.clone(),
+        audit: Audit::new(clock.clone()),
+        leading,
+        board: Board::new(watch::Sender::new(Arc::default())),
+        metrics: Metrics::new(|_| {}),
+        objects,
+        ledger,
+    };
+    let line = KeeperLine {
+        names: LineNames::client("telemetry", "example.com/telemetry"),
+        plan,
+        gate: Gate::of_gateway("telemetry", applied),
+        state: watch::Sender::new(LineState::Starting),
+        reservations,
+        pulse: Pulses::default().start("authorities"),
+    };
+    let mut keeper = Keeper::new(links, line);
+    keeper.begin(&mk_plan(), clock.now()).await.unwrap();
+    (keeper, (announcer, writer, versions, planned, effects, reserve))
+}
+
+/// Keeps a line that exists, of which the ledger says nothing; returns the seconds between two of its questions.
+async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
+    let (client, mut moments) = mk_client(good);
+    let (mut keeper, _links) = mk_keeper(client, mk_plan()).await;
+    keeper.unrecorded = None; // as if an earlier process had made it
+    let running = tokio::spawn(keeper.run());
+    let mut asked = Vec::new();
+    while asked.len() <= count {
+        asked.push(moments.recv().await.unwrap());
+    }
+    running.abort();
+    asked.windows(2).map(|pair| (pair[1] - pair[0] + Duration::from_millis(500)).as_secs()).collect() // rounded
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_fails_is_asked_ever_less_often_and_after_a_success_soon_again() {
+    const NEVER: u32 = 0;
+    assert_eq!(pauses_of(6, NEVER).await, [2, 4, 8, 15, 15, 15]);
+    // After the sixth question, which is answered, the keeper waits for the ledger for a second, and then as long as
+    // for a ledger that has not compared the line.
+    assert_eq!(pauses_of(8, 6).await, [2, 4, 8, 15, 15, 3, 2, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_was_just_made_has_no_effect_before_it_is_recorded() {
+    let (client, _moments) = mk_client(ALWAYS);
+    let (keeper, _links) = mk_keeper(client, mk_plan()).await;
+    let mut state = keeper.state.subscribe();
+    let running = tokio::spawn(keeper.run());
+    assert!(tokio::time::timeout(10 * ROUND, state.wait_for(|state| state.ready().is_some())).await.is_err());
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_takes_no_step_before_it_is_compared_with_the_ledger() {
+    let (client, _moments) = mk_client(ALWAYS);
+    let plan = LinePlan { requested: Some("r1".to_owned()), ..mk_plan() };
+    let (mut keeper, _links) = mk_keeper(client, plan).await;
+    keeper.unrecorded = None; // as if an earlier process had made it
+    let mut state = keeper.state.subscribe();
+    let running = tokio::spawn(keeper.run());
+    let ready = state.wait_for(|state| state.ready().is_some()).await.unwrap().ready().cloned().unwrap();
+    assert_eq!(ready.line().members().len(), 1, "a Next was made");
+    assert_eq!(ready.waiting.as_deref(), Some("the ledger to say what it knows of this line"));
+    running.abort();
+}

@@ -1,0 +1,31 @@
+//! Lines of authorities: what is stored, the step that the evidence allows, and the state of all lines together.
+//!
+//! `keeper` takes the steps of one line, `gate` has the evidence for the next step, `date` compares the clock with the
+//! API server's, `objects` watches which versions the API server has, `store` reads and writes the Secret (`stored`)
+//! and the ConfigMap, `state` has what is known of a line, `board` computes what the gateway is to trust, and `report`
+//! makes what people see.
+
+pub mod board;
+pub(crate) mod date;
+pub mod gate;
+pub mod keeper;
+pub mod objects;
+pub mod report;
+pub mod state;
+pub mod store;
+pub mod stored;
+pub mod waiver;
+
+use std::time::Duration;
+
+use addon_signer_api::rules::AuthorityPlan;
+use addon_signer_core::keys::public::KeyKind;
+
+/// How authorities of the gateway's serving line are made, how long they are valid, and how long before their end they
+/// are replaced, if agents had certificates without any life. [`AuthorityPlan::for_holders`] adds the time that a new
+/// authority waits.
+pub const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
+    key: KeyKind::EcdsaP256,
+    duration: Duration::from_secs(365 * 86_400),
+    renew_before: Duration::from_secs(90 * 86_400),
+};

@@ -1,0 +1,194 @@
+//! Which versions of its objects each line has on the API server, from one watch of metadata per kind.
+//!
+//! One watch serves all lines, because an API server allows few streams per connection. It holds no key: a keeper reads
+//! its Secret itself, and only after a change.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::authorities::store::LineNames;
+use addon_signer_api::Lenient;
+use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
+use addon_signer_platform::backoff::WatchBackoff;
+
+/// An object as the watch has shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ObjectVersion {
+    /// Its `resourceVersion`.
+    pub(super) version: String,
+    /// The rotation that its annotation asks for.
+    pub(super) rotate: Option<String>,
+    /// Its annotation that waives evidence.
+    pub(super) advance: Option<String>,
+}
+
+/// The two objects of a line; `None` for one that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LineObjects {
+    pub(super) secret: Option<ObjectVersion>,
+    pub(super) config_map: Option<ObjectVersion>,
+    /// How many objects of the namespace were deleted so far. One that was made and deleted again while its keeper was
+    /// busy would look unchanged without it.
+    deleted: u64,
+}
+
+type Versions = BTreeMap<String, ObjectVersion>;
+
+/// All objects of both kinds; `None` before the first list is complete.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectVersions {
+    secrets: Option<Versions>,
+    config_maps: Option<Versions>,
+    deleted: u64,
+}
+
+/// Reads what the watches have shown.
+#[derive(Debug, Clone)]
+pub struct WatchedObjects(watch::Receiver<ObjectVersions>);
+
+/// Makes the reader, and what [`keep`] writes to.
+pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
+    let (known, objects) = watch::channel(ObjectVersions::default());
+    (known, WatchedObjects(objects))
+}
+
+impl WatchedObjects {
+    /// The objects of a line; `None` before both kinds were listed.
+    pub(super) fn of(&self, names: &LineNames) -> Option<LineObjects> {
+        let known = self.0.borrow();
+        let secrets = known.secrets.as_ref()?;
+        let config_maps = known.config_maps.as_ref()?;
+        Some(LineObjects {
+            secret: secrets.get(&names.secret).cloned(),
+            config_map: config_maps.get(&names.config_map).cloned(),
+            deleted: known.deleted,
+        })
+    }
+
+    /// Waits until the objects of a line are others than `before`.
+    pub(super) async fn changed(&mut self, names: &LineNames, before: Option<&LineObjects>) {
+        while self.of(names).as_ref() == before {
+            if self.0.changed().await.is_err() {
+                std::future::pending().await // the hub ends
+            }
+        }
+    }
+}
+
+/// Watches the objects of a namespace until a watch ends.
+pub(crate) async fn keep(client: Client, namespace: String, known: watch::Sender<ObjectVersions>) {
+    let mut secrets = metadata::<Secret>(&client, &namespace);
+    let mut config_maps = metadata::<ConfigMap>(&client, &namespace);
+    let mut listed_secrets = Versions::new();
+    let mut listed_maps = Versions::new();
+    loop {
+        let more = tokio::select! {
+            event = secrets.next() => follow(event, &mut listed_secrets, &known, |known| &mut known.secrets),
+            event = config_maps.next() => follow(event, &mut listed_maps, &known, |known| &mut known.config_maps),
+        };
+        if !more {
+            return;
+        }
+    }
+}
+
+type Meta = Lenient<PartialObjectMeta<DynamicObject>>;
+
+fn metadata<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    namespace: &str,
+) -> BoxStream<'static, watcher::Result<Event<Meta>>> {
+    let resource = ApiResource::erase::<K>(&());
+    let api: Api<Meta> = Api::namespaced_with(client.clone(), namespace, &resource);
+    watch_objects(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
+}
+
+/// Brings one event into the versions of one kind; returns `false` if the watch has ended.
+fn follow(
+    event: Option<watcher::Result<Event<Meta>>>,
+    listed: &mut Versions,
+    known: &watch::Sender<ObjectVersions>,
+    kind: impl Fn(&mut ObjectVersions) -> &mut Option<Versions>,
+) -> bool {
+    match event {
+        None => return false,
+        Some(Err(error)) => {
+            warn!(%error, "The watch of the objects that hold authorities failed; the hub retries");
+        }
+        Some(Ok(Event::Init)) => listed.clear(),
+        Some(Ok(Event::InitApply(object))) => {
+            listed.insert(object.name_any(), version(&object));
+        }
+        Some(Ok(Event::InitDone)) => {
+            let listed = std::mem::take(listed);
+            known.send_modify(|known| {
+                // A deletion since the last list was perhaps missed.
+                known.deleted += 1;
+                *kind(known) = Some(listed);
+            });
+        }
+        Some(Ok(Event::Apply(object))) => known.send_modify(|known| {
+            if let Some(versions) = kind(known) {
+                versions.insert(object.name_any(), version(&object));
+            }
+        }),
+        Some(Ok(Event::Delete(object))) => known.send_modify(|known| {
+            if let Some(versions) = kind(known) {
+                versions.remove(&object.name_any());
+            }
+            known.deleted += 1;
+        }),
+    }
+    true
+}
+
+fn version(object: &Meta) -> ObjectVersion {
+    ObjectVersion {
+        version: object.resource_version().unwrap_or_default(),
+        rotate: object.annotations().get(ANNOTATION_ROTATE).cloned(),
+        advance: object.annotations().get(ANNOTATION_ADVANCE).cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use kube::core::ObjectMeta;
+
+    use super::*;
+
+    fn bring(known: &watch::Sender<ObjectVersions>, event: Event<Meta>) {
+        assert!(follow(Some(Ok(event)), &mut Versions::new(), known, |known| &mut known.config_maps));
+    }
+
+    #[test]
+    fn an_object_that_is_made_and_deleted_again_while_nobody_looks_is_a_change() {
+        let (known, mut objects) = channel();
+        let names = LineNames::client("a", "example.com/a");
+        let map = Meta::from(PartialObjectMeta {
+            metadata: ObjectMeta { name: Some(names.config_map.clone()), ..ObjectMeta::default() },
+            types: None,
+            _phantom: std::marker::PhantomData,
+        });
+        known.send_modify(|known| known.secrets = Some(Versions::new()));
+        bring(&known, Event::InitDone);
+        let before = objects.of(&names);
+        bring(&known, Event::InitDone);
+        let again = objects.changed(&names, before.as_ref()).now_or_never();
+        assert_eq!(again, Some(()), "it was perhaps deleted before a further list");
+        let before = objects.of(&names);
+        assert_eq!(objects.changed(&names, before.as_ref()).now_or_never(), None);
+        bring(&known, Event::Apply(map.clone()));
+        bring(&known, Event::Delete(map));
+        assert_eq!(objects.changed(&names, before.as_ref()).now_or_never(), Some(()));
+    }
+}

@@ -1,0 +1,108 @@
+//! The report of a line for people: its authorities and its rotation, in the status of an AddOnSigner. The gateway's
+//! serving line has no AddOnSigner: its report is in the ConfigMap of its anchors.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff;
+use kube::Api;
+use kube::api::PostParams;
+use serde::{Deserialize, Serialize};
+
+use crate::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use crate::lease::{Leads, NotWritten};
+use addon_signer_api::Lenient;
+use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
+use addon_signer_core::ca::line::{Line, State};
+use addon_signer_core::timestamp::Timestamp;
+
+/// A time as Kubernetes writes it.
+pub fn time(at: Timestamp) -> Time {
+    Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
+}
+
+/// The authorities of a line as the status shows them.
+pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
+    line.members()
+        .iter()
+        .map(|member| AuthorityStatus {
+            id: member.authority.id().to_string(),
+            state: match member.state {
+                State::Next => AuthorityState::Next,
+                State::Active => AuthorityState::Active,
+                State::Old => AuthorityState::Old,
+            },
+            not_before: time(member.authority.not_before()),
+            not_after: time(member.authority.not_after()),
+            last_leaf_expires: member.leaves_expire.map(time),
+        })
+        .collect()
+}
+
+/// The rotation under way: with a Next it waits to activate it, and with only an Old it waits to finish.
+pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> {
+    if let Some(next) = line.next() {
+        return Some(RotationStatus { phase: RotationPhase::Activate, since: time(next.since), waiting_for: waiting });
+    }
+    let old = line.members().iter().filter(|member| member.state == State::Old).map(|member| member.since).max()?;
+    Some(RotationStatus { phase: RotationPhase::Finish, since: time(old), waiting_for: waiting })
+}
+
+/// Says that the line's authority was activated without evidence, if that may still matter.
+pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
+    let active = line.forced(now)?;
+    Some(format!(
+        "The authority {} signs since {} without evidence that it is trusted wherever it must be, because the one \
+         before it was about to end.",
+        active.authority.id(),
+        active.since
+    ))
+}
+
+/// The serving line's report, in its ConfigMap as `status.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingReport {
+    /// The authorities.
+    pub authorities: Vec<AuthorityStatus>,
+    /// The rotation under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationStatus>,
+    /// Why the line does not sign, what its next step waits for, or that an authority was activated without evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The last request for a rotation that the hub has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handled_request: Option<String>,
+}
+
+/// The serving line's report as JSON.
+///
+/// # Errors
+/// The error of serde, which does not occur for these types.
+pub fn render(line: &Line, waiting: Option<String>, now: Timestamp) -> Result<String, serde_json::Error> {
+    let rotation = rotation(line, waiting.clone());
+    let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
+    serde_json::to_string(&ServingReport {
+        authorities: authorities(line),
+        rotation,
+        problem: forced(line, now).or(begins),
+        handled_request: line.handled_request().map(str::to_owned),
+    })
+}
+
+/// Adds to the report why the line does not sign. The rest of the report stays as it was last written.
+///
+/// # Errors
+/// [`NotWritten`].
+pub async fn write_problem(leads: &Leads, maps: &Api<Lenient<ConfigMap>>, problem: &str) -> Result<(), NotWritten> {
+    let Some(mut map) = maps.get_opt(SERVING_CONFIG_MAP).await? else { return Ok(()) };
+    let data = map.object.data.get_or_insert_default();
+    let known = data.get(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
+    let report = ServingReport { problem: Some(problem.to_owned()), ..known.unwrap_or_default() };
+    let text = serde_json::to_string(&report).map_err(kube::Error::SerdeError)?;
+    if data.get(STATUS_KEY) != Some(&text) {
+        data.insert(STATUS_KEY.to_owned(), text);
+        leads.write(maps.replace(SERVING_CONFIG_MAP, &PostParams::default(), &map)).await?;
+    }
+    Ok(())
+}

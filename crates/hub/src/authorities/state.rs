@@ -1,0 +1,64 @@
+//! What is known now of one line of authorities.
+
+use std::sync::Arc;
+
+use crate::authorities::stored::StoredLine;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::line::Line;
+
+/// A line that can be used.
+#[derive(Debug)]
+pub struct ReadyLine {
+    /// The line as it is persisted, with the key that signs.
+    pub stored: StoredLine,
+    /// Its anchors.
+    pub bundle: Bundle,
+    /// What its rotation waits for.
+    pub waiting: Option<String>,
+}
+
+impl ReadyLine {
+    /// The authorities and their states.
+    pub fn line(&self) -> &Line {
+        &self.stored.line
+    }
+}
+
+/// What is known now of a line.
+#[derive(Debug, Clone)]
+pub enum LineState {
+    /// Nothing was read yet.
+    Starting,
+    /// There is none, and the hub has no place for it: it may not sign. So there are no certificates.
+    Absent,
+    /// The line can sign.
+    Ready(Arc<ReadyLine>),
+    /// The line must not sign. What was trusted stays trusted.
+    Broken {
+        /// The reason for conditions, in CamelCase.
+        reason: &'static str,
+        /// The message for conditions, one sentence.
+        message: String,
+        /// The line as it was read before.
+        last: Option<Arc<ReadyLine>>,
+    },
+}
+
+impl LineState {
+    /// The line, if it may sign.
+    pub fn ready(&self) -> Option<&Arc<ReadyLine>> {
+        match self {
+            Self::Ready(ready) => Some(ready),
+            Self::Starting | Self::Absent | Self::Broken { .. } => None,
+        }
+    }
+
+    /// The line as it was last read, whether it may sign or not.
+    pub fn last(&self) -> Option<&Arc<ReadyLine>> {
+        match self {
+            Self::Ready(ready) => Some(ready),
+            Self::Broken { last, .. } => last.as_ref(),
+            Self::Starting | Self::Absent => None,
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Stores a line of authorities in one Secret: it is read, checked, and written with `resourceVersion`, so that a step
+//! is either persisted whole or not at all (invariant I7).
+//!
+//! The anchors are published in a ConfigMap, which also shows that a line existed if its Secret is gone.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+
+use crate::authorities::date::doubt;
+use crate::authorities::stored::{StoredLine, WipedSecret, data, read};
+use crate::lease::{Leads, NotLeading, NotWritten};
+use addon_signer_api::Lenient;
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::line::Line;
+use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::timestamp::Timestamp;
+
+/// The type of the Secrets that hold authorities.
+pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
+/// The ConfigMap with the serving anchors.
+pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
+/// Key of the anchors in both kinds of ConfigMaps.
+pub const BUNDLE_KEY: &str = "ca.crt";
+/// Key of the serving line's report in its ConfigMap.
+pub const STATUS_KEY: &str = "status.json";
+
+/// Whose certificates a line signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineKind {
+    /// Those of the agents of one AddOnSigner. The gateway trusts it, and its AddOnSigner reports it.
+    Client,
+    /// The gateway's own. Agents trust it, and its ConfigMap reports it.
+    Serving,
+}
+
+/// The names of the objects that have one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineNames {
+    /// Which line it is.
+    pub kind: LineKind,
+    /// The Secret.
+    pub secret: String,
+    /// The ConfigMap with the anchors.
+    pub config_map: String,
+    /// Prefix of the authorities' common names.
+    pub authority: String,
+    labels: BTreeMap<String, String>,
+    /// `spec.signerName` of the AddOnSigner.
+    signer_name: Option<String>,
+}
+
+impl LineNames {
+    /// The client line of an AddOnSigner with this name and this signer name.
+    pub fn client(signer: &str, signer_name: &str) -> Self {
+        Self {
+            kind: LineKind::Client,
+            signer_name: Some(signer_name.to_owned()),
+            secret: format!("{signer}-client-authorities"),
+            config_map: format!("{signer}-client-ca"),
+            authority: format!("addon-signer client CA {signer}"),
+            labels: labels("client", Some(signer)),
+        }
+    }
+
+    /// The gateway's serving line.
+    pub fn serving() -> Self {
+        Self {
+            kind: LineKind::Serving,
+            secret: "addon-signer-serving-authorities".to_owned(),
+            config_map: SERVING_CONFIG_MAP.to_owned(),
+            authority: "addon-signer serving CA".to_owned(),
+            labels: labels("serving", None),
+            signer_name: None,
+        }
+    }
+
+    /// Refuses a Secret that an AddOnSigner with this name and another signer name has left. Its certificates must be
+    /// nobody's identity here.
+    fn check_owner(&self, secret: &Secret) -> Result<(), StoreError> {
+        let theirs = secret.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_SIGNER_NAME));
+        match theirs.filter(|theirs| self.signer_name.as_ref() != Some(theirs)) {
+            Some(theirs) => Err(StoreError::OfAnother { secret: self.secret.clone(), signer_name: theirs.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn annotations(&self, mut there: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+        there.extend(self.signer_name.clone().map(|name| (ANNOTATION_SIGNER_NAME.to_owned(), name)));
+        (!there.is_empty()).then_some(there)
+    }
+
+    /// The line as `ca status` names it: its AddOnSigner, or `(serving)`.
+    pub fn line(&self) -> &str {
+        self.labels.get(LABEL_SIGNER).map_or("(serving)", String::as_str)
+    }
+}
+
+fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {
+    let managed = ("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned());
+    let mut labels = BTreeMap::from([managed, (LABEL_LINE.to_owned(), line.to_owned())]);
+    if let Some(signer) = signer {
+        labels.insert(LABEL_SIGNER.to_owned(), signer.to_owned());
+    }
+    labels
+}
+
+/// Why a line cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The Secret existed and is gone, and certificates of its authorities may not have expired yet.
+    #[error(
+        "the Secret {0} is gone while certificates of its authorities may still be in use; \
+         restore it from a backup, or see docs/runbooks/lost-ca.md"
+    )]
+    Missing(String),
+    /// The Secret exists and has no line that can be read.
+    #[error("the Secret {secret} cannot be used: {cause}; restore it from a backup, or see docs/runbooks/lost-ca.md")]
+    Unreadable {
+        /// Its name.
+        secret: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The Secret has the line of another signer name.
+    #[error(
+        "the Secret {secret} has the authorities of the signer name {signer_name}, of an AddOnSigner that is gone; \
+         give this AddOnSigner another name, or give those authorities up (docs/runbooks/lost-ca.md)"
+    )]
+    OfAnother {
+        /// Its name.
+        secret: String,
+        /// Whose authorities it has.
+        signer_name: String,
+    },
+    /// This hub does not lead for certain, so nothing was written.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// Somebody else wrote the object in between: read it again.
+    #[error("somebody else changed {0} after it was read")]
+    Conflict(String),
+    /// The API server refused the request or did not answer.
+    #[error("the API server refused the request or did not answer: {}", addon_signer_platform::errors::explain(.0))]
+    Api(#[from] kube::Error),
+    /// The report of a line could not be written as JSON.
+    #[error("the line could not be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Secrets and ConfigMaps of one namespace.
+#[derive(Clone)]
+pub struct AuthorityStore {
+    client: Client,
+    secrets: Api<Secret>,
+    config_maps: Api<Lenient<ConfigMap>>,
+}
+
+impl AuthorityStore {
+    /// The hub's namespace.
+    pub fn new(client: &Client, namespace: &str) -> Self {
+        Self {
+            client: client.clone(),
+            secrets: Api::namespaced(client.clone(), namespace),
+            config_maps: Api::namespaced(client.clone(), namespace),
+        }
+    }
+
+    /// What a step that was decided on at `now` waits for, if the hub's clock is ahead of the API server's.
+    ///
+    /// # Errors
+    /// [`StoreError::Api`].
+    pub async fn doubt(&self, now: Timestamp) -> Result<Option<String>, StoreError> {
+        Ok(doubt(&self.client, now).await?)
+    }
+
+    /// The ConfigMaps, for the report of the gateway's line.
+    pub fn config_maps(&self) -> Api<Lenient<ConfigMap>> {
+        self.config_maps.clone()
+    }
+
+    /// Reads a line; `None` if it never existed. `remembered` is further evidence that it existed.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if the Secret is gone, and a published anchor that is still valid, or `remembered`,
+    /// shows that the line existed.
+    pub async fn load(
+        &self,
+        names: &LineNames,
+        remembered: bool,
+        now: Timestamp,
+    ) -> Result<Option<StoredLine>, StoreError> {
+        match self.secrets.get_opt(&names.secret).await? {
+            Some(secret) => {
+                let secret = WipedSecret(secret);
+                names.check_owner(&secret.0)?;
+                read(secret).map(Some).map_err(|cause| unreadable(names, cause))
+            }
+            None if remembered || self.published_anchor_lives(names, now).await? => {
+                Err(StoreError::Missing(names.secret.clone()))
+            }
+            None => Ok(None),
+        }
+    }
+
+    async fn published_anchor_lives(&self, names: &LineNames, now: Timestamp) -> Result<bool, StoreError> {
+        let Some(map) = self.config_maps.get_opt(&names.config_map).await? else { return Ok(false) };
+        let Some(text) = map.object.data.as_ref().and_then(|data| data.get(BUNDLE_KEY)) else { return Ok(false) };
+        // A trust bundle that cannot be read is evidence too: somebody published something.
+        Ok(Bundle::from_pem(text.as_bytes()).map_or(!text.trim().is_empty(), |bundle| {
+            bundle.authorities().iter().any(|authority| authority.not_after() > now)
+        }))
+    }
+
+    /// Creates the Secret of a new line.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if somebody else has created it in between.
+    pub async fn create(
+        &self,
+        leads: &Leads,
+        names: &LineNames,
+        line: &Line,
+        new_key: &[u8],
+    ) -> Result<StoredLine, StoreError> {
+        let secret = WipedSecret(Secret {
+            metadata: ObjectMeta {
+                name: Some(names.secret.clone()),
+                labels: Some(names.labels.clone()),
+                annotations: names.annotations(BTreeMap::new()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(SECRET_TYPE.to_owned()),
+            data: Some(data(line, &BTreeMap::new(), Some(new_key))?),
+            ..Secret::default()
+        });
+        let written = leads.write(self.secrets.create(&PostParams::default(), &secret.0)).await;
+        let written = written.map_err(|error| conflict_or(error, &names.secret))?;
+        read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
+    }
+
+    /// Replaces a line by the line after a step. Keys of authorities that the line no longer has are deleted.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if the Secret has changed since it was read; then nothing was written.
+    pub async fn replace(
+        &self,
+        leads: &Leads,
+        names: &LineNames,
+        stored: &StoredLine,
+        line: &Line,
+        new_key: Option<&[u8]>,
+    ) -> Result<StoredLine, StoreError> {
+        let before = &stored.secret.0;
+        let empty = BTreeMap::new();
+        let annotations = names.annotations(before.metadata.annotations.clone().unwrap_or_default());
+        let secret = WipedSecret(Secret {
+            metadata: ObjectMeta { annotations, ..before.metadata.clone() },
+            type_: before.type_.clone(),
+            data: Some(data(line, before.data.as_ref().unwrap_or(&empty), new_key)?),
+            ..Secret::default()
+        });
+        let written = leads.write(self.secrets.replace(&names.secret, &PostParams::default(), &secret.0)).await;
+        let written = written.map_err(|error| conflict_or(error, &names.secret))?;
+        read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
+    }
+
+    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ; what else is there
+    /// stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether others stood in their place.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if somebody else wrote it in between, or [`StoreError::Api`]; the next round tries
+    /// again.
+    pub async fn publish(
+        &self,
+        leads: &Leads,
+        names: &LineNames,
+        bundle: &Bundle,
+        status: Option<String>,
+    ) -> Result<(Option<String>, bool), StoreError> {
+        let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
+        data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
+        let Some(mut map) = self.config_maps.get_opt(&names.config_map).await? else {
+            let metadata = ObjectMeta {
+                name: Some(names.config_map.clone()),
+                labels: Some(names.labels.clone()),
+                ..ObjectMeta::default()
+            };
+            let map = Lenient::from(ConfigMap { metadata, data: Some(data), ..ConfigMap::default() });
+            let created = leads.write(self.config_maps.create(&PostParams::default(), &map)).await;
+            let created = created.map_err(|error| conflict_or(error, &names.config_map))?;
+            return Ok((created.object.metadata.resource_version, false));
+        };
+        let there = map.object.data.get_or_insert_default();
+        let differs = data.iter().any(|(key, text)| there.get(key) != Some(text));
+        if differs {
+            there.extend(data);
+            let params = PostParams::default();
+            let replaced = leads.write(self.config_maps.replace(&names.config_map, &params, &map)).await;
+            map = replaced.map_err(|error| conflict_or(error, &names.config_map))?;
+        }
+        Ok((map.object.metadata.resource_version, differs))
+    }
+
+    /// The rotation that an annotation of the line's ConfigMap asks for.
+    ///
+    /// # Errors
+    /// [`StoreError::Api`].
+    pub async fn requested_rotation(&self, names: &LineNames) -> Result<Option<String>, StoreError> {
+        let map = self.config_maps.get_opt(&names.config_map).await?;
+        Ok(map.and_then(|map| map.object.metadata.annotations?.remove(ANNOTATION_ROTATE)))
+    }
+}
+
+fn conflict_or(error: NotWritten, name: &str) -> StoreError {
+    match error {
+        NotWritten::Api(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+            StoreError::Conflict(name.to_owned())
+        }
+        NotWritten::Api(error) => StoreError::Api(error),
+        NotWritten::NotLeading(error) => StoreError::NotLeading(error),
+    }
+}
+
+fn unreadable(names: &LineNames, cause: String) -> StoreError {
+    StoreError::Unreadable { secret: names.secret.clone(), cause }
+}

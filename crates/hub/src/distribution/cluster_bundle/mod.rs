@@ -1,0 +1,267 @@
+//! Publishes the gateway's anchors to the pods of the hub cluster, such as agents in OCM's hosted mode: by one
+//! ClusterTrustBundle, if the API server has them and the hub the right (`deploy/cluster-trust-bundle`).
+//!
+//! No rotation waits for it, and its failures stop nothing else: it only reads what the line's keeper has published.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::runtime::watcher::watch_object;
+use kube::{Client, Error};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, ROUND, SHORTEST, changed, rest};
+use crate::lease::{Leading, Leads, NotWritten};
+use crate::registrations::discovery::served_version;
+use crate::registrations::wanted::Signers;
+use crate::supervisor::permission;
+use crate::supervisor::status::Report;
+use addon_signer_api::cluster_trust_bundle::{
+    CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, ClusterTrustBundle, TRUST_BUNDLE, VERSIONS, body, resource,
+};
+use addon_signer_api::registrations::FIELD_MANAGER;
+use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
+use addon_signer_core::trust::Trust;
+use addon_signer_platform::backoff::Pauses;
+use addon_signer_platform::errors::explain;
+use addon_signer_telemetry::pulse::Pulse;
+
+/// What the publisher reads and reports.
+pub(crate) struct PublisherInputs {
+    pub(crate) signers: watch::Receiver<Option<Signers>>,
+    pub(crate) trust: watch::Receiver<Arc<Trust>>,
+    /// The condition of the AddOnSigners that want the ClusterTrustBundle.
+    pub(crate) report: watch::Sender<Report>,
+}
+
+pub(crate) struct BundlePublisher {
+    client: Client,
+    leading: Leading,
+    inputs: PublisherInputs,
+    wish: Wish,
+    /// The anchors of the last write, or none for a deletion.
+    tried: Option<String>,
+    /// When the same may be written again, and the pauses until then: somebody may undo it again and again.
+    again: Instant,
+    pauses: Pauses,
+    /// Whether the last write failed, which is reported then.
+    is_failing: bool,
+    /// Until when it must be as the hub wrote it before that is reported again, once somebody has undone it for long.
+    disputed: Option<Instant>,
+    pulse: Pulse,
+}
+
+/// Who wants the ClusterTrustBundle.
+#[derive(Default)]
+struct Wish {
+    /// The AddOnSigners that wanted it last.
+    by: BTreeSet<String>,
+    /// Since when none does.
+    unwanted: Option<Instant>,
+}
+
+impl Wish {
+    /// Whether it is to be there; `None` if it stays as it is. It goes at once if those that wanted it say so, and late
+    /// if they are gone: an AddOnSigner that is deleted and made again must not take the anchors away.
+    fn is_granted(&mut self, signers: &Signers, now: Instant) -> Option<bool> {
+        let wanting = signers.served.iter().filter(|(_, config)| config.publishes_trust);
+        let by: BTreeSet<String> = wanting.map(|(name, _)| name.clone()).collect();
+        if !by.is_empty() {
+            *self = Self { by, unwanted: None };
+            return Some(true);
+        }
+        if !signers.is_whole {
+            self.unwanted = None; // one that is invalid may want it
+            return None;
+        }
+        let since = *self.unwanted.get_or_insert(now);
+        let is_refused = !self.by.is_empty() && self.by.iter().all(|name| signers.served.contains_key(name));
+        (is_refused || now.duration_since(since) >= DOUBT).then_some(false)
+    }
+}
+
+impl BundlePublisher {
+    pub(crate) fn new(client: &Client, leading: Leading, inputs: PublisherInputs, pulse: Pulse) -> Self {
+        Self {
+            client: client.clone(),
+            leading,
+            inputs,
+            wish: Wish::default(),
+            tried: None,
+            again: Instant::now(),
+            pauses: Pauses::new(SHORTEST, LONGEST),
+            is_failing: false,
+            disputed: None,
+            pulse,
+        }
+    }
+
+    /// Runs as long as the hub.
+    pub(crate) async fn run(mut self) {
+        let mut pauses = Pauses::new(SHORTEST, ASK_AGAIN);
+        let mut is_said = false;
+        loop {
+            let pause = match may_publish(&self.client).await {
+                Ok(Some(version)) => {
+                    is_said = false;
+                    let error = self.keep(version).await;
+                    warn!(error, "Could not keep the ClusterTrustBundle; the hub retries");
+                    pauses.after_failure()
+                }
+                Ok(None) => {
+                    if !is_said {
+                        info!(
+                            "The hub keeps no ClusterTrustBundle: the API server has none, or the hub lacks the right \
+                             of deploy/cluster-trust-bundle"
+                        );
+                    }
+                    is_said = true;
+                    self.inputs.report.send_replace(Report::Nothing);
+                    ASK_AGAIN
+                }
+                Err(error) => {
+                    let error = explain(&error);
+                    warn!(error, "Cannot ask whether the hub may write its ClusterTrustBundle; it asks again");
+                    pauses.after_failure()
+                }
+            };
+            rest(&self.pulse, pause).await;
+        }
+    }
+
+    /// Keeps the ClusterTrustBundle until that fails; returns why.
+    async fn keep(&mut self, version: &str) -> String {
+        let api = Api::<ClusterTrustBundle>::all_with(self.client.clone(), &resource(version));
+        let mut events = watch_object(api.clone(), TRUST_BUNDLE).boxed();
+        let mut found = None;
+        loop {
+            self.pulse.beat();
+            let next = match &mut found {
+                None => Instant::now() + ROUND,
+                Some(found) => match self.settle(&api, version, found).await {
+                    Ok(next) => next,
+                    Err(error) => return error,
+                },
+            };
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(object)) => found = Some(object),
+                    Some(Err(error)) => return explain(&error),
+                    None => return "the watch of it has ended".to_owned(),
+                },
+                () = changed(&mut self.inputs.signers) => {}
+                () = changed(&mut self.inputs.trust) => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Compares what is there with what should be, and writes it if it differs; returns when to look again.
+    async fn settle(
+        &mut self,
+        api: &Api<ClusterTrustBundle>,
+        version: &str,
+        found: &mut Option<ClusterTrustBundle>,
+    ) -> Result<Instant, String> {
+        let now = Instant::now();
+        let signers = self.inputs.signers.borrow_and_update().clone();
+        let trust = Arc::clone(&self.inputs.trust.borrow_and_update());
+        let (Some(signers), Some(anchors)) = (signers, &trust.serving_anchors) else { return Ok(now + ROUND) };
+        let is_wanted = self.wish.is_granted(&signers, now).unwrap_or(found.is_some());
+        let wanted = is_wanted.then(|| anchors.pem());
+        if found.as_ref().map(|found| &found.spec.trust_bundle) == wanted.as_ref() {
+            if let Some(until) = self.disputed.filter(|until| now < *until) {
+                return Ok(until);
+            }
+            self.disputed = None;
+            let sentence = || format!("The ClusterTrustBundle {TRUST_BUNDLE} has the gateway's present trust bundle.");
+            let told = is_wanted.then(|| (true, "Published", sentence()));
+            self.inputs.report.send_replace(told.into());
+            return Ok(now + ROUND);
+        }
+        if self.tried != wanted {
+            self.pauses = Pauses::new(SHORTEST, LONGEST);
+        } else if now < self.again {
+            self.say_disputed(is_wanted, now);
+            return Ok(self.again);
+        }
+        let Ok(leads) = self.leading.leads() else { return Ok(now + PAUSE) };
+        self.tried.clone_from(&wanted);
+        self.again = now + self.pauses.after_failure();
+        self.is_failing = false;
+        // Whoever undoes it may do so within a moment, and the condition must not change each time.
+        self.disputed = self.disputed.map(|_| now + ROUND);
+        match write(api, &leads, found.clone(), wanted.map(|anchors| body(version, &anchors))).await {
+            Ok(written) => *found = written,
+            Err(NotWritten::NotLeading(_)) => {}
+            // Somebody else was faster: the watch shows what is there now.
+            Err(NotWritten::Api(Error::Api(status)))
+                if status.is_conflict() || status.is_not_found() || status.is_already_exists() => {}
+            Err(NotWritten::Api(error)) => {
+                let error = explain(&error);
+                self.is_failing = true;
+                let sentence = format!("The ClusterTrustBundle {TRUST_BUNDLE} cannot be written: {error}.");
+                self.inputs.report.send_replace(Report::Told((false, "NotPublished", sentence)));
+                return Err(error);
+            }
+        }
+        Ok(now)
+    }
+
+    /// Says that somebody else's content stays for a while, if the pause is so long that this is no single edit.
+    fn say_disputed(&mut self, is_wanted: bool, now: Instant) {
+        let is_long = self.again.duration_since(now) >= ROUND;
+        if !is_wanted || self.is_failing || (!is_long && self.disputed.is_none()) {
+            return;
+        }
+        self.disputed = Some(now + ROUND);
+        let sentence = format!(
+            "Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, so pods may have other anchors than the \
+             gateway's present ones: metadata.managedFields says who. The hub puts it back after ever longer pauses, \
+             at most {} minutes.",
+            LONGEST.as_secs() / 60
+        );
+        self.inputs.report.send_replace(Report::Told((false, "NotPublished", sentence)));
+    }
+}
+
+/// Makes of what is there what should be there; returns what is there then.
+async fn write(
+    api: &Api<ClusterTrustBundle>,
+    leads: &Leads,
+    found: Option<ClusterTrustBundle>,
+    wanted: Option<ClusterTrustBundle>,
+) -> Result<Option<ClusterTrustBundle>, NotWritten> {
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match (found, wanted) {
+        (None, None) => Ok(None),
+        (None, Some(wanted)) => leads.write(api.create(&params, &wanted)).await.map(Some),
+        (Some(found), Some(wanted)) => {
+            let changed = ClusterTrustBundle { spec: wanted.spec, ..found };
+            leads.write(api.replace(TRUST_BUNDLE, &params, &changed)).await.map(Some)
+        }
+        (Some(found), None) => {
+            let preconditions = Preconditions { resource_version: found.metadata.resource_version, uid: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            Ok(leads.write(api.delete(TRUST_BUNDLE, &params)).await?.left())
+        }
+    }
+}
+
+/// The version of ClusterTrustBundle that the API server has, if the hub's account may keep its own one.
+async fn may_publish(client: &Client) -> Result<Option<&'static str>, Error> {
+    let (group, plural) = (CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES);
+    let Some(version) = served_version(client, group, plural, &VERSIONS).await? else { return Ok(None) };
+    let may = async |resource, name, verbs| permission::may(client, group, resource, name, verbs).await;
+    let is_allowed = may(plural, None, &["create"][..]).await?
+        && may(plural, Some(TRUST_BUNDLE), &["list", "watch", "update", "delete"]).await?
+        && may("signers", Some(GATEWAY_SERVING_SIGNER), &["attest"]).await?;
+    Ok(is_allowed.then_some(version))
+}
+
+#[cfg(test)]
+mod tests;

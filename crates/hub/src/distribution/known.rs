@@ -1,0 +1,269 @@
+//! What the watches have shown of addons and of the ManifestWorks that bring them the trust bundle.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::api::DynamicObject;
+use tokio::sync::Notify;
+
+use addon_signer_api::manifest_work::{Placement, Work, key_of};
+use addon_signer_api::ocm;
+use addon_signer_core::identity::AddOnKey;
+
+/// Shared by the watch of addons, the watch of ManifestWorks and the task that writes those.
+#[derive(Clone, Default)]
+pub(crate) struct Known(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    objects: Mutex<KnownObjects>,
+    changed: Notify,
+}
+
+/// The objects of both kinds.
+#[derive(Default)]
+pub(super) struct KnownObjects {
+    pub(super) addons: Listed<Placement>,
+    pub(super) works: Listed<Work>,
+    /// The work that is being made, until a watch or a list may have shown that it has gone again.
+    making: Option<AddOnKey>,
+}
+
+impl Known {
+    /// Reads or changes the objects. Whoever changes them says whether that is news.
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut KnownObjects) -> T) -> T {
+        // Poisoning is ignored: a panic elsewhere does not leave an object half changed.
+        look(&mut self.0.objects.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn tell(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for news since this was last called.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    fn change(&self, change: impl FnOnce(&mut KnownObjects) -> bool) {
+        if self.with(change) {
+            self.tell();
+        }
+    }
+
+    /// A list of all addons begins.
+    pub(crate) fn begin_addons(&self) {
+        self.with(|known| known.addons.begin());
+    }
+
+    /// An addon exists.
+    pub(crate) fn put_addon(&self, addon: &DynamicObject) {
+        if let Some(key) = ocm::addon_key(addon) {
+            self.change(|known| known.addons.put(key, Placement::read(addon)));
+        }
+    }
+
+    /// An addon was deleted.
+    pub(crate) fn remove_addon(&self, key: &AddOnKey) {
+        self.change(|known| known.addons.remove(key));
+    }
+
+    /// The list of all addons is complete.
+    pub(crate) fn complete_addons(&self) {
+        self.change(|known| known.addons.complete());
+    }
+
+    pub(super) fn begin_works(&self) {
+        self.with(|known| known.works.begin());
+    }
+
+    pub(super) fn put_work(&self, object: &DynamicObject) {
+        match Work::read(object) {
+            Some((key, work)) => self.change(|known| known.works.put(key, work)),
+            None => self.remove_work(object), // somebody has changed its label
+        }
+    }
+
+    /// The hub makes a work. [`Known::put_answer`] follows.
+    pub(super) fn make_work(&self, key: &AddOnKey) {
+        self.with(|known| known.making = Some(key.clone()));
+    }
+
+    /// What a write has made of the work that was known in this version, or not at all. If the watch has shown
+    /// something since, that stays: an answer that comes late is older, and no event would correct it.
+    pub(super) fn put_answer(&self, before: Option<&str>, object: &DynamicObject) {
+        if let Some((key, work)) = Work::read(object) {
+            self.change(|known| {
+                let is_as_before = known.works.get(&key).map(|work| &*work.version) == before;
+                let has_gone = before.is_none() && known.making.take() != Some(key.clone());
+                is_as_before && !has_gone && known.works.put_unlisted(key, work)
+            });
+        }
+    }
+
+    /// The API server says that the work is not there that was known in this version.
+    pub(super) fn put_absence(&self, key: &AddOnKey, before: &str) {
+        self.change(|known| {
+            let is_as_before = known.works.get(key).is_some_and(|work| &*work.version == before);
+            is_as_before && known.works.remove(key)
+        });
+    }
+
+    pub(super) fn remove_work(&self, object: &DynamicObject) {
+        if let Some(key) = key_of(object) {
+            self.change(|known| {
+                known.making.take_if(|making| *making == key);
+                known.works.remove(&key)
+            });
+        }
+    }
+
+    pub(super) fn complete_works(&self) {
+        self.change(|known| {
+            known.making = None;
+            known.works.complete()
+        });
+    }
+
+    /// Forgets the ManifestWorks: nobody watches them any more.
+    pub(super) fn forget_works(&self) {
+        self.with(|known| (known.works, known.making) = (Listed::default(), None));
+    }
+}
+
+/// Objects of one kind, as lists and events show them.
+pub(super) struct Listed<T> {
+    /// Each with the last list that may have shown it.
+    known: HashMap<AddOnKey, (u64, T)>,
+    list: u64,
+    is_complete: bool,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), list: 0, is_complete: false }
+    }
+}
+
+impl<T: PartialEq> Listed<T> {
+    fn begin(&mut self) {
+        self.list += 1;
+    }
+
+    /// Returns whether that is news.
+    fn put(&mut self, key: AddOnKey, object: T) -> bool {
+        self.put_of(self.list, key, object)
+    }
+
+    /// Puts what an answer shows: a list that is under way may be newer, and must show it too.
+    fn put_unlisted(&mut self, key: AddOnKey, object: T) -> bool {
+        let list = self.known.get(&key).map_or(0, |(list, _)| *list);
+        self.put_of(list, key, object)
+    }
+
+    fn put_of(&mut self, list: u64, key: AddOnKey, object: T) -> bool {
+        let differs = self.get(&key) != Some(&object);
+        self.known.insert(key, (list, object));
+        differs
+    }
+
+    fn remove(&mut self, key: &AddOnKey) -> bool {
+        self.known.remove(key).is_some()
+    }
+
+    /// Forgets what the list did not show.
+    fn complete(&mut self) -> bool {
+        let (list, before) = (self.list, self.known.len());
+        self.known.retain(|_, (seen, _)| *seen == list);
+        !std::mem::replace(&mut self.is_complete, true) || before != self.known.len()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    pub(super) fn get(&self, key: &AddOnKey) -> Option<&T> {
+        self.known.get(key).map(|(_, object)| object)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&AddOnKey, &T)> {
+        self.known.iter().map(|(key, (_, object))| (key, object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use addon_signer_api::manifest_work::body;
+    use addon_signer_api::ocm::AddOnApi;
+
+    fn key(cluster: &str) -> AddOnKey {
+        AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
+    }
+
+    #[test]
+    fn a_list_forgets_what_it_does_not_show_and_keeps_what_came_meanwhile() {
+        let mut listed = Listed::default();
+        listed.begin();
+        assert!(listed.put(key("c1"), 1) && listed.put(key("c2"), 1) && !listed.is_complete());
+        assert!(listed.complete() && listed.is_complete());
+        assert!(!listed.put(key("c1"), 1), "it is as it was");
+        listed.begin();
+        assert!(listed.put(key("c3"), 1) && listed.put(key("c1"), 2));
+        assert_eq!(listed.get(&key("c2")), Some(&1), "the list is not complete");
+        assert!(listed.complete());
+        let mut rest: Vec<_> = listed.iter().map(|(key, object)| (key.cluster.as_str(), *object)).collect();
+        rest.sort_unstable();
+        assert_eq!(rest, [("c1", 2), ("c3", 1)]);
+        listed.begin();
+        assert!(listed.remove(&key("c3")) && !listed.remove(&key("c3")) && !listed.put(key("c1"), 2));
+        assert!(!listed.complete(), "nothing is missing");
+    }
+
+    fn mk_work() -> DynamicObject {
+        let mut work = body(&key("c1"), AddOnApi::V1Alpha1, "u", "agents", "PEM");
+        work["metadata"]["resourceVersion"] = "8".into();
+        serde_json::from_value(work).unwrap()
+    }
+
+    #[test]
+    fn the_answer_of_a_create_brings_back_nothing_that_has_gone() {
+        let mut another = mk_work();
+        another.metadata.namespace = Some("c2".to_owned());
+        let knows_it_after = |meanwhile: &dyn Fn(&Known), after: &dyn Fn(&Known)| {
+            let known = Known::default();
+            known.begin_works();
+            known.complete_works();
+            known.make_work(&key("c1"));
+            meanwhile(&known);
+            known.put_answer(None, &mk_work());
+            after(&known);
+            known.with(|known| known.works.get(&key("c1")).is_some())
+        };
+        let nothing = |_: &Known| ();
+        assert!(knows_it_after(&nothing, &nothing));
+        assert!(knows_it_after(&|known| known.remove_work(&another), &nothing), "another has gone");
+        let came_and_went = |known: &Known| {
+            known.put_work(&mk_work());
+            known.remove_work(&mk_work());
+        };
+        assert!(!knows_it_after(&came_and_went, &nothing));
+        let list = |known: &Known| {
+            known.begin_works();
+            known.complete_works();
+        };
+        assert!(!knows_it_after(&list, &nothing), "the list does not show it");
+        assert!(!knows_it_after(&Known::begin_works, &Known::complete_works), "the same while it goes on");
+    }
+
+    #[test]
+    fn what_was_not_there_in_an_older_version_may_be_there_now() {
+        let known = Known::default();
+        known.put_work(&mk_work());
+        let is_there = || known.with(|known| known.works.get(&key("c1")).is_some());
+        known.put_absence(&key("c1"), "7");
+        assert!(is_there());
+        known.put_absence(&key("c1"), "8");
+        assert!(!is_there());
+    }
+}

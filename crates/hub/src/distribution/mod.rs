@@ -1,0 +1,389 @@
+//! Brings the gateway's anchors to the managed clusters: one ManifestWork for each addon on each cluster, if the hub
+//! has the right to write them (`deploy/manifest-works`).
+//!
+//! [`plan`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
+//! after each second's writes it looks again, so that a new addon does not wait until thousands have a new bundle.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::Client;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+mod calls;
+pub(crate) mod cluster_bundle;
+pub(crate) mod known;
+pub mod plan;
+mod right;
+
+use crate::lease::Leading;
+use crate::registrations::version::AddOnVersion;
+use crate::registrations::wanted::Signers;
+use crate::registrations::work::PAGE;
+use crate::trial::{ASK_AGAIN, Asking, Right};
+use addon_signer_api::manifest_work::{self, digest_of};
+use addon_signer_api::ocm::OcmObject;
+use addon_signer_core::backoff::doubled;
+use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::names::LABEL_HUB_TRUST;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Trust;
+use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::Pulse;
+use calls::{NotTaken, Works};
+use known::Known;
+use plan::{Distribution, Reached, Step, TrustReport};
+use right::WorksTrial;
+
+/// The pause between two writes: 10,500 ManifestWorks take some five minutes.
+const PACE: Duration = Duration::from_millis(25);
+/// How many writes follow one look.
+const CHUNK: usize = 40;
+/// The pause between two looks while there is nothing to write, so that a flood of events costs little.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often the hub looks without news.
+const ROUND: Duration = Duration::from_secs(15);
+/// How often the log has a failure.
+const WARNING: Duration = Duration::from_secs(60);
+/// How long the answer must be that it has none before a hub that had it believes that: an API server that starts does
+/// not know every CRD and role at once, and a rotation would no longer wait for the clusters. And how long no
+/// AddOnSigner must want a ManifestWork before it goes.
+const DOUBT: Duration = Duration::from_secs(300);
+/// The pauses between two writes of one ManifestWork double between these, whether they fail or somebody undoes them: a
+/// cluster's agent may edit its own. After the longest without a write the next pause is the shortest again.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// How long after a cluster has applied the bundle its pods and agents use it. A kubelet shows pods a changed ConfigMap
+/// within 3 minutes: it looks every 60 to 90 s, and may read it from a cache that is 60 s old. Our agents ask the
+/// gateway at least every 6 minutes.
+pub(crate) const APPLIED_FOR: Duration = Duration::from_secs(900);
+
+/// What the distributor reads and reports.
+pub(super) struct DistributorInputs {
+    pub(super) clock: Clock,
+    /// The hub's own namespace.
+    pub(super) namespace: String,
+    pub(super) known: Known,
+    pub(super) signers: watch::Receiver<Option<Signers>>,
+    pub(super) trust: watch::Receiver<Arc<Trust>>,
+    pub(super) registry: SharedRegistry,
+    pub(super) report: watch::Sender<Distribution>,
+}
+
+/// The last writes of one ManifestWork.
+struct Tried {
+    times: u32,
+    /// When the next one may be.
+    again: Instant,
+    /// Why the last one failed.
+    error: Option<String>,
+    /// Whether it found something there.
+    was_there: bool,
+}
+
+pub(super) struct Distributor {
+    client: Client,
+    works: Works,
+    leading: Leading,
+    metrics: Metrics,
+    inputs: DistributorInputs,
+    tried: HashMap<AddOnKey, Tried>,
+    /// Since when each addon has the present trust bundle, as far as this process knows.
+    applied: HashMap<AddOnKey, Timestamp>,
+    /// Since when no AddOnSigner has wanted what is still there.
+    unwanted: HashMap<AddOnKey, Instant>,
+    /// The addons that AddOnSigners name, and when last one of them was named no more.
+    named: BTreeSet<AddOnName>,
+    shrunk: Option<Instant>,
+    right: Asking<WorksTrial>,
+    /// When the first step is due of those that must wait.
+    next: Option<Instant>,
+    pace: Interval,
+    /// How many writes there were since everything was up to date.
+    written: usize,
+    warned: Option<Instant>,
+    pulse: Pulse,
+}
+
+impl Distributor {
+    pub(super) fn new(
+        client: &Client,
+        version: AddOnVersion,
+        leading: Leading,
+        metrics: Metrics,
+        inputs: DistributorInputs,
+        pulse: Pulse,
+    ) -> Self {
+        let mut pace = interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let works = Works { client: client.clone(), version };
+        let client = client.clone();
+        let right = Asking::new(WorksTrial::new(&client, &inputs.namespace));
+        Self {
+            client,
+            works,
+            leading,
+            metrics,
+            inputs,
+            tried: HashMap::new(),
+            applied: HashMap::new(),
+            unwanted: HashMap::new(),
+            named: BTreeSet::new(),
+            shrunk: None,
+            right,
+            next: None,
+            pace,
+            written: 0,
+            warned: None,
+            pulse,
+        }
+    }
+
+    /// Runs as long as the hub.
+    pub(super) async fn run(mut self) {
+        let mut refused: Option<Instant> = None;
+        loop {
+            self.pulse.beat();
+            let answer = self.right.ask().await;
+            match answer.or_else(|| self.right.too_late()) {
+                Some(Right::Missing) => {
+                    let since = *refused.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= DOUBT || self.never_had_the_right().await {
+                        self.report(Distribution::Off);
+                    }
+                    rest(&self.pulse, ASK_AGAIN).await;
+                }
+                Some(Right::Unguarded(_) | Right::Guarded) => {
+                    refused = None;
+                    let watching = watch_works(self.client.clone(), self.inputs.known.clone());
+                    tokio::select! {
+                        () = watching => {}
+                        () = self.write() => {}
+                    }
+                    self.inputs.known.forget_works();
+                }
+                None => {
+                    refused = None;
+                    if self.right.last.is_none() {
+                        self.report(Distribution::Starting); // what was known is too old
+                    }
+                    sleep(ROUND).await;
+                }
+            }
+        }
+    }
+
+    /// Whether the hub has only just started, and no hub before it had the right: then nobody waits for ManifestWorks.
+    async fn never_had_the_right(&self) -> bool {
+        *self.inputs.report.borrow() == Distribution::Starting && self.right.trial.was_never_there().await
+    }
+
+    /// Writes until the hub has no right any more.
+    async fn write(&mut self) {
+        loop {
+            self.pulse.beat();
+            if self.right.is_due() && matches!(self.right.ask().await, Some(Right::Missing)) {
+                return;
+            }
+            let steps = self.look();
+            if steps.is_empty() {
+                self.wait().await;
+            } else if self.perform(steps).await.is_err() {
+                self.right.doubt();
+            }
+        }
+    }
+
+    /// Reports how far the distribution is; returns what can be written now.
+    fn look(&mut self) -> Vec<(AddOnKey, Step)> {
+        let signers = self.inputs.signers.borrow_and_update().clone();
+        let trust = Arc::clone(&self.inputs.trust.borrow_and_update());
+        let anchors = trust.serving_anchors.as_ref().map(|bundle| bundle.pem());
+        let (Some(signers), Some(anchors)) = (signers, anchors.map(|pem| digest_of(&pem))) else { return Vec::new() };
+        let failed = |key: &AddOnKey| self.tried.get(key)?.error.clone();
+        let is_unknown = Cell::new(false);
+        let plan = self.inputs.registry.read(|registry| {
+            let is_live = |key: &AddOnKey| {
+                let standing = registry.check(&key.cluster, &key.addon);
+                is_unknown.set(is_unknown.get() || standing.is_err_and(|cause| cause.is_unknown()));
+                standing.is_ok()
+            };
+            self.inputs.known.with(|known| plan::plan(known, &signers, &anchors, is_live, failed))
+        });
+        // Whose standing is unknown must be waited for all the same, so nothing is reported.
+        let Some(plan::Planned { mut steps, report, others, named }) = plan.filter(|_| !is_unknown.get()) else {
+            return Vec::new();
+        };
+        self.hold_deletions(&mut steps);
+        let now = Instant::now();
+        let wanted: HashSet<&AddOnKey> = steps.iter().map(|(key, _)| key).collect();
+        self.tried.retain(|key, tried| wanted.contains(key) || now < tried.again + LONGEST);
+        if steps.is_empty() && self.written > 0 {
+            info!(written = self.written, "Every ManifestWork has the present trust bundle");
+            self.written = 0;
+        }
+        let fresh = self.note_applied(&report);
+        let unguarded = right::unguarded(&self.right);
+        let is_guarded = unguarded.is_none();
+        let (is_whole, has_shrunk) = (signers.is_whole, self.has_shrunk(named));
+        self.report(Distribution::Reached { trust, report, is_whole, has_shrunk, unguarded, fresh, others });
+        steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));
+        let due = |key: &AddOnKey| self.tried.get(key).map(|tried| tried.again).filter(|again| *again > now);
+        self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
+        steps.retain(|(key, _)| due(key).is_none());
+        steps
+    }
+
+    fn report(&self, now: Distribution) {
+        self.inputs.report.send_if_modified(|known| {
+            let differs = *known != now;
+            *known = now;
+            differs
+        });
+    }
+
+    /// Notes who has applied the present trust bundle; returns those whose pods and agents may not use it yet.
+    fn note_applied(&mut self, report: &TrustReport) -> BTreeSet<AddOnKey> {
+        let now = self.inputs.clock.now();
+        let is_applied = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.applied().contains(key));
+        self.applied.retain(|key, _| is_applied(key));
+        for key in report.values().flat_map(Reached::applied) {
+            if self.applied.get(key).is_none_or(|since| *since > now) {
+                self.applied.insert(key.clone(), now); // new, or the clock was set back
+            }
+        }
+        let is_fresh = |(key, since): (&AddOnKey, &Timestamp)| (since.until(now) < APPLIED_FOR).then(|| key.clone());
+        self.applied.iter().filter_map(is_fresh).collect()
+    }
+
+    /// Whether an addon is named no more since less than [`DOUBT`]. Nobody would wait for it, and if its AddOnSigner is
+    /// made again, its agents' certificates are good again.
+    fn has_shrunk(&mut self, named: BTreeSet<AddOnName>) -> bool {
+        if !self.named.is_subset(&named) {
+            self.shrunk = Some(Instant::now());
+        }
+        self.named = named;
+        self.shrunk.is_some_and(|since| since.elapsed() < DOUBT)
+    }
+
+    /// Leaves what no AddOnSigner wants any more where it is for a while: a misspelt name, or an AddOnSigner that is
+    /// deleted and made again, must not take the trust bundle from a fleet.
+    fn hold_deletions(&mut self, steps: &mut Vec<(AddOnKey, Step)>) {
+        let now = Instant::now();
+        let is_unwanted = |step: &Step| matches!(step, Step::Delete { at_once: false, .. });
+        let unwanted: HashSet<&AddOnKey> =
+            steps.iter().filter(|(_, step)| is_unwanted(step)).map(|(key, _)| key).collect();
+        self.unwanted.retain(|key, _| unwanted.contains(key));
+        for key in unwanted {
+            self.unwanted.entry(key.clone()).or_insert(now);
+        }
+        steps.retain(|(key, _)| self.unwanted.get(key).is_none_or(|since| now.duration_since(*since) >= DOUBT));
+    }
+
+    /// Waits for news, for the next try of what failed, or for the next question.
+    async fn wait(&mut self) {
+        let round = self.right.due().min(Instant::now() + ROUND);
+        let next = self.next.map_or(round, |next| next.min(round));
+        let DistributorInputs { known, signers, trust, .. } = &mut self.inputs;
+        tokio::select! {
+            () = known.changed() => {}
+            () = changed(signers) => {}
+            () = changed(trust) => {}
+            () = sleep_until(next) => {}
+        }
+        sleep(PAUSE).await;
+    }
+
+    /// Takes the first steps. An error says that the API server refuses them to this account.
+    async fn perform(&mut self, steps: Vec<(AddOnKey, Step)>) -> Result<(), ()> {
+        let Ok(leads) = self.leading.leads() else {
+            sleep(PAUSE).await; // another hub may lead
+            return Ok(());
+        };
+        let mut refused = Ok(());
+        for (key, step) in steps.into_iter().take(CHUNK) {
+            self.pace.tick().await;
+            self.pulse.beat();
+            let anchors = self.inputs.trust.borrow().serving_anchors.as_ref().map(|bundle| bundle.pem());
+            let Some(anchors) = anchors else { break };
+            let mut done = self.works.take(&leads, &self.inputs.known, &key, step, &anchors).await;
+            if let Err(failure) = &mut done {
+                if failure.is_there && !self.tried.get(&key).is_some_and(|tried| tried.was_there) {
+                    failure.error = None; // perhaps this hub made it and got no answer: the watch shows it soon
+                }
+                refused = if failure.is_refused { Err(()) } else { refused };
+                self.warn(&key, failure);
+            } else {
+                self.written += 1;
+                self.metrics.trust_work_written();
+            }
+            self.note(key, done.err());
+        }
+        refused
+    }
+
+    fn note(&mut self, key: AddOnKey, failure: Option<NotTaken>) {
+        let times = self.tried.get(&key).map_or(0, |tried| tried.times);
+        let again = Instant::now() + doubled(SHORTEST, times, LONGEST);
+        let was_there = failure.as_ref().is_some_and(|failure| failure.is_there);
+        let error = failure.and_then(|failure| failure.error);
+        self.tried.insert(key, Tried { times: times.saturating_add(1), again, error, was_there });
+    }
+
+    fn warn(&mut self, key: &AddOnKey, failure: &NotTaken) {
+        let is_news = failure.error.is_some() && self.warned.is_none_or(|at| at.elapsed() >= WARNING);
+        let AddOnKey { cluster, addon } = key;
+        if is_news {
+            self.warned = Some(Instant::now());
+            warn!(error = failure.error, %cluster, %addon, "Could not write a ManifestWork; the hub retries");
+        } else {
+            debug!(error = failure.error, %cluster, %addon, "Could not write a ManifestWork; the hub retries");
+        }
+    }
+}
+
+/// Does nothing, with signs of life.
+async fn rest(pulse: &Pulse, pause: Duration) {
+    let end = Instant::now() + pause;
+    while Instant::now() < end {
+        pulse.beat();
+        sleep_until(end.min(Instant::now() + ROUND)).await;
+    }
+}
+
+/// Waits for news of another task; if that has ended, the hub ends.
+async fn changed<T>(news: &mut watch::Receiver<T>) {
+    if news.changed().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Keeps the hub's ManifestWorks up to date.
+async fn watch_works(client: Client, known: Known) {
+    let api = kube::Api::<OcmObject>::all_with(client, &manifest_work::resource());
+    let config = watcher::Config::default().labels(LABEL_HUB_TRUST).page_size(PAGE);
+    let mut events = watch_objects(api, config).backoff(WatchBackoff::default()).boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => known.begin_works(),
+            Ok(Event::InitApply(found) | Event::Apply(found)) => known.put_work(&found.object),
+            Ok(Event::InitDone) => known.complete_works(),
+            Ok(Event::Delete(found)) => known.remove_work(&found.object),
+            Err(error) => warn!(%error, "The watch of ManifestWorks failed; the hub retries"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

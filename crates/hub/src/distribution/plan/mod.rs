@@ -1,0 +1,362 @@
+//! What must be written so that every addon has its ManifestWork, and how far that is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use super::known::KnownObjects;
+use crate::registrations::wanted::Signers;
+use crate::trial::Doubt;
+use addon_signer_api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
+use addon_signer_api::status::Told;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::trust::Trust;
+
+/// How many addons on clusters a report names.
+const NAMED: usize = 3;
+
+/// What the hub does about one ManifestWork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Makes it.
+    Create { owner: Box<str>, namespace: Box<str> },
+    /// Brings it up to date, if it still has this `resourceVersion`.
+    Change { version: Box<str>, owner: Box<str>, namespace: Box<str> },
+    /// Deletes it, if it still has this `resourceVersion`: at once, or after no AddOnSigner has wanted it for a while.
+    Delete { version: Box<str>, at_once: bool },
+}
+
+/// How far the trust bundle has reached, by addon.
+pub type TrustReport = BTreeMap<AddOnName, Reached>;
+
+/// The clusters of an addon.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// How many there are.
+    pub total: usize,
+    /// Those that have applied the present bundle.
+    applied: BTreeSet<AddOnKey>,
+    /// Those that get none: the agent runs on another cluster, or in a namespace without a legal name.
+    placeless: BTreeSet<AddOnKey>,
+    /// Those that should have applied it, and have not.
+    missing: BTreeSet<AddOnKey>,
+    /// Why the last write failed.
+    error: Option<String>,
+}
+
+/// What is known of the distribution.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Distribution {
+    /// Nothing yet.
+    #[default]
+    Starting,
+    /// The hub may not write ManifestWorks, or there are none.
+    Off,
+    /// How far it is.
+    Reached {
+        /// What is brought.
+        trust: Arc<Trust>,
+        /// How far.
+        report: TrustReport,
+        /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
+        is_whole: bool,
+        /// Whether an addon is named by no AddOnSigner any more since a short time, perhaps by mistake.
+        has_shrunk: bool,
+        /// Why the hub makes and changes no ManifestWork, so that nobody else is reached; `None` if it does.
+        unguarded: Option<Unguarded>,
+        /// Who has applied the present bundle so recently that pods and agents may not use it yet.
+        fresh: BTreeSet<AddOnKey>,
+        /// Who gets no ManifestWork.
+        others: BTreeSet<AddOnKey>,
+    },
+}
+
+/// Why the hub does not use its right: nobody knows that the policy narrows it to the hub's own ManifestWorks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unguarded(pub Doubt);
+
+impl fmt::Display for Unguarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Doubt::Missing => f.write_str(
+                "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. Apply \
+                 deploy/manifest-works again; its binding must deny",
+            ),
+            Doubt::Unknown(said) => write!(
+                f,
+                "it cannot see whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
+                 trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {said}. \
+                 First see that deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or \
+                 something that changes new objects refuses the trial, exempt the hub's account, or that name, from it"
+            ),
+        }
+    }
+}
+
+impl Unguarded {
+    /// The condition `TrustDistributed` while it is so.
+    pub(crate) fn condition(&self) -> Told {
+        (false, self.0.reason(), format!("The hub makes and changes no ManifestWork, because {self}."))
+    }
+}
+
+impl Distribution {
+    /// Whether every addon that gets a ManifestWork and is awaited has applied this anchor for long enough (invariant
+    /// I5).
+    ///
+    /// # Errors
+    /// What there is to wait for.
+    pub fn has_brought(&self, anchor: &Authority, is_awaited: impl Fn(&AddOnKey) -> bool) -> Result<(), String> {
+        let (trust, report, fresh, unguarded) = match self {
+            Self::Off => return Ok(()),
+            Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
+            Self::Reached { is_whole: false, .. } => {
+                return Err(
+                    "AddOnSigners that are not served to be fixed or deleted, because their addons are not counted"
+                        .to_owned(),
+                );
+            }
+            Self::Reached { has_shrunk: true, .. } => {
+                return Err(
+                    "five minutes to pass since an addon is named by no AddOnSigner, which may be a mistake".to_owned()
+                );
+            }
+            Self::Reached { trust, report, fresh, unguarded, .. } => (trust, report, fresh, unguarded),
+        };
+        if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
+            return Err("the ManifestWorks to bring the new anchor".to_owned());
+        }
+        let reached = Reached::sum(report.values());
+        let (total, present, missing) = (reached.total, reached.present(), &reached.missing);
+        let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| is_awaited(key)).collect();
+        if awaited.is_empty() {
+            let fresh: Vec<&AddOnKey> = fresh.iter().filter(|key| is_awaited(key)).collect();
+            let waiting = || format!("pods and agents to use the new anchor: {}", few(&fresh));
+            return if fresh.is_empty() { Ok(()) } else { Err(waiting()) };
+        }
+        if unguarded.is_some() {
+            return Err(
+                "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub \
+                 writes no ManifestWork (TrustDistributed of the AddOnSigners says what to do)"
+                    .to_owned(),
+            );
+        }
+        Err(format!(
+            "clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {}",
+            few(&awaited)
+        ))
+    }
+
+    /// Why not every agent gets the anchor by a ManifestWork, as far as it is awaited; `None` if each does.
+    pub fn others(&self, is_awaited: impl Fn(&AddOnKey) -> bool) -> Option<String> {
+        match self {
+            Self::Starting => None, // nothing is known, and that is said already
+            Self::Off => Some("no ManifestWork brings it to agents".to_owned()),
+            Self::Reached { others, .. } => {
+                let awaited: Vec<&AddOnKey> = others.iter().filter(|key| is_awaited(key)).collect();
+                let names = (!awaited.is_empty()).then(|| few(&awaited))?;
+                Some(format!("{} addons on clusters get no ManifestWork: {names}", awaited.len()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Reached {
+    /// So many addons on clusters, of which so many have applied the bundle.
+    pub(crate) fn of(present: usize, total: usize) -> Self {
+        let key = |n: usize| AddOnKey { cluster: format!("c{n}").parse().unwrap(), addon: "a".parse().unwrap() };
+        let (applied, missing) = ((0..present).map(key).collect(), (present..total).map(key).collect());
+        Self { total, applied, missing, ..Self::default() }
+    }
+}
+
+/// What there is to do and to say.
+pub(super) struct Planned {
+    /// What is missing first, then what is out of date, then what must go.
+    pub(super) steps: Vec<(AddOnKey, Step)>,
+    pub(super) report: TrustReport,
+    /// Who gets no ManifestWork.
+    pub(super) others: BTreeSet<AddOnKey>,
+    /// The addons that AddOnSigners name.
+    pub(super) named: BTreeSet<AddOnName>,
+}
+
+/// Which addons get the bundle, and which lose it. While an AddOnSigner is invalid, an addon that no other one serves
+/// keeps what it has.
+struct Wanted<'s> {
+    brings: BTreeSet<&'s AddOnName>,
+    never: BTreeSet<&'s AddOnName>,
+}
+
+impl<'s> Wanted<'s> {
+    fn of(signers: &'s Signers) -> Self {
+        let addons = |brings: bool| {
+            let served = signers.served.values().filter(move |config| config.brings_trust == brings);
+            served.flat_map(|config| &config.rules.addons)
+        };
+        Self { brings: addons(true).collect(), never: addons(false).collect() }
+    }
+
+    fn gets_none(&self, key: &AddOnKey) -> bool {
+        self.never.contains(&key.addon) && !self.brings.contains(&key.addon)
+    }
+}
+
+/// Compares what is with what should be. `None` until both kinds of objects were listed. `is_live` says whether an
+/// addon has standing: the others get the bundle too, and nobody waits for them. `failed` says why the last write
+/// failed.
+pub(super) fn plan(
+    known: &KnownObjects,
+    signers: &Signers,
+    anchors: &AnchorsDigest,
+    is_live: impl Fn(&AddOnKey) -> bool,
+    failed: impl Fn(&AddOnKey) -> Option<String>,
+) -> Option<Planned> {
+    let KnownObjects { addons, works, .. } = known;
+    if !addons.is_complete() || !works.is_complete() {
+        return None;
+    }
+    let wanted = Wanted::of(signers);
+    let (mut create, mut change, mut delete) = (Vec::new(), Vec::new(), Vec::new());
+    let mut report = TrustReport::new();
+    let without = addons.iter().map(|(key, _)| key).filter(|key| wanted.gets_none(key));
+    let mut others: BTreeSet<AddOnKey> = without.filter(|key| is_live(key)).cloned().collect();
+    for (key, placement) in addons.iter().filter(|(key, _)| wanted.brings.contains(&key.addon)) {
+        let work = works.get(key);
+        let step = step(placement, work, anchors);
+        if is_live(key) {
+            let reached = report.entry(key.addon.clone()).or_default();
+            reached.count(key, placement, work, anchors);
+            // A write without an answer may have been done.
+            if let Some(error) = step.as_ref().and_then(|_| failed(key)) {
+                reached.error.get_or_insert_with(|| format!("{key}: {error}"));
+            }
+        }
+        match step {
+            Some(step @ Step::Create { .. }) => create.push((key.clone(), step)),
+            Some(step @ Step::Change { .. }) => change.push((key.clone(), step)),
+            Some(Step::Delete { .. }) | None => {}
+        }
+    }
+    for (key, work) in works.iter().filter(|(_, work)| !work.is_deleting) {
+        let (goes, at_once) = match addons.get(key) {
+            None => (true, true),
+            Some(placement) if wanted.brings.contains(&key.addon) => (placement.place == Place::Hosted, true),
+            Some(_) if wanted.never.contains(&key.addon) => (true, true),
+            Some(_) => (signers.is_whole, false),
+        };
+        if goes {
+            delete.push((key.clone(), Step::Delete { version: work.version.clone(), at_once }));
+        }
+    }
+    others.extend(report.values().flat_map(|reached| &reached.placeless).cloned());
+    let named = wanted.brings.union(&wanted.never).map(|addon| (*addon).clone()).collect();
+    Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report, others, named })
+}
+
+/// Brings the work up to date; `None` if it is, or if it cannot be.
+fn step(placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) -> Option<Step> {
+    let Place::Namespace(namespace) = &placement.place else { return None };
+    if placement.is_leaving {
+        return None; // Kubernetes deletes the work with the addon
+    }
+    let (owner, namespace) = (placement.uid.clone(), namespace.clone());
+    match work {
+        None => Some(Step::Create { owner, namespace }),
+        Some(work) if work.is_deleting || brings(work, placement, anchors) => None,
+        Some(work) => Some(Step::Change { version: work.version.clone(), owner, namespace }),
+    }
+}
+
+fn brings(work: &Work, placement: &Placement, anchors: &AnchorsDigest) -> bool {
+    let Place::Namespace(namespace) = &placement.place else { return false };
+    let Some(content) = &work.content else { return false };
+    let Content { owner, namespace: into, anchors: has } = content;
+    *owner == placement.uid && into == namespace && has == anchors
+}
+
+impl Reached {
+    fn count(&mut self, key: &AddOnKey, placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) {
+        self.total += 1;
+        let brings = work.filter(|work| !work.is_deleting && brings(work, placement, anchors));
+        if brings.is_some_and(|work| work.is_applied) {
+            self.applied.insert(key.clone());
+            return;
+        }
+        if matches!(placement.place, Place::Namespace(_)) {
+            self.missing.insert(key.clone());
+        } else {
+            self.placeless.insert(key.clone());
+        }
+    }
+
+    /// How many have applied the present bundle.
+    #[must_use]
+    pub fn present(&self) -> usize {
+        self.applied.len()
+    }
+
+    /// Those that have applied the present bundle.
+    pub(super) fn applied(&self) -> &BTreeSet<AddOnKey> {
+        &self.applied
+    }
+
+    /// What was reached for all these addons.
+    #[must_use]
+    pub fn sum<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
+        let mut sum = Self::default();
+        for reached in all {
+            sum.total += reached.total;
+            sum.applied.extend(reached.applied.iter().cloned());
+            sum.placeless.extend(reached.placeless.iter().cloned());
+            sum.missing.extend(reached.missing.iter().cloned());
+            sum.error = sum.error.or_else(|| reached.error.clone());
+        }
+        sum
+    }
+
+    /// The condition `TrustDistributed` of an AddOnSigner with these addons.
+    #[must_use]
+    pub fn condition(self) -> Told {
+        let present = self.present();
+        let Self { total, placeless, missing, error, .. } = self;
+        if present == total {
+            let sentence = format!("By ManifestWork {total} of {total} addons on clusters have the present bundle.");
+            return (true, "Distributed", sentence);
+        }
+        let mut sentence = format!(
+            "By ManifestWork {present} of {total} addons on clusters have the present bundle. Not yet: {}.",
+            few(&missing.iter().chain(&placeless).collect::<Vec<_>>())
+        );
+        if !placeless.is_empty() {
+            sentence += &format!(
+                " {} get none, because their agents run on a hosting cluster or in a namespace without a \
+                 legal name.",
+                placeless.len()
+            );
+        }
+        if let Some(error) = &error {
+            sentence += &format!(" The last failure: {error}.");
+        }
+        let reason = match error {
+            _ if missing.is_empty() => "Placeless",
+            Some(_) => "WriteFailed",
+            None => "Distributing",
+        };
+        (false, reason, sentence)
+    }
+}
+
+/// The first few of them, by name.
+pub fn few(keys: &[impl ToString]) -> String {
+    let named: Vec<String> = keys.iter().take(NAMED).map(ToString::to_string).collect();
+    match keys.len().saturating_sub(NAMED) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! What the hub may do with ManifestWorks: whether it has the right, and whether the policy that narrows it holds.
+//!
+//! Whoever may write any ManifestWork may do anything on every cluster. `deploy/manifest-works/policy.yaml` takes back
+//! all but the hub's own. So the hub does not use the right before it has seen that policy in force.
+
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::{Api, Client, Error};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use super::plan::Unguarded;
+use crate::registrations::discovery::served_version;
+use crate::supervisor::permission;
+use crate::trial::{self, Asking, Doubt, PolicyTrial, Right};
+use addon_signer_api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, resource};
+use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;
+use addon_signer_api::{AddOnSigner, Lenient};
+use addon_signer_platform::errors::explain;
+
+/// What the hub does with ManifestWorks.
+const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
+
+/// A ManifestWork of this name is none of the hub's, so the policy refuses it.
+const PROBE: &str = "addon-signer-probe";
+
+/// Tries to make a ManifestWork that is none of the hub's.
+pub(super) struct WorksTrial {
+    client: Client,
+    namespace: String,
+}
+
+impl WorksTrial {
+    /// `namespace` is one in which the hub's account may try to make a ManifestWork.
+    pub(super) fn new(client: &Client, namespace: &str) -> Self {
+        Self { client: client.clone(), namespace: namespace.to_owned() }
+    }
+
+    /// Whether no hub has had the right, as far as anybody remembers; `false` while that is unknown.
+    pub(super) async fn was_never_there(&self) -> bool {
+        let was_there = was_there(&self.client).await;
+        if let Err(error) = &was_there {
+            warn!(error = explain(error), "Cannot ask whether a hub has written ManifestWorks; the hub asks again");
+        }
+        matches!(was_there, Ok(false))
+    }
+}
+
+impl PolicyTrial for WorksTrial {
+    const POLICY: &'static str = "addon-signer-manifest-works";
+
+    async fn attempt(&self) -> Result<Right, Error> {
+        ask(&self.client, &self.namespace).await
+    }
+
+    fn log(&self, right: &Right) {
+        match right {
+            Right::Guarded => info!("The hub brings the trust bundle to the clusters by ManifestWorks"),
+            Right::Unguarded(doubt) => {
+                warn!(error = %Unguarded(doubt.clone()), "The hub makes and changes no ManifestWork");
+            }
+            Right::Missing => {}
+        }
+    }
+}
+
+/// Why the hub may not make or change ManifestWorks, if it has the right: it only deletes them then.
+pub(super) fn unguarded(asking: &Asking<WorksTrial>) -> Option<Unguarded> {
+    match &asking.last {
+        Some(Right::Guarded) => None,
+        Some(Right::Unguarded(doubt)) => Some(Unguarded(doubt.clone())),
+        Some(Right::Missing) | None => Some(Unguarded(Doubt::Missing)),
+    }
+}
+
+async fn ask(client: &Client, namespace: &str) -> Result<Right, Error> {
+    let served = served_version(client, WORK_GROUP, MANIFEST_WORKS, &[WORK_VERSION]).await?;
+    if served.is_none() || !permission::may(client, WORK_GROUP, MANIFEST_WORKS, None, &VERBS).await? {
+        return Ok(Right::Missing);
+    }
+    let works: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource());
+    let probe = serde_json::from_value(probe()).map_err(Error::SerdeError)?;
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    trial::judge(WorksTrial::POLICY, works.create(&dry_run, &probe).await)
+}
+
+/// What the policy forbids, and nothing besides, so that nobody else refuses it: it has neither the name nor the label
+/// of the hub's ManifestWorks.
+fn probe() -> Value {
+    json!({
+        "apiVersion": format!("{WORK_GROUP}/{WORK_VERSION}"),
+        "kind": "ManifestWork",
+        "metadata": { "name": PROBE },
+        "spec": { "workload": { "manifests": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": PROBE, "namespace": "default" },
+        }] } },
+    })
+}
+
+/// Whether a hub has had the right: some AddOnSigner still says how far the trust bundle is.
+async fn was_there(client: &Client) -> Result<bool, Error> {
+    // Untyped, because one that cannot be decoded must not hide the others.
+    let kind = ApiResource::erase::<AddOnSigner>(&());
+    let signers: Api<Lenient<DynamicObject>> = Api::all_with(client.clone(), &kind);
+    let listed = signers.list(&ListParams::default()).await?;
+    let conditions = |signer: &Lenient<DynamicObject>| {
+        signer.object.data.pointer("/status/conditions").and_then(Value::as_array).cloned()
+    };
+    let mut all = listed.items.iter().filter_map(conditions).flatten();
+    Ok(all.any(|condition| condition.get("type").is_some_and(|kind| kind == CONDITION_TRUST_DISTRIBUTED)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,390 @@
+//! Tests the questions about the right against an API server of a few lines, on a clock that the test moves.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper::{Method, Request, Response, StatusCode};
+use kube::client::Body;
+use tokio::sync::watch;
+use tracing::Dispatch;
+use tracing::level_filters::LevelFilter;
+
+use super::super::plan::Distribution;
+use super::super::tests::{key, mk_distributor_of};
+use super::super::{DOUBT, Distributor};
+use super::*;
+use crate::lease::Announcer;
+use crate::trial::{ASK_AGAIN, BELIEVED, RIGHT_AGE, UNKNOWN};
+
+/// What the API server has, and what it was asked.
+#[derive(Default)]
+struct TrialServer {
+    is_served: bool,
+    trial: Trial,
+    /// Whether an AddOnSigner has the condition.
+    is_told: bool,
+    /// Whether it answers nothing.
+    is_down: bool,
+    /// Whether it refuses every write, as where a quota is used up.
+    is_full: bool,
+    trials: usize,
+    written: usize,
+    deleted: usize,
+}
+
+/// How it answers a trial of what the policy forbids.
+#[derive(Clone, Copy)]
+enum Trial {
+    Taken,
+    Refused(u16, &'static str),
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        BY_THE_POLICY
+    }
+}
+
+const BY_THE_POLICY: Trial = Trial::Refused(
+    422,
+    "manifestworks.work.open-cluster-management.io \"addon-signer-probe\" is forbidden: ValidatingAdmissionPolicy \
+     'addon-signer-manifest-works' with binding 'addon-signer-manifest-works' denied request: no",
+);
+const IS_THERE: Trial = Trial::Refused(409, "already exists");
+const BY_A_WEBHOOK: Trial =
+    Trial::Refused(400, "admission webhook \"owners.example.com\" denied the request: no owner");
+const LATER: Trial = Trial::Refused(503, "no room");
+
+fn status(code: u16, message: &str) -> (StatusCode, Value) {
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "AlreadyExists",
+        422 => "Invalid",
+        _ => "",
+    };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": reason, "code": code,
+    });
+    (StatusCode::from_u16(code).unwrap(), status)
+}
+
+fn answer(server: &mut TrialServer, method: &Method, path: &str, query: &str) -> (StatusCode, Value) {
+    let list = |kind: &str, items: Value| {
+        let metadata = json!({ "resourceVersion": "7" });
+        (StatusCode::OK, json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata, "items": items }))
+    };
+    let version = json!({ "groupVersion": "work.open-cluster-management.io/v1", "version": "v1" });
+    let resource = json!({ "name": "manifestworks", "singularName": "", "namespaced": true, "kind": "ManifestWork",
+                           "verbs": [] });
+    let told = json!([{ "type": "TrustDistributed", "status": "True" }]);
+    match (method, path) {
+        _ if server.is_down => status(503, "no room"),
+        (&Method::GET, "/apis") => {
+            let group = json!({ "name": WORK_GROUP, "versions": [version], "preferredVersion": version });
+            let groups = if server.is_served { json!([group]) } else { json!([]) };
+            (StatusCode::OK, json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
+        }
+        (&Method::GET, "/apis/work.open-cluster-management.io/v1") => {
+            let group = "work.open-cluster-management.io/v1";
+            (StatusCode::OK, json!({ "kind": "APIResourceList", "groupVersion": group, "resources": [resource] }))
+        }
+        (&Method::POST, path) if path.ends_with("selfsubjectaccessreviews") => {
+            (StatusCode::CREATED, json!({ "metadata": {}, "spec": {}, "status": { "allowed": true } }))
+        }
+        (&Method::POST, "/apis/work.open-cluster-management.io/v1/namespaces/addon-signer/manifestworks") => {
+            assert!(query.contains("dryRun=All"), "{query}");
+            server.trials += 1;
+            match server.trial {
+                Trial::Taken => (StatusCode::CREATED, probe()),
+                Trial::Refused(code, message) => status(code, message),
+            }
+        }
+        (&Method::GET, "/apis/addon-signer.io/v1alpha1/addonsigners") => {
+            let conditions = if server.is_told { told } else { json!([]) };
+            let signer = json!({ "metadata": { "name": "s" }, "status": { "conditions": conditions } });
+            list("AddOnSignerList", json!([signer]))
+        }
+        (&Method::GET, _) => list("ManifestWorkList", json!([])),
+        (&Method::DELETE, _) => {
+            server.deleted += 1;
+            status(404, "not found")
+        }
+        _ => {
+            server.written += 1;
+            if server.is_full { status(403, "exceeded quota") } else { status(500, "no room") }
+        }
+    }
+}
+
+fn mk_client(server: TrialServer) -> (Client, Arc<Mutex<TrialServer>>) {
+    let server = Arc::new(Mutex::new(server));
+    let asked = Arc::clone(&server);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let asked = Arc::clone(&asked);
+        async move {
+            let (method, uri) = (request.method().clone(), request.uri().clone());
+            if uri.query().is_some_and(|query| query.contains("watch=true")) {
+                std::future::pending::<()>().await;
+            }
+            let (code, body) = {
+                let mut server = asked.lock().unwrap();
+                answer(&mut server, &method, uri.path(), uri.query().unwrap_or_default())
+            };
+            let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+            *response.status_mut() = code;
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    });
+    (Client::new(service, "default"), server)
+}
+
+/// A hub with one cluster that runs, until the returned task is dropped.
+fn mk_running(server: TrialServer) -> (Running, Arc<Mutex<TrialServer>>) {
+    mk_running_with(server, 1)
+}
+
+fn mk_running_with(server: TrialServer, clusters: usize) -> (Running, Arc<Mutex<TrialServer>>) {
+    let (client, server) = mk_client(server);
+    let (distributor, _known, reported, leads) = mk_distributor_of(client, clusters);
+    (Running { task: tokio::spawn(Distributor::run(distributor)), reported, _leads: leads }, server)
+}
+
+struct Running {
+    task: tokio::task::JoinHandle<()>,
+    reported: watch::Receiver<Distribution>,
+    _leads: Announcer,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Running {
+    /// Lets time pass.
+    async fn pass(&self, time: Duration) {
+        tokio::time::timeout(time, std::future::pending::<()>()).await.unwrap_err();
+    }
+
+    /// Whether the policy is in force, as the hub reports.
+    fn is_guarded(&self) -> Option<bool> {
+        match &*self.reported.borrow() {
+            Distribution::Reached { unguarded, .. } => Some(unguarded.is_none()),
+            Distribution::Starting | Distribution::Off => None,
+        }
+    }
+
+    /// The condition that says why nothing is written.
+    fn told(&self) -> (&'static str, String) {
+        let reported = self.reported.borrow();
+        let Distribution::Reached { unguarded: Some(why), .. } = &*reported else { panic!("{reported:?}") };
+        let (holds, reason, sentence) = why.condition();
+        assert!(!holds);
+        (reason, sentence)
+    }
+}
+
+const SOON: Duration = Duration::from_secs(5);
+
+fn unknown(end: &str) -> Right {
+    Right::Unguarded(Doubt::Unknown(end.into()))
+}
+
+#[tokio::test]
+async fn only_the_policys_own_refusal_says_that_the_right_is_narrowed() {
+    let asked = async |is_served, trial| {
+        let (client, _server) = mk_client(TrialServer { is_served, trial, ..TrialServer::default() });
+        ask(&client, "addon-signer").await.ok()
+    };
+    assert_eq!(asked(false, BY_THE_POLICY).await, Some(Right::Missing));
+    assert_eq!(asked(true, BY_THE_POLICY).await, Some(Right::Guarded));
+    assert_eq!(asked(true, Trial::Taken).await, Some(Right::Unguarded(Doubt::Missing)));
+    assert_eq!(asked(true, IS_THERE).await, Some(Right::Unguarded(Doubt::Missing)));
+    let renamed = [
+        "ValidatingAdmissionPolicy 'prod-addon-signer-manifest-works' with binding 'prod-b' denied request: no",
+        "ValidatingAdmissionPolicy 'addon-signer-manifest-works-2' with binding 'b-2' denied request: no",
+    ];
+    for message in renamed {
+        assert_eq!(asked(true, Trial::Refused(422, message)).await, Some(Right::Guarded), "{message}");
+    }
+    let by_others = [
+        "ValidatingAdmissionPolicy 'owners' with binding 'b' denied request: no owner",
+        "ValidatingAdmissionPolicy 'owners' with binding 'addon-signer-manifest-works' denied request: no owner",
+        "ValidatingAdmissionPolicy 'owners' with binding 'b' denied request: unlike \
+         ValidatingAdmissionPolicy 'addon-signer-manifest-works' with binding 'b'",
+        "ValidatingAdmissionPolicy 'addon-signer-manifest-works' denied request: failed to configure policy: no",
+        "admission webhook \"addon-signer-manifest-works\" denied the request: no owner",
+    ];
+    for message in by_others {
+        for code in [400, 403, 422] {
+            assert_eq!(asked(true, Trial::Refused(code, message)).await, Some(unknown(message)), "{message}");
+        }
+    }
+    for code in [429, 500, 503] {
+        assert_eq!(asked(true, Trial::Refused(code, "no room")).await, None, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_goes_is_noticed_in_ten_minutes_and_one_that_comes_back_in_one() {
+    let (hub, server) = mk_running(TrialServer { is_served: true, ..TrialServer::default() });
+    hub.pass(SOON).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+    let written = |server: &Arc<Mutex<TrialServer>>| server.lock().unwrap().written;
+    assert!(written(&server) > 0);
+    server.lock().unwrap().trial = LATER;
+    hub.pass(RIGHT_AGE).await;
+    assert_eq!(hub.is_guarded(), Some(true), "nobody says that it is gone");
+    server.lock().unwrap().trial = Trial::Taken;
+    hub.pass(2 * UNKNOWN).await;
+    assert_eq!((hub.is_guarded(), hub.told().0), (Some(false), "PolicyMissing"));
+    let before = written(&server);
+    hub.pass(2 * RIGHT_AGE).await;
+    assert_eq!((hub.is_guarded(), written(&server)), (Some(false), before), "nothing is written");
+    let trials = server.lock().unwrap().trials;
+    hub.pass(10 * ASK_AGAIN).await;
+    let more = server.lock().unwrap().trials - trials;
+    assert!((8..=11).contains(&more), "{more} in ten minutes");
+    server.lock().unwrap().trial = BY_THE_POLICY;
+    hub.pass(ASK_AGAIN + SOON).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+    hub.pass(RIGHT_AGE).await;
+    assert!(written(&server) > before);
+}
+
+/// Captures the log of this thread into the file.
+fn capture(file: &tempfile::NamedTempFile) -> (Dispatch, tracing::subscriber::DefaultGuard) {
+    // With a second subscriber no other test's thread decides whether lines of this one are written.
+    let second = Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish());
+    let lines = file.reopen().unwrap();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.try_clone().unwrap()).finish();
+    (second, tracing::subscriber::set_default(log))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_else_refuses_the_trial_is_said_once_and_nothing_is_written() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let _capturing = capture(&file);
+    let (hub, server) = mk_running(TrialServer { is_served: true, trial: BY_A_WEBHOOK, ..TrialServer::default() });
+    hub.pass(RIGHT_AGE).await;
+    let expected = "The hub makes and changes no ManifestWork, because it cannot see whether the \
+                    ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry run of a \
+                    ManifestWork addon-signer-probe that this policy must refuse, ended so: admission webhook \
+                    \"owners.example.com\" denied the request: no owner. First see that \
+                    deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or something \
+                    that changes new objects refuses the trial, exempt the hub's account, or that name, from it.";
+    assert_eq!((hub.told(), server.lock().unwrap().written), (("PolicyUnknown", expected.to_owned()), 0));
+    let said = std::fs::read_to_string(file.path()).unwrap();
+    assert_eq!(said.matches("no owner").count(), 1, "{said}");
+    server.lock().unwrap().trial = BY_THE_POLICY;
+    hub.pass(ASK_AGAIN + SOON).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+    // Somebody refuses for a moment: not what the policy would let pass.
+    server.lock().unwrap().trial = BY_A_WEBHOOK;
+    hub.pass(BELIEVED - 2 * ASK_AGAIN).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+    hub.pass(3 * ASK_AGAIN).await;
+    assert_eq!(hub.told().0, "PolicyUnknown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let _capturing = capture(&file);
+    let (hub, server) = mk_running(TrialServer { is_served: true, ..TrialServer::default() });
+    hub.pass(SOON).await;
+    server.lock().unwrap().trial = LATER;
+    hub.pass(BELIEVED - 2 * SOON).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+    let unanswered = |said: &str| said.matches("Cannot ask whether").count();
+    let said = std::fs::read_to_string(file.path()).unwrap();
+    assert!((8..=11).contains(&unanswered(&said)), "each minute of the last ten: {said}");
+    hub.pass(2 * UNKNOWN).await;
+    let (reason, sentence) = hub.told();
+    assert!(sentence.contains("ended so: no answer for 20 minutes; the last error: no room. First"), "{sentence}");
+    let before = server.lock().unwrap().written;
+    hub.pass(RIGHT_AGE).await;
+    assert_eq!((reason, server.lock().unwrap().written), ("PolicyUnknown", before), "nothing is written");
+    server.lock().unwrap().trial = BY_THE_POLICY;
+    hub.pass(2 * UNKNOWN).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_writes_make_the_hub_ask_for_its_right_every_fifteen_seconds_at_most() {
+    let server = TrialServer { is_served: true, is_full: true, ..TrialServer::default() };
+    let (hub, server) = mk_running_with(server, 400);
+    hub.pass(4 * UNKNOWN).await;
+    let TrialServer { trials, written, .. } = *server.lock().unwrap();
+    assert!((2..=5).contains(&trials) && written > 400, "{trials} questions, {written} refused writes");
+    server.lock().unwrap().trial = BY_A_WEBHOOK;
+    hub.pass(4 * UNKNOWN).await;
+    let more = server.lock().unwrap().trials - trials;
+    assert!((2..=5).contains(&more), "{more} questions that have no answer");
+    server.lock().unwrap().trial = Trial::Taken;
+    hub.pass(2 * UNKNOWN).await;
+    assert_eq!(hub.is_guarded(), Some(false), "the policy went meanwhile");
+}
+
+/// What an older answer said must not let a rotation pass.
+#[tokio::test(start_paused = true)]
+async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
+    let (hub, server) = mk_running(TrialServer { is_told: true, ..TrialServer::default() });
+    hub.pass(DOUBT + ASK_AGAIN).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Off);
+    server.lock().unwrap().is_down = true;
+    hub.pass(BELIEVED - 2 * ASK_AGAIN).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Off);
+    hub.pass(2 * ASK_AGAIN).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Starting);
+    server.lock().unwrap().is_down = false;
+    hub.pass(DOUBT - SOON).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Starting, "it doubts anew");
+    hub.pass(ASK_AGAIN + SOON).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Off);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_does_not_know_whether_the_policy_is_in_force_writes_nothing() {
+    let (hub, server) = mk_running(TrialServer { is_served: true, trial: LATER, ..TrialServer::default() });
+    hub.pass(SOON).await;
+    assert_eq!((hub.is_guarded(), server.lock().unwrap().written), (None, 0));
+    hub.pass(BELIEVED + ASK_AGAIN).await;
+    let (reason, sentence) = hub.told();
+    assert!(reason == "PolicyUnknown" && sentence.contains("the last error: no room."), "{sentence}");
+    assert_eq!(server.lock().unwrap().written, 0);
+    server.lock().unwrap().trial = BY_THE_POLICY;
+    hub.pass(2 * UNKNOWN).await;
+    assert_eq!(hub.is_guarded(), Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
+    let (client, server) = mk_client(TrialServer { is_served: true, trial: Trial::Taken, ..TrialServer::default() });
+    let (mut distributor, known, _reported, _leads) = mk_distributor_of(client, 1);
+    distributor.right.ask().await.unwrap();
+    assert_eq!(distributor.look(), []);
+    known.remove_addon(&key(0));
+    let work =
+        addon_signer_api::manifest_work::body(&key(0), addon_signer_api::ocm::AddOnApi::V1Alpha1, "u", "agents", "PEM");
+    known.put_work(&serde_json::from_value(work).unwrap());
+    let steps = distributor.look();
+    distributor.perform(steps).await.unwrap();
+    let server = server.lock().unwrap();
+    assert_eq!((server.written, server.deleted), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_starts_doubts_that_the_right_is_gone_if_a_hub_before_it_had_it() {
+    let (hub, _server) = mk_running(TrialServer { is_told: true, ..TrialServer::default() });
+    hub.pass(DOUBT - SOON).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Starting);
+    hub.pass(ASK_AGAIN + SOON).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Off);
+    let (hub, _server) = mk_running(TrialServer::default());
+    hub.pass(SOON).await;
+    assert_eq!(*hub.reported.borrow(), Distribution::Off, "no hub had it");
+}

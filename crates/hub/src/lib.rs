@@ -1,0 +1,375 @@
+//! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one
+//! for requests, and one task per line of authorities. `supervisor` starts and stops what AddOnSigners need as they
+//! come and go. Of several hubs one leads: the one that holds the Lease.
+
+pub mod authorities;
+pub mod distribution;
+pub mod lease;
+mod neighbours;
+pub mod recording;
+pub mod registrations;
+pub mod requests;
+mod standings;
+pub mod supervisor;
+mod tasks;
+pub mod trial;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use kube::Client;
+use tokio::sync::{Notify, mpsc, watch};
+
+use addon_signer_api::ocm::AddOnApi;
+use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::lease::Loss;
+use addon_signer_core::policy::ServingRules;
+use addon_signer_core::rate::Rate;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::sighting::Seen;
+use addon_signer_core::templates::Templates;
+use addon_signer_core::trust::Trust;
+use addon_signer_ledger::{Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::Pulses;
+use authorities::objects;
+use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
+use distribution::known::Known;
+use distribution::plan::Distribution;
+use distribution::{Distributor, DistributorInputs};
+use lease::Leading;
+use recording::Notes;
+use recording::checkpoints::Checkpoints;
+use registrations::SeenAddOn;
+use registrations::registry::{self, Recorded, RegistryError};
+use registrations::version::AddOnVersion;
+use registrations::wanted::Signers;
+use requests::dispatcher::{Dispatcher, DispatcherLinks};
+use requests::foreign::ForeignReport;
+use requests::guard::Guard;
+use requests::sweep::Sweep;
+use standings::Standings;
+use supervisor::status::Report;
+use supervisor::{Supervisor, SupervisorLinks};
+use tasks::{HubTasks, after_the_writer};
+
+/// How many addons may wait for the writer of registrations. The number is small because a cluster decides how large
+/// its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
+/// later.
+const REGISTRATIONS_WAITING: usize = 64;
+
+/// How many refusals of the API server may wait for the supervisor; it asks about each signer's rights once.
+const REFUSED_WAITING: usize = 64;
+
+/// The hub's settings from the command line.
+#[derive(Debug, Clone)]
+pub struct HubSettings {
+    /// The namespace of the hub's Secrets and ConfigMaps.
+    pub namespace: String,
+    /// The account that may make requests for agents (OCM's gRPC server).
+    pub grpc_proxy: Option<String>,
+    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
+    pub allow_loopback_upstreams: bool,
+    /// How long refused requests are kept.
+    pub retention: Duration,
+    /// How many certificates one addon of a cluster may get.
+    pub rate: Rate,
+    /// What the gateway's serving certificate must be.
+    pub serving: ServingRules,
+}
+
+/// What [`Hub::wire`] needs.
+pub struct HubParts {
+    /// The client with the hub's account.
+    pub client: Client,
+    /// The clock.
+    pub clock: Clock,
+    /// Whether this hub leads: while it does not, it signs and writes nothing.
+    pub leading: Leading,
+    /// The counters.
+    pub metrics: Metrics,
+    /// The location of the ledger.
+    pub ledger: Location,
+    /// The name of this process in the ledger.
+    pub replica: String,
+    /// The signs of life of the hub's tasks.
+    pub pulses: Pulses,
+}
+
+/// The hub's ends of the links between hub, gateway and the rest of the process.
+pub(crate) struct HubLinks {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) registry: SharedRegistry,
+    /// What the gateway must trust.
+    pub(crate) trust: watch::Sender<Arc<Trust>>,
+    /// The trust that the gateway has in effect.
+    pub(crate) applied: watch::Receiver<Arc<Trust>>,
+    pub(crate) leading: Leading,
+    pub(crate) metrics: Metrics,
+    pub(crate) audit: Audit,
+    pub(crate) ledger: Ledger,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) neighbours: watch::Sender<Neighbours>,
+    pub(crate) pulses: Pulses,
+    /// Whether OCM's gRPC server can be believed.
+    pub(crate) guard: Guard,
+}
+
+/// The other ends of these links.
+pub struct HubEnds {
+    /// Who has standing: the hub writes it, the gateway reads it.
+    pub registry: SharedRegistry,
+    /// What the gateway must trust.
+    pub trust: watch::Receiver<Arc<Trust>>,
+    /// Where the gateway reports the trust that it has in effect.
+    pub applied: watch::Sender<Arc<Trust>>,
+    /// The audit log.
+    pub audit: Audit,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// Where the gateway notes which certificates are in use.
+    pub seen: Arc<Seen>,
+    /// What no backend may be; never listed if backends may have loopback addresses.
+    pub neighbours: watch::Receiver<Neighbours>,
+    /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
+    /// gateway's error about a closed input.
+    _trust: watch::Sender<Arc<Trust>>,
+}
+
+/// A hub that is wired and does not run yet.
+pub struct Hub {
+    links: HubLinks,
+    writer: LedgerWriter,
+}
+
+/// Why the hub stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The registry cannot be kept up to date.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// Another hub may lead now.
+    #[error("{0}; this hub ends, so that two never act at once, and waits for its turn when it is started again")]
+    LeaseLost(#[from] Loss),
+    /// The ledger's writer ended. The hub does nothing that it cannot record.
+    #[error("the hub cannot record what it does: {0}")]
+    Ledger(#[from] LedgerError),
+    /// A task ended that runs as long as the hub.
+    #[error("the hub's task {0:?} ended, although it must run as long as the hub")]
+    TaskEnded(String),
+    /// A task panicked.
+    #[error("a task of the hub failed: {0}")]
+    TaskFailed(#[from] tokio::task::JoinError),
+}
+
+impl Hub {
+    /// Makes a hub, and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
+    pub fn wire(parts: HubParts) -> (Self, HubEnds) {
+        let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses } = parts;
+        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
+        let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
+        let (neighbours, known) = watch::channel(Neighbours::default());
+        let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
+        let audit = Audit::new(clock.clone());
+        let ends = HubEnds {
+            registry: SharedRegistry::default(),
+            trust: trusted,
+            applied,
+            audit: audit.clone(),
+            ledger: ledger.clone(),
+            seen: Arc::default(),
+            neighbours: known,
+            _trust: trust.clone(),
+        };
+        let registry = ends.registry.clone();
+        let seen = Arc::clone(&ends.seen);
+        let applied = in_effect;
+        let links = HubLinks {
+            client,
+            clock,
+            registry,
+            trust,
+            applied,
+            leading,
+            metrics,
+            audit,
+            ledger,
+            seen,
+            neighbours,
+            pulses,
+            guard: Guard::default(),
+        };
+        (Self { links, writer }, ends)
+    }
+
+    /// Runs the hub until one of its tasks fails or until the hub has lost the Lease. Before it leads, it only reads
+    /// which clusters and addons are registered, so that it can start at once when it leads, and tries in dry runs
+    /// whether the policy of the gRPC account is in force.
+    ///
+    /// # Errors
+    /// [`HubError`] says why the hub ended.
+    pub async fn run(self, settings: HubSettings, addon_api: AddOnApi) -> Result<(), HubError> {
+        run(self.links, settings, addon_api.into(), self.writer).await
+    }
+}
+
+async fn run(
+    links: HubLinks,
+    settings: HubSettings,
+    addons: AddOnVersion,
+    writer: LedgerWriter,
+) -> Result<(), HubError> {
+    let mut leading = links.leading.clone();
+    let (signers, served) = watch::channel(None);
+    let (report, reported) = watch::channel(None);
+    let mut tasks = HubTasks::default();
+    let notes = Notes::default();
+    let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
+    if !settings.allow_loopback_upstreams {
+        let beside = neighbours::keep(links.client.clone(), settings.namespace.clone(), links.neighbours.clone());
+        tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
+    }
+    // A hub that takes over has seen the policy in force before the requests that wait for it were made.
+    if settings.grpc_proxy.is_some() {
+        let pulse = links.pulses.start("policy of the gRPC account");
+        tasks.spawn("policy of the gRPC account", links.guard.clone().keep(links.client.clone(), pulse).map(Ok));
+    }
+    let epoch = tokio::select! {
+        error = tasks.ended() => return Err(error),
+        leads = leading.acquired() => u64::from(leads?),
+    };
+    let feeding = Feeding { writer, epoch, notes: notes.clone() };
+    record(&mut tasks, &links, &settings.namespace, feeding);
+    let published = publish(&mut tasks, &links, served.clone());
+    let distributed = distribute(&mut tasks, &links, addons.clone(), (&settings.namespace, known), served.clone());
+    let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
+    let writer = registrations::RegistrationWriter::new(
+        registrations::Target { client: links.client.clone(), version: addons.clone() },
+        links.clock.clone(),
+        links.leading.clone(),
+        links.metrics.clone(),
+        inputs,
+    );
+    let pulse = links.pulses.start("registrations");
+    tasks.spawn("registrations", async move { Ok(writer.keep(pulse).await?) });
+    let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
+    let (signed, foreign) = watch::channel(ForeignReport::new());
+    let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
+    let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
+    tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
+    let (known, objects) = objects::channel();
+    let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
+    tasks.spawn("watch of the objects of authorities", watching.map(Ok));
+    let registrations = reported;
+    let ends =
+        SupervisorLinks { signers, registrations, distributed, published, signing, forbidden, foreign, objects, notes };
+    let supervisor = Supervisor::new(links, settings, addons, ends);
+    tasks.spawn("AddOnSigners", supervisor.run());
+    tokio::select! {
+        error = tasks.ended() => Err(error),
+        loss = leading.lost() => Err(loss.into()),
+    }
+}
+
+/// What the tasks tell that read clusters, addons and templates.
+struct Reading {
+    /// Addons that were seen, and where others are put for another look.
+    seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
+    /// Told when more addons were seen than may wait.
+    all_again: Arc<Notify>,
+    /// Whose standing has changed.
+    standings: Standings,
+    templates: watch::Receiver<Templates>,
+    /// Where agents run.
+    known: Known,
+}
+
+fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &Notes) -> Reading {
+    let seen = mpsc::channel(REGISTRATIONS_WAITING);
+    let (read, templates) = watch::channel(Templates::default());
+    let standings = Standings::default();
+    let recorded = Recorded {
+        registry: links.registry.clone(),
+        audit: links.audit.clone(),
+        notes: notes.clone(),
+        standings: standings.clone(),
+        known: Known::default(),
+    };
+    let known = recorded.known.clone();
+    let client = links.client.clone();
+    let clusters = recorded.clone();
+    tasks.spawn("ManagedClusters", async move { Ok(registry::watch_clusters(client, clusters).await?) });
+    let all_again = Arc::new(Notify::new());
+    let client = links.client.clone();
+    let missed = all_again.clone();
+    let passed_on = seen.0.clone();
+    tasks.spawn("ManagedClusterAddOns", async move {
+        Ok(registry::watch_addons(client, addons, recorded, passed_on, missed).await?)
+    });
+    let client = links.client.clone();
+    tasks.spawn("AddOnTemplates", registrations::keep_templates(client, read).map(Ok));
+    Reading { seen, all_again, standings, templates, known }
+}
+
+fn distribute(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    addons: AddOnVersion,
+    (namespace, known): (&str, Known),
+    signers: watch::Receiver<Option<Signers>>,
+) -> watch::Receiver<Distribution> {
+    let HubLinks { client, clock, trust, registry, leading, metrics, pulses, .. } = links;
+    let (report, reported) = watch::channel(Distribution::default());
+    let inputs = DistributorInputs {
+        clock: clock.clone(),
+        namespace: namespace.to_owned(),
+        known,
+        signers,
+        trust: trust.subscribe(),
+        registry: registry.clone(),
+        report,
+    };
+    let pulse = pulses.start("trust on the clusters");
+    let distributor = Distributor::new(client, addons, leading.clone(), metrics.clone(), inputs, pulse);
+    tasks.spawn("trust on the clusters", distributor.run().map(Ok));
+    reported
+}
+
+fn publish(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    signers: watch::Receiver<Option<Signers>>,
+) -> watch::Receiver<Report> {
+    let (report, reported) = watch::channel(Report::AsBefore);
+    let inputs = PublisherInputs { signers, trust: links.trust.subscribe(), report };
+    let pulse = links.pulses.start("trust of the hub cluster");
+    let publisher = BundlePublisher::new(&links.client, links.leading.clone(), inputs, pulse);
+    tasks.spawn("trust of the hub cluster", publisher.run().map(Ok));
+    reported
+}
+
+/// The ledger's writer, the epoch in which it writes, and the notes that it records.
+struct Feeding {
+    writer: LedgerWriter,
+    epoch: u64,
+    notes: Notes,
+}
+
+fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feeding) {
+    let Feeding { writer, epoch, notes } = feeding;
+    let location = writer.location();
+    tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
+    let HubLinks { client, clock, leading, ledger, registry, seen, metrics, .. } = links;
+    tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
+    let checkpoints =
+        Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics.clone());
+    tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
+    let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
+    tasks.spawn("sweep", after_the_writer(sweep.keep()));
+    let seen = recording::keep_seen(ledger.clone(), seen.clone(), clock.clone());
+    tasks.spawn("uses of certificates", after_the_writer(seen));
+}

@@ -1,0 +1,140 @@
+//! Records the steps of lines of authorities in the ledger.
+//!
+//! A step is recorded after it is persisted and before it has an effect. If a hub ends in between, the next one
+//! compares the line with the ledger and records what is missing.
+
+use std::collections::BTreeMap;
+
+use tracing::warn;
+
+use crate::authorities::waiver::Waiver;
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::line::{Line, Older, RecordedAuthority, State};
+use addon_signer_core::journal::record::{AuthorityStep, Record};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{Health, Ledger, LedgerError};
+
+/// What the ledger knows of one line of authorities.
+pub(crate) struct LineRecord {
+    ledger: Ledger,
+    line: String,
+    /// Each authority and its step, as recorded; `None` before the ledger was asked.
+    known: Option<BTreeMap<AuthorityId, String>>,
+}
+
+impl LineRecord {
+    /// For the line called `line`, of which nothing is known yet.
+    pub(crate) fn new(ledger: Ledger, line: &str) -> Self {
+        Self { ledger, line: line.to_owned(), known: None }
+    }
+
+    /// Whether the ledger answers.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(*self.ledger.health().borrow(), Health::Up { .. })
+    }
+
+    /// Whether the ledger has all steps of the line.
+    pub(crate) fn is_known(&self, line: &Line) -> bool {
+        self.known.as_ref() == Some(&steps(line))
+    }
+
+    /// Records what has changed in the line; `actor` is who asked for it. That an authority signs without evidence from
+    /// some clusters is read from the object that has `waiver`, because the answer to the step itself may be lost.
+    ///
+    /// # Errors
+    /// [`LedgerError`]; what was not recorded is recorded the next time.
+    pub(crate) async fn write(&mut self, line: &Line, actor: &str, waiver: Option<&Waiver>) -> Result<(), LedgerError> {
+        let known = match self.known.take() {
+            Some(known) => known,
+            None => present(self.ask().await?),
+        };
+        let now = steps(line);
+        for member in
+            line.members().iter().filter(|member| known.get(member.authority.id()) != now.get(member.authority.id()))
+        {
+            let record = Record::Authority {
+                line: self.line.clone(),
+                id: member.authority.id().clone(),
+                step: step(member.state),
+                certificate: member.authority.certificate().to_vec(),
+            };
+            let is_without = |waiver: &&Waiver| {
+                member.state == State::Active && !Waiver::of(Some(*waiver), &member.authority).is_empty()
+            };
+            match waiver.filter(is_without) {
+                Some(waiver) => {
+                    self.ledger.change(record, &format!("{actor}{waiver}")).await?;
+                    warn!(%waiver, "An authority of the gateway did not wait for these clusters");
+                }
+                None => self.ledger.change(record, actor).await?,
+            }
+        }
+        for id in known.keys().filter(|id| !now.contains_key(*id)) {
+            let line = self.line.clone();
+            let id = id.clone();
+            let record = Record::Authority { line, id, step: AuthorityStep::Removed, certificate: Vec::new() };
+            self.ledger.change(record, actor).await?;
+        }
+        self.known = Some(now);
+        Ok(())
+    }
+
+    /// Records that the anchors of the line are published in a ConfigMap.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub(crate) async fn distributed(&self, line: &Line, config_map: &str) -> Result<(), LedgerError> {
+        let authorities = line.members().iter().map(|member| member.authority.id().clone()).collect();
+        let config_map = config_map.to_owned();
+        self.ledger.change(Record::Anchors { line: self.line.clone(), authorities, config_map }, "").await
+    }
+
+    /// What of the line is older than what the ledger knows of it; `again` if this process has signed by it already.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub(crate) async fn compare(
+        &mut self,
+        line: &Line,
+        again: bool,
+        now: Timestamp,
+    ) -> Result<Option<Older>, LedgerError> {
+        let recorded = self.ask().await?;
+        let ends = if again { self.ledger.last_ends(now).await? } else { self.ledger.first_ends(now).await? };
+        let known = |(id, name): (&AuthorityId, &String)| {
+            let state = [State::Next, State::Active, State::Old].into_iter().find(|state| step(*state).name() == name);
+            (id.clone(), RecordedAuthority { state, leaves_expire: ends.get(id).copied() })
+        };
+        let older = line.older_than(&recorded.iter().map(known).collect());
+        self.known = Some(present(recorded));
+        Ok(older)
+    }
+
+    /// Each authority that the ledger knows of the line, and its last step.
+    async fn ask(&self) -> Result<BTreeMap<AuthorityId, String>, LedgerError> {
+        let all = self.ledger.latest("authority").await?;
+        let prefix = format!("{}/", self.line);
+        Ok(all.into_iter().filter_map(|(name, step)| Some((name.strip_prefix(&prefix)?.into(), step))).collect())
+    }
+}
+
+/// Without the authorities that were removed.
+fn present(mut recorded: BTreeMap<AuthorityId, String>) -> BTreeMap<AuthorityId, String> {
+    recorded.retain(|_, step| step != AuthorityStep::Removed.name());
+    recorded
+}
+
+fn steps(line: &Line) -> BTreeMap<AuthorityId, String> {
+    let of = |member: &addon_signer_core::ca::line::Member| {
+        (member.authority.id().clone(), step(member.state).name().to_owned())
+    };
+    line.members().iter().map(of).collect()
+}
+
+fn step(state: State) -> AuthorityStep {
+    match state {
+        State::Next => AuthorityStep::Prepared,
+        State::Active => AuthorityStep::Activated,
+        State::Old => AuthorityStep::Retired,
+    }
+}

@@ -1,0 +1,289 @@
+//! Keeps changes that others made (configurations, standings, revocations) until the ledger has recorded them. While
+//! the ledger cannot be written to, the last state of each is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tracing::debug;
+
+use addon_signer_api::manager::last_manager;
+use addon_signer_api::{AddOnSigner, AddOnSignerSpec};
+use addon_signer_core::identity::{AddOnName, ClusterName};
+use addon_signer_core::journal::record::Record;
+use addon_signer_core::registry::{Change, Registry, Revocation, SharedRegistry, Standing, StandingChange};
+use addon_signer_core::sighting::Seen;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{CertificateUse as Use, Ledger, LedgerError};
+use addon_signer_platform::clock::Clock;
+
+/// How soon the hub tries again what could not be recorded.
+const RETRY: Duration = Duration::from_secs(2);
+/// How often the hub asks the registry whether it is complete, before it looks for changes that it missed.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the certificates in use are recorded; each of them at most once a minute.
+const USES: Duration = Duration::from_secs(10);
+
+type Waiting = BTreeMap<(&'static str, String), (Record, String)>;
+
+/// The changes that wait, shared by all tasks that see changes.
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<NotesState>);
+
+#[derive(Default)]
+struct NotesState {
+    waiting: Mutex<Waiting>,
+    /// The addons that have a signer; the standing of others is not recorded.
+    addons: Mutex<BTreeSet<AddOnName>>,
+    /// The AddOnSigners of the last complete list, until they are compared with the ledger.
+    signers: Mutex<Option<BTreeSet<String>>>,
+    /// The specifications that the ledger has of AddOnSigners that were there when a hub looked last.
+    specs: watch::Sender<Vec<AddOnSignerSpec>>,
+    more: Notify,
+}
+
+impl Notes {
+    /// Notes a change, and who made it if that is known. Records without a topic are dropped.
+    fn note(&self, record: Record, actor: &str) {
+        if let Some((topic, name, _)) = record.topic() {
+            lock(&self.0.waiting).insert((topic, name), (record, actor.to_owned()));
+            self.0.more.notify_one();
+        }
+    }
+
+    /// Notes that the standing of an addon on a cluster changed. `annotator` is the program that wrote the annotation
+    /// that suspends the addon.
+    pub(crate) fn standing(&self, change: &StandingChange, annotator: &str) {
+        let StandingChange { cluster, addon, change, cause: _ } = change;
+        let Change::Standing(change) = *change else {
+            return self.note_revocation(cluster, addon, change.revocation());
+        };
+        if lock(&self.0.addons).contains(addon) {
+            let actor = if matches!(change, Standing::Suspended | Standing::Resumed) { annotator } else { "" };
+            self.note(Record::Standing { cluster: cluster.clone(), addon: addon.clone(), change }, actor);
+        }
+    }
+
+    /// Notes the current revocation of an addon; the ledger records it if it is new. This includes addons without a
+    /// signer: the annotation is ours, so whoever set it meant it.
+    pub(crate) fn revocation(&self, registry: &SharedRegistry, cluster: &ClusterName, addon: &AddOnName) {
+        registry.read(|registry| {
+            if let Some(known) = registry.revocation(cluster, addon) {
+                self.note_revocation(cluster, addon, known);
+            }
+        });
+    }
+
+    fn note_revocation(&self, cluster: &ClusterName, addon: &AddOnName, now: Option<&Revocation>) {
+        let after = now.map(|revocation| revocation.before);
+        let record = Record::Revocation { cluster: cluster.clone(), addon: addon.clone(), before: None, after };
+        self.note(record, now.map_or("", |revocation| &revocation.by));
+    }
+
+    /// Notes the current configuration of an AddOnSigner; the ledger records it if it is new.
+    pub(crate) fn configured(&self, object: &AddOnSigner) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let generation = object.metadata.generation.unwrap_or_default();
+        let Ok(after) = serde_json::to_string(&object.spec) else { return }; // a spec that could be read can be written
+        self.note(
+            Record::Signer { signer: name, generation, before: String::new(), after },
+            last_manager(&object.metadata),
+        );
+    }
+
+    /// Notes that an AddOnSigner was deleted.
+    pub(crate) fn deleted(&self, signer: &str) {
+        self.note(gone(signer), "");
+    }
+
+    /// Notes all AddOnSigners that there are. If the ledger knows others, they were deleted while no hub watched.
+    pub(crate) fn listed(&self, signers: BTreeSet<String>) {
+        lock(&self.0.signers).replace(signers);
+        self.0.more.notify_one();
+    }
+
+    /// The specifications of AddOnSigners that the ledger knows; some may have been deleted while no hub watched.
+    pub(crate) fn specs(&self) -> watch::Receiver<Vec<AddOnSignerSpec>> {
+        self.0.specs.subscribe()
+    }
+
+    /// Sets the addons whose standing is recorded from now on.
+    pub(crate) fn serve(&self, addons: BTreeSet<AddOnName>) {
+        *lock(&self.0.addons) = addons;
+    }
+
+    /// Records what is noted until the ledger's writer ends.
+    pub(crate) async fn keep(self, ledger: Ledger, registry: SharedRegistry) {
+        if self.find_specs(&ledger).await.is_err() || self.find_missed(&ledger, &registry).await.is_err() {
+            return; // the ledger's writer has ended
+        }
+        loop {
+            let listed = lock(&self.0.signers).take();
+            if let Some(signers) = listed
+                && let Err(error) = self.find_deleted(&ledger, &signers).await
+            {
+                debug!(%error, "Could not record which AddOnSigners were deleted; the hub retries");
+                lock(&self.0.signers).get_or_insert(signers);
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+            let next = lock(&self.0.waiting).pop_first();
+            let Some((key, (record, actor))) = next else {
+                self.0.more.notified().await;
+                continue;
+            };
+            let recorded = match is_kept(&record, &ledger, &registry).await {
+                Ok(true) => Ok(()),
+                Ok(false) => ledger.change(record.clone(), &actor).await,
+                Err(error) => Err(error),
+            };
+            match recorded {
+                Ok(()) => {}
+                Err(LedgerError::Stopped) => return,
+                Err(error) => {
+                    debug!(%error, "Could not record a change; the hub retries");
+                    lock(&self.0.waiting).entry(key).or_insert((record, actor));
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn find_specs(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+        let specs = answered(|| ledger.signer_specs()).await?;
+        // A specification that cannot be read is another version's. Its signer is left alone.
+        self.0.specs.send_replace(specs.iter().filter_map(|spec| serde_json::from_str(spec).ok()).collect());
+        Ok(())
+    }
+
+    /// Notes standings that were lost or suspended, and revocations that changed, while no hub ran.
+    async fn find_missed(&self, ledger: &Ledger, registry: &SharedRegistry) -> Result<(), LedgerError> {
+        while !registry.read(Registry::is_ready) {
+            tokio::time::sleep(LOOK).await;
+        }
+        for (name, word) in answered(|| ledger.latest("standing")).await? {
+            let Some((of, which)) = pair(&name) else { continue };
+            let had = [Standing::Registered, Standing::Resumed].iter().any(|standing| standing.name() == word);
+            // However old it is: a later change is a change of the registry, and is recorded as such.
+            let now = registry.read(|registry| registry.listed(&of, &which));
+            let before = if had { Ok(()) } else { now };
+            if let Some(change) = Standing::between(before, now) {
+                self.note(Record::Standing { cluster: of, addon: which, change }, "");
+            }
+        }
+        let recorded = answered(|| ledger.latest("revocation")).await?;
+        let mut pairs: BTreeSet<_> = recorded.keys().filter_map(|name| pair(name)).collect();
+        registry
+            .read(|registry| pairs.extend(registry.revocations().map(|(of, which, _)| (of.clone(), which.clone()))));
+        for (of, which) in pairs {
+            self.revocation(registry, &of, &which);
+        }
+        Ok(())
+    }
+
+    async fn find_deleted(&self, ledger: &Ledger, signers: &BTreeSet<String>) -> Result<(), LedgerError> {
+        let known = ledger.latest("signer").await?;
+        for (name, _) in known.iter().filter(|(name, spec)| !spec.is_empty() && !signers.contains(*name)) {
+            self.deleted(name);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a revocation went with its object and has its effect all the same, because the object was made anew after
+/// it: nothing is good again, so there is nothing to record.
+async fn is_kept(record: &Record, ledger: &Ledger, registry: &SharedRegistry) -> Result<bool, LedgerError> {
+    let Record::Revocation { cluster, addon, after, .. } = record else { return Ok(false) };
+    let created = registry.read(|registry| registry.created(cluster, addon));
+    if created.is_some() && *after >= created {
+        return Ok(false);
+    }
+    let recorded = ledger.latest("revocation").await?;
+    let recorded = recorded.get(&format!("{cluster}/{addon}")).and_then(|time| Timestamp::from_display(time));
+    // One that is gone again took nothing back.
+    Ok(*after < recorded && (created.is_none() || recorded <= created))
+}
+
+/// Asks until the ledger answers; the only error is that its writer has ended.
+pub(crate) async fn answered<T, F>(ask: impl Fn() -> F) -> Result<T, LedgerError>
+where
+    F: Future<Output = Result<T, LedgerError>>,
+{
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(LedgerError::Stopped) => return Err(LedgerError::Stopped),
+            Err(_) => tokio::time::sleep(RETRY).await, // the ledger's writer has logged why
+        }
+    }
+}
+
+/// The cluster and the addon in the name of a standing or of a revocation.
+fn pair(name: &str) -> Option<(ClusterName, AddOnName)> {
+    let (cluster, addon) = name.split_once('/')?;
+    Some((cluster.parse().ok()?, addon.parse().ok()?))
+}
+
+/// Records which certificates are in use. A hub that is killed loses the uses of the last minute.
+pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
+    loop {
+        tokio::time::sleep(USES).await;
+        let uses = seen.drain(clock.now()).into_iter();
+        let uses = uses.map(|seen| Use { serial: seen.serial, at: seen.at, from: seen.from.to_string() });
+        ledger.seen(uses.collect()).await;
+    }
+}
+
+fn gone(signer: &str) -> Record {
+    Record::Signer { signer: signer.to_owned(), generation: 0, before: String::new(), after: String::new() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is one operation, so that a panic elsewhere leaves it whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
+    use addon_signer_ledger::{LedgerWriter, WriterOptions};
+
+    #[tokio::test]
+    async fn only_a_standing_that_was_lost_is_missed_however_old_the_registry_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
+        let replica = "hub-a".to_owned();
+        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: Clock::default() });
+        let running = tokio::spawn(writer.run(1));
+        let cluster: ClusterName = "spoke1".parse().unwrap();
+        let mk_standing = |addon: &str, change| {
+            let addon = addon.parse().unwrap();
+            Record::Standing { cluster: cluster.clone(), addon, change }
+        };
+        for (addon, change) in
+            [("here", Standing::Registered), ("gone", Standing::Resumed), ("suspended", Standing::Suspended)]
+        {
+            ledger.change(mk_standing(addon, change), "").await.unwrap();
+        }
+        let (notes, registry) = (Notes::default(), SharedRegistry::default());
+        let missed = || lock(&notes.0.waiting).values().map(|(record, _)| record.clone()).collect::<Vec<_>>();
+        // Nothing happens before the registry is complete.
+        assert!(tokio::time::timeout(RETRY, notes.find_missed(&ledger, &registry)).await.is_err());
+        assert_eq!(missed(), []);
+        registry.write(|registry| {
+            let here = HashMap::from([("here".parse().unwrap(), AddOnFacts::Installed)]);
+            registry
+                .replace_clusters(HashMap::from([(cluster.clone(), ClusterFacts { accepted: true, deleting: false })]));
+            registry.replace_addons(HashMap::from([(cluster.clone(), here)]));
+            registry.set_outdated(true);
+        });
+        notes.find_missed(&ledger, &registry).await.unwrap();
+        assert_eq!(missed(), [mk_standing("gone", Standing::Detached)]);
+        drop(ledger);
+        running.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,22 @@
+//! Keeps the registry of who is registered ([`registry`]). For `registration: Managed` it also names our signers in
+//! `status.registrations` of every addon that they serve, so that OCM's agent requests a certificate. It leaves
+//! everything else in that status alone.
+//!
+//! The hub writes only where nobody else writes. OCM's addon-manager registers addons with AddOnTemplates
+//! ([`addon_signer_core::templates`]). If another program removes the hub's entry, the hub puts it back a few times and
+//! then leaves it ([`addon_signer_core::disputes`]).
+
+pub mod discovery;
+mod later;
+mod oversized;
+pub mod registry;
+pub mod report;
+pub mod version;
+pub mod wanted;
+mod watch;
+pub(crate) mod work;
+mod writer;
+
+pub(crate) use watch::keep_templates;
+pub use work::{SeenAddOn, Target};
+pub use writer::{RegistrationInputs, RegistrationWriter};

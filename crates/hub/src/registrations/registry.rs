@@ -1,0 +1,391 @@
+//! Feeds the registry from watches of ManagedCluster and ManagedClusterAddOn, in whichever version the API server
+//! serves.
+//!
+//! The watch of addons also feeds the writer of `status.registrations`: see [`crate::registrations`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::{Client, ResourceExt};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tracing::{info, warn};
+
+use crate::distribution::known::Known;
+use crate::recording::Notes;
+use crate::registrations::discovery::{readable_version, says_absent};
+use crate::registrations::version::{AddOnVersion, is_refusal};
+use crate::registrations::work::{PAGE, SeenAddOn};
+use crate::standings::Standings;
+use addon_signer_api::manager::annotator;
+use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
+use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
+use addon_signer_core::names::ANNOTATION_SUSPENDED;
+use addon_signer_core::registry::{
+    AddOn, AddOnFacts, Change, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
+};
+use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_telemetry::audit::Audit;
+
+/// The registry, and what records its changes of standing.
+#[derive(Clone)]
+pub(crate) struct Recorded {
+    /// Who has standing.
+    pub registry: SharedRegistry,
+    /// The log of decisions.
+    pub audit: Audit,
+    /// What waits for the ledger.
+    pub notes: Notes,
+    /// Told whose standing has changed, and when the registry is complete.
+    pub standings: Standings,
+    /// Where agents run, for the distribution of trust.
+    pub known: Known,
+}
+
+impl Recorded {
+    /// Whether a list shows what is newer than what the registry has. The list may go on for a minute, and whoever was
+    /// suspended while the watch was broken must not stay in for so long.
+    fn is_relisted(&self) -> bool {
+        self.registry.read(Registry::is_ready)
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
+        self.write_by("", change);
+    }
+
+    /// Changes the registry after a change of an addon whose [`ANNOTATION_SUSPENDED`] the program `annotator` wrote.
+    fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
+        // The lock is released before anything is recorded, because requests wait for the lock.
+        let was_ready = self.registry.read(Registry::is_ready);
+        let changes = self.registry.write(change);
+        if was_ready != self.registry.read(Registry::is_ready) {
+            self.standings.all_changed();
+        } else if !changes.is_empty() {
+            self.standings.changed(changes.iter().map(|change| change.cluster.clone()));
+        }
+        for change in changes {
+            self.audit.standing(&change);
+            self.notes.standing(&change, annotator);
+            if change.change == Change::Standing(Standing::Registered) {
+                // The addon may have come back with another revocation than it had before it was deleted.
+                self.notes.revocation(&self.registry, &change.cluster, &change.addon);
+            }
+        }
+    }
+}
+
+/// Why the registry cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// Neither version of ManagedClusterAddOn is served.
+    #[error(
+        "the API server serves no {ADDON_GROUP} ManagedClusterAddOn in v1beta1 or v1alpha1: \
+         is Open Cluster Management installed?"
+    )]
+    NoAddOnApi,
+    /// Discovery failed.
+    #[error("the API server's resources cannot be read: {}", addon_signer_platform::errors::explain(.0))]
+    Discovery(#[source] kube::Error),
+    /// A watch ended, which it never does by itself.
+    #[error("the watch of {0} ended")]
+    Ended(&'static str),
+}
+
+/// Which version of ManagedClusterAddOn to use: the newest that can be read, because both have the same facts.
+///
+/// # Errors
+/// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
+pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
+    let apis = [AddOnApi::V1Beta1, AddOnApi::V1Alpha1];
+    let versions = apis.map(AddOnApi::version);
+    let ApiResource { kind, plural, .. } = AddOnApi::V1Beta1.resource();
+    let resource = (ADDON_GROUP, kind.as_str(), plural.as_str());
+    let served = readable_version(client, resource, &versions).await.map_err(RegistryError::Discovery)?;
+    let found = apis.into_iter().find(|api| served == Some(api.version())).ok_or(RegistryError::NoAddOnApi)?;
+    info!(version = found.version(), "The hub uses this version of ManagedClusterAddOn");
+    Ok(found)
+}
+
+/// ManagedClusters.
+pub fn clusters_api(client: &Client) -> Api<OcmObject> {
+    Api::all_with(client.clone(), &ocm::managed_cluster_resource())
+}
+
+/// ManagedClusterAddOns of all clusters.
+pub fn addons_api(client: &Client, api: AddOnApi) -> Api<OcmObject> {
+    Api::all_with(client.clone(), &api.resource())
+}
+
+/// Keeps the clusters of the registry up to date until the watch ends.
+///
+/// # Errors
+/// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
+pub(crate) async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
+    let mut events =
+        watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
+    let mut listed = HashMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed = HashMap::new(),
+            Ok(Event::InitApply(found)) => {
+                if registry.is_relisted() {
+                    record_cluster(&registry, &found.object);
+                }
+                listed.extend(cluster_entry(&found.object));
+            }
+            Ok(Event::InitDone) => {
+                let clusters = std::mem::take(&mut listed);
+                info!(clusters = clusters.len(), "The hub has read the managed clusters");
+                registry.write(|registry| registry.replace_clusters(clusters));
+            }
+            Ok(Event::Apply(found)) => record_cluster(&registry, &found.object),
+            Ok(Event::Delete(found)) => {
+                if let Some((name, _)) = cluster_entry(&found.object) {
+                    registry.write(|registry| registry.set_cluster(name, None));
+                }
+            }
+            Err(error) => warn!(%error, "The watch of managed clusters failed; the hub retries"),
+        }
+    }
+    Err(RegistryError::Ended("ManagedClusters"))
+}
+
+/// Keeps the addons of the registry up to date until the watch ends. Passes each object on to `seen`, or notifies
+/// `all_again` if `seen` is full.
+///
+/// # Errors
+/// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
+pub(crate) async fn watch_addons(
+    client: Client,
+    version: AddOnVersion,
+    registry: Recorded,
+    seen: mpsc::Sender<SeenAddOn>,
+    all_again: Arc<Notify>,
+) -> Result<(), RegistryError> {
+    let mut events = addon_events(&client, &version);
+    let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOn>> = HashMap::new();
+    while let Some(event) = events.next().await {
+        let news = match event {
+            Ok(Event::Init) => {
+                listed = HashMap::new();
+                registry.known.begin_addons();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                if registry.is_relisted() {
+                    record_addon(&registry, &object.object);
+                }
+                registry.known.put_addon(&object.object);
+                if let Some((cluster, addon, found)) = addon_entry(&object.object) {
+                    listed.entry(cluster).or_default().insert(addon, found);
+                }
+                SeenAddOn::There(Box::new(object))
+            }
+            Ok(Event::InitDone) => {
+                let addons = std::mem::take(&mut listed);
+                info!(clusters = addons.len(), "The hub has read the addons of the managed clusters");
+                registry.write(|registry| registry.put_addons(addons));
+                registry.known.complete_addons();
+                // The writer must learn of addons that were deleted while the watch was broken: the list does not show
+                // them.
+                all_again.notify_one();
+                continue;
+            }
+            Ok(Event::Apply(object)) => {
+                record_addon(&registry, &object.object);
+                registry.known.put_addon(&object.object);
+                SeenAddOn::There(Box::new(object))
+            }
+            Ok(Event::Delete(object)) => {
+                let Some(key) = ocm::addon_key(&object.object) else { continue };
+                registry.known.remove_addon(&key);
+                let AddOnKey { cluster, addon } = key.clone();
+                registry.write(|registry| registry.put_addon(cluster, addon, None));
+                SeenAddOn::Gone(key)
+            }
+            Err(error) => {
+                warn!(%error, "The watch of addons failed; the hub retries");
+                if has_changed(&version, &client, &error).await {
+                    events = addon_events(&client, &version);
+                }
+                continue;
+            }
+        };
+        match seen.try_send(news) {
+            Ok(()) => {}
+            // Writing is slower than reading. The watch must not wait for it: a detached cluster has to lose its
+            // access.
+            Err(TrySendError::Full(_)) => all_again.notify_one(),
+            Err(TrySendError::Closed(_)) => return Err(RegistryError::Ended("registrations")),
+        }
+    }
+    Err(RegistryError::Ended("ManagedClusterAddOns"))
+}
+
+fn addon_events(client: &Client, version: &AddOnVersion) -> BoxStream<'static, watcher::Result<Event<OcmObject>>> {
+    let config = watcher::Config::default().page_size(PAGE);
+    watch_objects(addons_api(client, version.now()), config).backoff(WatchBackoff::default()).boxed()
+}
+
+/// Whether another version must be used after a watch has failed. If nobody answers, the version is as it was.
+async fn has_changed(version: &AddOnVersion, client: &Client, error: &watcher::Error) -> bool {
+    is_refusal(error) && discover(client).await.is_ok_and(|api| version.set(api))
+}
+
+/// Asks the API server itself for one addon: a refusal is final, so the hub does not base it on a watch that may be
+/// late. The result has this cluster and addon only.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn look_up(
+    client: &Client,
+    api: AddOnApi,
+    cluster: &ClusterName,
+    addon: &AddOnName,
+) -> Result<Registry, kube::Error> {
+    let namespaced = Api::<OcmObject>::namespaced_with(client.clone(), cluster.as_str(), &api.resource());
+    let clusters = clusters_api(client);
+    let (found_cluster, found_addon) =
+        tokio::try_join!(find(&clusters, cluster.as_str()), find(&namespaced, addon.as_str()))?;
+    let mut registry = Registry::default();
+    let facts = |found: &OcmObject| (cluster.clone(), cluster_facts(&found.object));
+    registry.replace_clusters(found_cluster.iter().map(facts).collect());
+    let addons = found_addon.iter().map(|found| (addon.clone(), read_addon(&found.object))).collect();
+    registry.put_addons(HashMap::from([(cluster.clone(), addons)]));
+    Ok(registry)
+}
+
+/// Unlike kube's `get_opt`, fails if the API server does not serve such objects.
+async fn find(api: &Api<OcmObject>, name: &str) -> Result<Option<OcmObject>, kube::Error> {
+    match api.get(name).await {
+        Err(kube::Error::Api(status)) if says_absent(&status, name) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+fn record_cluster(registry: &Recorded, object: &DynamicObject) {
+    if let Some((name, facts)) = cluster_entry(object) {
+        registry.write(|registry| registry.set_cluster(name, Some(facts)));
+    }
+}
+
+fn record_addon(registry: &Recorded, object: &DynamicObject) {
+    if let Some((cluster, addon, found)) = addon_entry(object) {
+        registry.write_by(annotator(&object.metadata, ANNOTATION_SUSPENDED), |registry| {
+            registry.put_addon(cluster, addon, Some(found))
+        });
+    }
+}
+
+/// Objects with names that OCM does not allow are not registered: nobody can be identified as them.
+fn cluster_entry(object: &DynamicObject) -> Option<(ClusterName, ClusterFacts)> {
+    object.name_any().parse().ok().map(|name| (name, cluster_facts(object)))
+}
+
+fn cluster_facts(object: &DynamicObject) -> ClusterFacts {
+    ClusterFacts { accepted: ocm::hub_accepts_client(object), deleting: ocm::is_being_deleted(object) }
+}
+
+fn addon_entry(object: &DynamicObject) -> Option<(ClusterName, AddOnName, AddOn)> {
+    let AddOnKey { cluster, addon } = ocm::addon_key(object)?;
+    Some((cluster, addon, read_addon(object)))
+}
+
+fn read_addon(object: &DynamicObject) -> AddOn {
+    let (Ok(revocation), Some(created)) = (ocm::revocation(object), ocm::created(object)) else {
+        return AddOnFacts::Unreadable.into();
+    };
+    let facts = if ocm::is_being_deleted(object) {
+        AddOnFacts::Deleting
+    } else if ocm::is_suspended(object) {
+        AddOnFacts::Suspended
+    } else {
+        AddOnFacts::Installed
+    };
+    AddOn { facts, created, revocation: revocation.map(Box::new) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::standings::ChangedStandings;
+    use addon_signer_core::registry::NotRegistered;
+    use addon_signer_platform::clock::Clock;
+
+    fn mk_page(suspended: bool, next: &str) -> Value {
+        let annotations = json!({ ANNOTATION_SUSPENDED: suspended.to_string() });
+        let created = "2026-01-01T00:00:00Z";
+        let metadata = json!({
+            "name": "telemetry", "namespace": "spoke1", "annotations": annotations, "creationTimestamp": created,
+        });
+        let addon = json!({ "metadata": metadata });
+        json!({ "metadata": { "resourceVersion": "1", "continue": next }, "items": [addon] })
+    }
+
+    /// Answers the first list at once, ends the first watch because it is too old, and answers of the next list only
+    /// the first page.
+    async fn answer(request: Request<Body>, lists: Arc<AtomicU32>) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let body = if query.contains("watch=true") {
+            json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410, "reason": "Expired" } })
+        } else if query.contains("continue=") {
+            std::future::pending().await
+        } else {
+            let is_first = lists.fetch_add(1, Ordering::Relaxed) == 0;
+            if is_first { mk_page(false, "") } else { mk_page(true, "more") }
+        };
+        Response::new(Body::from(body.to_string().into_bytes()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_suspension_that_a_new_list_shows_counts_before_the_list_is_complete() {
+        let lists = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn(move |request| {
+            let lists = Arc::clone(&lists);
+            async move { Ok::<_, std::convert::Infallible>(answer(request, lists).await) }
+        });
+        let standings = Standings::default();
+        let registry = SharedRegistry::default();
+        let recorded = Recorded {
+            registry: registry.clone(),
+            audit: Audit::new(Clock::default()),
+            notes: Notes::default(),
+            standings: standings.clone(),
+            known: Known::default(),
+        };
+        let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+        let accepted = ClusterFacts { accepted: true, deleting: false };
+        recorded.write(|registry| registry.replace_clusters(HashMap::from([(cluster.clone(), accepted)])));
+        let (seen, _waiting) = mpsc::channel(8);
+        let client = Client::new(service, "default");
+        let watching = watch_addons(client, AddOnApi::V1Beta1.into(), recorded, seen, Arc::default());
+        let checks = async {
+            let check = || registry.read(|registry| registry.check(&cluster, &addon));
+            let (mut known, mut told) = (vec![check().err()], Vec::new());
+            while known.last() != Some(&Some(NotRegistered::AddOnSuspended)) {
+                told.push(standings.next().await);
+                known.push(check().err());
+            }
+            (known, told)
+        };
+        let (known, told) = tokio::select! {
+            ended = watching => panic!("{ended:?}"),
+            checked = tokio::time::timeout(Duration::from_secs(60), checks) => checked.unwrap(),
+        };
+        assert_eq!(known, [Some(NotRegistered::NotReady), None, Some(NotRegistered::AddOnSuspended)]);
+        let named = ChangedStandings::Of([cluster.clone()].into());
+        assert_eq!(told, [ChangedStandings::All, named], "a list that completes the registry, then one cluster");
+    }
+}

@@ -1,0 +1,312 @@
+//! Keeps [`Templates`] by watches of ClusterManagementAddOns and AddOnTemplates, in whichever version the API server
+//! serves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, pending};
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info, warn};
+
+use crate::registrations::discovery::{readable_version, resource};
+use crate::registrations::version::is_refusal;
+use addon_signer_api::Lenient;
+use addon_signer_api::addon_template::{
+    ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS as VERSIONS, facts_of_template, templates_of_management_addon,
+};
+use addon_signer_api::ocm::ADDON_GROUP;
+use addon_signer_core::templates::{TemplatedAddOns, Templates};
+use addon_signer_platform::backoff::{Pauses, WatchBackoff};
+use addon_signer_platform::errors::explain;
+
+/// How soon the hub asks the API server again what it serves, while it does not serve both resources; and the longest
+/// pause after a refusal.
+const DISCOVER: Duration = Duration::from_secs(60);
+/// How soon the hub asks again if the API server did not answer; and the shortest pause after a refusal.
+const RETRY: Duration = Duration::from_secs(3);
+
+/// How long the API server must say that it does not serve ClusterManagementAddOns before what was known of them is
+/// forgotten: one that starts does not serve all at once. An addon that seems to have no owner makes the hub write.
+const DOUBT: Duration = Duration::from_secs(300);
+
+type Objects = BoxStream<'static, Result<Event<Lenient<DynamicObject>>, watcher::Error>>;
+
+/// Keeps `known` up to date until nobody reads it any more.
+pub(crate) async fn keep_templates(client: Client, known: watch::Sender<Templates>) {
+    let mut refusals = Pauses::new(RETRY, DISCOVER);
+    let mut absent: Option<Instant> = None;
+    loop {
+        let served = served(&client).await;
+        if !matches!(served, Ok([None, _])) {
+            absent = None;
+        }
+        match served {
+            Ok([None, _]) => {
+                let since = *absent.get_or_insert_with(Instant::now);
+                let has_owners = matches!(&*known.borrow(), Templates::Read(read) if !read.owners.is_empty());
+                if !has_owners || since.elapsed() >= DOUBT {
+                    // Without ClusterManagementAddOns the addon-manager registers nothing from templates.
+                    set(&known, Templates::Read(Arc::default()));
+                }
+                sleep(DISCOVER).await;
+            }
+            Ok([Some(addons), Some(templates)]) => {
+                follow(objects(&client, &addons), objects(&client, &templates), true, &known).await;
+                sleep(refusals.after_failure()).await;
+            }
+            Ok([Some(addons), None]) => {
+                let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
+                // Whether it ended or timed out, ask again what is served, until AddOnTemplates are served too.
+                if tokio::time::timeout(DISCOVER, following).await.is_ok() {
+                    sleep(refusals.after_failure()).await;
+                }
+            }
+            Err(error) => {
+                unread(&known, &explain(&error));
+                sleep(RETRY).await;
+            }
+        }
+        if known.is_closed() {
+            return;
+        }
+    }
+}
+
+async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error> {
+    let find = async |kind: &str, plural: &str| {
+        let version = readable_version(client, (ADDON_GROUP, kind, plural), &VERSIONS).await?;
+        Ok::<_, kube::Error>(version.map(|version| resource(ADDON_GROUP, version, kind, plural)))
+    };
+    Ok([find("ClusterManagementAddOn", MANAGEMENT_ADDONS).await?, find("AddOnTemplate", ADDON_TEMPLATES).await?])
+}
+
+fn objects(client: &Client, resource: &ApiResource) -> Objects {
+    let api = Api::<Lenient<DynamicObject>>::all_with(client.clone(), resource);
+    watcher(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
+}
+
+/// What one watch has shown: facts by name, and the facts of a list that is not complete yet.
+struct Shown<T> {
+    complete: Option<BTreeMap<String, T>>,
+    listed: BTreeMap<String, T>,
+}
+
+impl<T> Shown<T> {
+    fn observe(&mut self, event: Event<Lenient<DynamicObject>>, read: impl Fn(&DynamicObject) -> T) {
+        match event {
+            Event::Init => self.listed = BTreeMap::new(),
+            Event::InitApply(object) => {
+                self.listed.insert(object.name_any(), read(&object.object));
+            }
+            Event::InitDone => self.complete = Some(std::mem::take(&mut self.listed)),
+            Event::Apply(object) => {
+                self.complete.get_or_insert_default().insert(object.name_any(), read(&object.object));
+            }
+            Event::Delete(object) => {
+                self.complete.get_or_insert_default().remove(&object.name_any());
+            }
+        }
+    }
+}
+
+/// Follows both watches until the API server refuses one of them: it may serve or read another version only.
+async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
+    let mut of_addons = Shown { complete: None, listed: BTreeMap::new() };
+    let mut of_templates = Shown { complete: (!has_templates).then(BTreeMap::new), listed: BTreeMap::new() };
+    loop {
+        let seen = tokio::select! {
+            Some(event) = addons.next() => event.map(|event| of_addons.observe(event, templates_of_management_addon)),
+            Some(event) = templates.next() => event.map(|event| of_templates.observe(event, facts_of_template)),
+            else => return,
+        };
+        match (seen, &of_addons.complete, &of_templates.complete) {
+            (Ok(()), Some(addons), Some(templates)) => publish(addons, templates, known),
+            (Ok(()), ..) => {}
+            (Err(error), ..) => {
+                debug!(%error, "The watch of ClusterManagementAddOns or AddOnTemplates failed; the hub retries");
+                unread(known, &error.to_string());
+                if is_refusal(&error) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn publish(
+    addons: &BTreeMap<String, Option<BTreeSet<String>>>,
+    templates: &BTreeMap<String, addon_signer_core::templates::TemplateFacts>,
+    known: &watch::Sender<Templates>,
+) {
+    // Skip names that OCM does not allow for addons.
+    let templated = addons.iter().filter_map(|(name, found)| Some((name.parse().ok()?, found.clone()?)));
+    let read = TemplatedAddOns {
+        addons: templated.collect(),
+        templates: templates.clone(),
+        owners: addons.keys().cloned().collect(),
+    };
+    if set(known, Templates::Read(Arc::new(read))) {
+        info!(
+            addons = addons.len(),
+            templates = templates.len(),
+            "The hub has read which addons OCM's addon-manager registers"
+        );
+    }
+}
+
+/// Says once why nothing is known: if both watches fail, the first cause is enough. Facts that are known already stay,
+/// although they may be out of date.
+fn unread(known: &watch::Sender<Templates>, cause: &str) {
+    if *known.borrow() == Templates::Starting {
+        warn!(
+            cause,
+            "Cannot read which addons OCM's addon-manager registers; the hub writes no registration until it can"
+        );
+        set(known, Templates::Unread(cause.to_owned()));
+    }
+}
+
+/// Returns whether this changes what was known.
+fn set(known: &watch::Sender<Templates>, now: Templates) -> bool {
+    known.send_if_modified(|known| {
+        let differs = *known != now;
+        *known = now;
+        differs
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::Mutex;
+
+    use hyper::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Whether the API server refuses lists and watches, so many seconds after the test began.
+    fn refuses(second: u64) -> bool {
+        !(200..500).contains(&second)
+    }
+
+    /// Serves these resources. Watches end in second 500. Notes when a list begins that is no trial of a version.
+    async fn answer(
+        request: Request<Body>,
+        served: &[&str],
+        began: Instant,
+        lists: &Mutex<BTreeSet<u64>>,
+    ) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let api = format!("{ADDON_GROUP}/v1alpha1");
+        let resource =
+            |name: &&str| json!({ "name": name, "singularName": "", "namespaced": false, "kind": "K", "verbs": [] });
+        let resources: Vec<Value> = served.iter().map(resource).collect();
+        let mut code = StatusCode::OK;
+        let body = match request.uri().path().rsplit('/').next().unwrap() {
+            "apis" => {
+                let version = json!({ "groupVersion": api, "version": "v1alpha1" });
+                json!({ "groups": [{ "name": ADDON_GROUP, "versions": [version] }] })
+            }
+            "v1alpha1" => json!({ "groupVersion": api, "resources": resources }),
+            _ => {
+                if query.contains("limit=500") {
+                    lists.lock().unwrap().insert(began.elapsed().as_secs());
+                }
+                if refuses(began.elapsed().as_secs()) {
+                    code = StatusCode::FORBIDDEN;
+                    json!({ "kind": "Status", "code": 403, "reason": "Forbidden" })
+                } else if query.contains("watch=true") {
+                    tokio::time::sleep_until(began + Duration::from_secs(500)).await;
+                    Value::Null
+                } else {
+                    json!({ "metadata": { "resourceVersion": "1" }, "items": [] })
+                }
+            }
+        };
+        Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+    }
+
+    /// An API server that has one ClusterManagementAddOn and serves such objects, except in these seconds.
+    async fn answer_with_gaps(request: Request<Body>, began: Instant, gaps: &[Range<u64>]) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let second = began.elapsed().as_secs();
+        let is_served = !gaps.iter().any(|gap| gap.contains(&second));
+        let kind =
+            |name: &str| json!({ "name": name, "singularName": "", "namespaced": false, "kind": "K", "verbs": [] });
+        let resources = is_served.then(|| kind(MANAGEMENT_ADDONS));
+        let mut code = StatusCode::OK;
+        let body = match request.uri().path().rsplit('/').next().unwrap() {
+            "apis" => {
+                let version = json!({ "groupVersion": format!("{ADDON_GROUP}/v1alpha1"), "version": "v1alpha1" });
+                json!({ "groups": [{ "name": ADDON_GROUP, "versions": [version] }] })
+            }
+            "v1alpha1" => json!({ "groupVersion": "", "resources": resources.as_slice() }),
+            _ if !is_served => {
+                code = StatusCode::NOT_FOUND;
+                json!({ "kind": "Status", "code": 404, "reason": "NotFound" })
+            }
+            _ if query.contains("watch=true") => {
+                let next = gaps.iter().map(|gap| gap.start).find(|start| *start > second);
+                tokio::time::sleep_until(began + Duration::from_secs(next.unwrap_or(u64::from(u32::MAX)))).await;
+                Value::Null
+            }
+            _ => json!({ "metadata": { "resourceVersion": "1" }, "items": [{ "metadata": { "name": "telemetry" } }] }),
+        };
+        Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+    }
+
+    /// Whether ClusterManagementAddOns are known at this second, if they are served except in these.
+    async fn knows_owners(at: u64, gaps: &'static [Range<u64>]) -> bool {
+        let began = Instant::now();
+        let service = tower::service_fn(move |request| async move {
+            Ok::<_, std::convert::Infallible>(answer_with_gaps(request, began, gaps).await)
+        });
+        let (known, read) = watch::channel(Templates::default());
+        let keeping = keep_templates(Client::new(service, "default"), known);
+        assert!(tokio::time::timeout_at(began + Duration::from_secs(at), keeping).await.is_err());
+        matches!(&*read.borrow(), Templates::Read(read) if !read.owners.is_empty())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn owners_are_forgotten_only_when_the_api_server_has_not_served_them_for_five_minutes() {
+        for (at, is_known) in [(10, true), (150, true), (395, true), (500, false)] {
+            assert_eq!(knows_owners(at, &[100..700, 700..9_999]).await, is_known, "{at} s");
+        }
+        for at in [395, 750, 2_000] {
+            assert!(knows_owners(at, &[100..390, 700..900]).await, "it was only starting: {at} s");
+        }
+    }
+
+    /// When lists begin, in seconds, while the API server serves these resources.
+    async fn lists(served: &'static [&str]) -> Vec<u64> {
+        let (began, lists) = (Instant::now(), Arc::<Mutex<BTreeSet<u64>>>::default());
+        let noted = Arc::clone(&lists);
+        let service = tower::service_fn(move |request| {
+            let noted = Arc::clone(&noted);
+            async move { Ok::<_, std::convert::Infallible>(answer(request, served, began, &noted).await) }
+        });
+        let (known, read) = watch::channel(Templates::default());
+        let keeping = keep_templates(Client::new(service, "default"), known);
+        assert!(tokio::time::timeout(Duration::from_secs(530), keeping).await.is_err());
+        assert!(matches!(*read.borrow(), Templates::Read(_)));
+        lists.lock().unwrap().iter().copied().collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_asked_for_with_growing_pauses_and_soon_again_when_it_was_there() {
+        let both = lists(&[MANAGEMENT_ADDONS, ADDON_TEMPLATES]).await;
+        assert_eq!(both, [0, 3, 9, 21, 45, 93, 153, 213, 503, 509, 521]);
+        let without_templates = lists(&[MANAGEMENT_ADDONS]).await;
+        assert_eq!(without_templates, [0, 3, 9, 21, 45, 93, 153, 213, 273, 333, 393, 453, 503, 509, 521]);
+    }
+}

@@ -1,0 +1,176 @@
+//! The calls that the writer of registrations makes: each a task of its own, each bounded in time.
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, ListParams, Patch as Change, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use crate::lease::Leads;
+use crate::registrations::discovery::says_absent;
+use crate::registrations::version::AddOnVersion;
+use addon_signer_api::ocm::{AddOnApi, OcmObject};
+use addon_signer_api::registrations::FIELD_MANAGER;
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_platform::errors::explain;
+
+/// How many objects one page of a list of all addons has. A cluster may pad each of its addons to 1.5 MB, and kube
+/// holds the text of a page up to three times while it reads it: 72 MB, and as much in the watch's list if both go on
+/// at once. What is kept of 16 such objects is 6 MB.
+pub(crate) const PAGE: u32 = 16;
+/// How long the API server may take for one answer.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// How soon a list that failed starts again.
+const LIST_AGAIN: Duration = Duration::from_secs(5);
+
+/// An addon as a watch or a list shows it.
+#[derive(Debug)]
+pub enum SeenAddOn {
+    /// It exists.
+    There(Box<OcmObject>),
+    /// It was deleted.
+    Gone(AddOnKey),
+    /// A list is complete: an addon that it did not show does not exist.
+    Listed,
+}
+
+/// How to reach the addons.
+#[derive(Clone)]
+pub struct Target {
+    /// The hub's account.
+    pub client: Client,
+    /// The version of ManagedClusterAddOn.
+    pub version: AddOnVersion,
+}
+
+/// What a write changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patch {
+    Registrations,
+    SayLeft,
+    TakeBack,
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The addon no longer exists.
+    Gone,
+    /// Somebody else has changed the addon since it was read, which is normal.
+    Conflict,
+    /// Another hub may lead.
+    NotLeading,
+    /// Anything else, in one sentence.
+    Other(String),
+}
+
+/// How a task ended.
+pub(super) enum Done {
+    Read(AddOnKey, Result<Box<OcmObject>, Failure>),
+    Wrote(AddOnKey, Patch, Result<(), Failure>),
+    Listed,
+}
+
+impl Target {
+    /// The addons of a cluster, in this version.
+    pub(super) fn addons(&self, key: &AddOnKey, version: AddOnApi) -> Api<OcmObject> {
+        Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &version.resource())
+    }
+}
+
+pub(super) async fn read(target: Target, key: AddOnKey) -> Done {
+    let addons = target.addons(&key, target.version.now());
+    let name = key.addon.as_str();
+    let read = bounded(name, addons.get(name)).await.map(Box::new);
+    Done::Read(key, read)
+}
+
+/// Writes with `resourceVersion`: the patch replaces whole lists, so it must fail if the addon has changed since. The
+/// `addons` must be of the version in which `status` is.
+pub(super) async fn write(
+    leads: Leads,
+    addons: Api<OcmObject>,
+    key: AddOnKey,
+    patch: Patch,
+    version: Option<String>,
+    status: Value,
+) -> Done {
+    if leads.still().is_err() {
+        return Done::Wrote(key, patch, Err(Failure::NotLeading));
+    }
+    let body = json!({ "metadata": { "resourceVersion": version }, "status": status });
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let change = Change::Merge(&body);
+    let name = key.addon.as_str();
+    let written = bounded(name, addons.patch_status(name, &params, &change)).await;
+    Done::Wrote(key, patch, written.map(drop))
+}
+
+/// Shows every addon to the writer, then [`SeenAddOn::Listed`]. Starts again until one list is complete.
+pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done {
+    while let Err(error) = list_pages(&target, &seen).await {
+        warn!(error, "Could not list the addons to write their registrations; the hub retries");
+        sleep(LIST_AGAIN).await;
+    }
+    show(&seen, SeenAddOn::Listed).await;
+    Done::Listed
+}
+
+async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(), String> {
+    let addons: Api<OcmObject> = Api::all_with(target.client.clone(), &target.version.now().resource());
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = match timeout(ANSWER, addons.list(&params)).await {
+            Ok(page) => page.map_err(|error| explain(&error))?,
+            Err(_) => return Err(slow()),
+        };
+        for object in page.items {
+            show(seen, SeenAddOn::There(Box::new(object))).await;
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn show(seen: &mpsc::Sender<SeenAddOn>, what: SeenAddOn) {
+    // Sending fails only if the writer has ended, and then this task ends too.
+    let _ = seen.send(what).await;
+}
+
+/// The answer about the addon of this name.
+async fn bounded<T>(name: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+    match timeout(ANSWER, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if says_absent(&status, name) => Err(Failure::Gone),
+        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
+        Ok(Err(error)) => Err(Failure::Other(explain(&error))),
+        Err(_) => Err(Failure::Other(slow())),
+    }
+}
+
+fn slow() -> String {
+    format!("the API server does not answer within {} s", ANSWER.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_an_answer_about_the_addon_says_that_it_has_gone() {
+        for (named, is_gone) in [("telemetry", true), ("", false)] {
+            let status = json!({ "code": 404, "reason": "NotFound", "details": { "name": named } });
+            let status: Status = serde_json::from_value(status).unwrap();
+            let answer = bounded::<()>("telemetry", async { Err(kube::Error::Api(status.boxed())) }).await;
+            assert_eq!(matches!(answer, Err(Failure::Gone)), is_gone, "{named}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The one task that decides what is written and when. Each call is a task of its own, so that one addon delays no
+//! other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use kube::api::DynamicObject;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::later::Later;
+use super::oversized::Oversized;
+use super::report::RegistrationReport;
+use super::wanted::{Signers, wanted_status};
+use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
+use crate::lease::{Leading, Leads};
+use addon_signer_api::addon_template::template_of_addon;
+use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
+use addon_signer_api::registrations::{is_left, say_left};
+use addon_signer_core::backoff::doubled;
+use addon_signer_core::disputes::{DisputeStep, Disputes, Sight};
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::templates::{TemplatedAddOns, Templates};
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::Pulse;
+
+mod telling;
+
+/// How many addons are in work at once.
+const SIDE_BY_SIDE: usize = 16;
+/// The pause before a call that failed is tried again; it doubles each time.
+const RETRY: Duration = Duration::from_millis(250);
+/// The longest pause before a call that failed is tried again.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// How soon an addon that has changed while it was in work is read again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// After this many failures in a row the AddOnSigners report an addon.
+const FAILING: u32 = 3;
+/// The longest error that is reported, in bytes: some have values that a cluster wrote.
+const ERROR_MAX: usize = 256;
+/// How often the writer publishes its report, and lists all addons if some were not passed on. Both may be wanted many
+/// times a second.
+const ROUND: Duration = Duration::from_secs(10);
+/// The shortest time between two lists of all addons.
+const LIST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The inputs of the writer, and its report.
+pub struct RegistrationInputs {
+    /// Addons as the watch and the lists show them.
+    pub seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
+    /// Notified if an addon was not passed on: the writer then lists all addons.
+    pub all_again: Arc<Notify>,
+    /// The signers whose registrations are kept; `None` before the AddOnSigners were read.
+    pub signers: watch::Receiver<Option<Signers>>,
+    /// Which addons OCM's addon-manager registers.
+    pub templates: watch::Receiver<Templates>,
+    /// What the status of AddOnSigners reports; `None` before the first report.
+    pub report: watch::Sender<Option<RegistrationReport>>,
+}
+
+/// Writes registrations.
+pub struct RegistrationWriter {
+    target: Target,
+    clock: Clock,
+    leading: Leading,
+    metrics: Metrics,
+    inputs: RegistrationInputs,
+    signers: Option<Signers>,
+    templates: Templates,
+    disputes: Disputes,
+    began: Instant,
+    /// Addons that wait to be looked at again.
+    later: Later,
+    /// Addons in work, and whether each has changed since the work began.
+    at_work: HashMap<AddOnKey, bool>,
+    tasks: JoinSet<Done>,
+    /// How often in a row an addon could not be read or written, and the last error.
+    failures: HashMap<AddOnKey, (u32, Option<String>)>,
+    /// Whether a failure was logged in this round.
+    warned: bool,
+    oversized: Oversized,
+    /// The AddOnTemplates that addons name for their cluster alone.
+    overrides: BTreeMap<AddOnKey, String>,
+    /// Whether all addons have to be listed again.
+    list_due: bool,
+    /// When the next list may start at the earliest.
+    next_list: Duration,
+    /// Addons that the list under way has shown.
+    listed: Option<BTreeSet<AddOnKey>>,
+    /// Whether all addons were listed once.
+    is_complete: bool,
+}
+
+impl RegistrationWriter {
+    /// Makes a writer that writes with the hub's account while this hub leads.
+    pub fn new(target: Target, clock: Clock, leading: Leading, metrics: Metrics, inputs: RegistrationInputs) -> Self {
+        Self {
+            target,
+            clock,
+            leading,
+            metrics,
+            inputs,
+            signers: None,
+            templates: Templates::default(),
+            disputes: Disputes::default(),
+            began: Instant::now(),
+            later: Later::default(),
+            at_work: HashMap::new(),
+            tasks: JoinSet::new(),
+            failures: HashMap::new(),
+            warned: false,
+            oversized: Oversized::default(),
+            overrides: BTreeMap::new(),
+            list_due: true,
+            next_list: Duration::ZERO,
+            listed: None,
+            is_complete: false,
+        }
+    }
+
+    /// Writes registrations until one of its inputs ends.
+    ///
+    /// # Errors
+    /// One of its tasks panicked.
+    pub async fn keep(mut self, pulse: Pulse) -> Result<(), JoinError> {
+        let mut round = interval(ROUND);
+        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.inputs.signers.mark_changed();
+        self.inputs.templates.mark_changed();
+        loop {
+            pulse.beat();
+            self.list();
+            let has_room = self.at_work.len() < SIDE_BY_SIDE;
+            let next_list = self.began + self.next_list;
+            tokio::select! {
+                Some(seen) = self.inputs.seen.1.recv(), if has_room => self.observe(seen),
+                Some(key) = self.later.next(), if has_room => self.read_again(key),
+                Some(done) = self.tasks.join_next() => self.finish(done?),
+                changed = self.inputs.signers.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    let now = self.inputs.signers.borrow_and_update().clone();
+                    let before = std::mem::replace(&mut self.signers, now);
+                    let both = before.as_ref().zip(self.signers.as_ref());
+                    // Which signers were deleted while no hub looked is learned later, and nobody did it now.
+                    let people_did_it = both.is_some_and(|(before, now)| before.served != now.served);
+                    if both.is_some_and(|(before, now)| before.register_like(now)) {
+                        self.try_again_what_is_left();
+                    } else {
+                        self.look_at_all_again(people_did_it);
+                    }
+                }
+                changed = self.inputs.templates.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    let now = self.inputs.templates.borrow_and_update().clone();
+                    let before = std::mem::replace(&mut self.templates, now);
+                    self.look_at_all_again(matches!(before, Templates::Read(_)));
+                }
+                () = sleep_until(next_list), if Instant::now() < next_list => {}
+                _ = round.tick() => {
+                    // This is checked once per round, so that a flood of events does not make one list follow the
+                    // other.
+                    self.list_due |= self.inputs.all_again.notified().now_or_never().is_some();
+                    self.warned = false;
+                    self.tell();
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Called when AddOnSigners, or ClusterManagementAddOns and AddOnTemplates, were first read or when people changed
+    /// them.
+    fn look_at_all_again(&mut self, people_did_it: bool) {
+        if people_did_it {
+            self.disputes.people_changed_something();
+        }
+        self.list_due = true;
+    }
+
+    /// Called when people changed something of AddOnSigners that concerns no registration: that may still be a sign
+    /// that the other program has ended.
+    fn try_again_what_is_left(&mut self) {
+        self.disputes.people_changed_something();
+        let left: Vec<AddOnKey> = self.disputes.left().cloned().collect();
+        for key in left {
+            self.later.put(&key, Duration::ZERO);
+        }
+    }
+
+    /// The signers and templates that decisions need, once both are known.
+    fn known(&self) -> Option<(Signers, Arc<TemplatedAddOns>)> {
+        match (&self.signers, &self.templates) {
+            (Some(signers), Templates::Read(templated)) => Some((signers.clone(), Arc::clone(templated))),
+            _ => None,
+        }
+    }
+
+    /// Starts to list all addons, if that is due and the hub could write to them.
+    fn list(&mut self) {
+        let is_time = self.list_due && self.listed.is_none() && self.now() >= self.next_list;
+        if is_time && self.known().is_some() && self.leading.leads().is_ok() {
+            (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), self.now() + LIST_PAUSE);
+            self.tasks.spawn(work::list(self.target.clone(), self.inputs.seen.0.clone()));
+        }
+    }
+
+    fn observe(&mut self, seen: SeenAddOn) {
+        match seen {
+            SeenAddOn::There(addon) => self.look(&addon),
+            SeenAddOn::Gone(key) => self.forget(&key),
+            SeenAddOn::Listed => {
+                let Some(there) = self.listed.take() else { return };
+                self.disputes.tidy(self.began.elapsed(), |key| there.contains(key));
+                self.overrides.retain(|key, _| there.contains(key));
+                if !std::mem::replace(&mut self.is_complete, true) {
+                    self.tell();
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &AddOnKey) {
+        self.disputes.forget(key);
+        self.overrides.remove(key);
+        self.failures.remove(key);
+        self.later.drop(key);
+    }
+
+    /// Decides what to do about an addon that was just seen.
+    fn look(&mut self, addon: &OcmObject) {
+        let object = &addon.object;
+        let Some(key) = ocm::addon_key(object) else { return };
+        if let Some(listed) = &mut self.listed {
+            listed.insert(key.clone());
+        }
+        match template_of_addon(object) {
+            Some(name) => self.overrides.insert(key.clone(), name),
+            None => self.overrides.remove(&key),
+        };
+        if let Some(again) = self.at_work.get_mut(&key) {
+            *again = true;
+            return;
+        }
+        if addon.is_cut {
+            self.oversized.note(&key, self.clock.now());
+            return drop(self.failures.remove(&key));
+        }
+        let api = self.target.version.now();
+        if AddOnApi::of(object) != Some(api) {
+            // The version has changed since the addon was read. The registrations have another shape in each.
+            return self.later.put(&key, AGAIN);
+        }
+        match (self.known(), self.leading.leads()) {
+            (Some((signers, templated)), Ok(leads)) => self.decide(&leads, (&key, api), object, &signers, &templated),
+            _ => self.list_due = true,
+        }
+    }
+
+    fn decide(
+        &mut self,
+        leads: &Leads,
+        (key, api): (&AddOnKey, AddOnApi),
+        object: &DynamicObject,
+        signers: &Signers,
+        templated: &TemplatedAddOns,
+    ) {
+        let now = self.clock.now();
+        let wanted = wanted_status(object, api, signers, templated, now);
+        let status = object.data.get("status").unwrap_or(&Value::Null);
+        let sight = Sight { differs: wanted.is_some(), says_left: is_left(status) };
+        let step = self.disputes.judge(key, sight, self.now());
+        let (patch, status) = match (step, wanted) {
+            (DisputeStep::Write, Some(wanted)) => (Patch::Registrations, wanted),
+            (DisputeStep::SayLeft, _) => (Patch::SayLeft, say_left(status, true, &now.to_string())),
+            (DisputeStep::TakeBack, _) => (Patch::TakeBack, say_left(status, false, &now.to_string())),
+            (DisputeStep::Wait(due), _) => {
+                self.failures.remove(key);
+                return self.later.put(key, due.saturating_sub(self.now()));
+            }
+            (DisputeStep::Rest | DisputeStep::Write, _) => return drop(self.failures.remove(key)),
+        };
+        if self.failures.contains_key(key) && self.later.has(key) {
+            return; // the retry comes when it is due, however often the addon changes until then
+        }
+        self.at_work.insert(key.clone(), false);
+        let version = object.metadata.resource_version.clone();
+        self.tasks.spawn(work::write(leads.clone(), self.target.addons(key, api), key.clone(), patch, version, status));
+    }
+
+    /// Reads an addon that is due before deciding about it: what the hub has seen of it may be old.
+    fn read_again(&mut self, key: AddOnKey) {
+        if let Some(again) = self.at_work.get_mut(&key) {
+            *again = true;
+            return;
+        }
+        self.at_work.insert(key.clone(), false);
+        self.tasks.spawn(work::read(self.target.clone(), key));
+    }
+
+    fn finish(&mut self, done: Done) {
+        let key = match &done {
+            Done::Listed => return,
+            Done::Read(key, _) | Done::Wrote(key, ..) => key.clone(),
+        };
+        let changed_since = self.at_work.remove(&key).unwrap_or_default();
+        match done {
+            Done::Listed => {}
+            Done::Read(_, Ok(addon)) => self.look(&addon),
+            Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
+            Done::Read(_, Err(Failure::Gone)) | Done::Wrote(_, _, Err(Failure::Gone)) => self.forget(&key),
+            Done::Read(_, Err(failure)) | Done::Wrote(_, _, Err(failure)) => self.fail(&key, failure),
+        }
+        if changed_since {
+            self.later.put(&key, AGAIN);
+        }
+    }
+
+    fn wrote(&mut self, key: &AddOnKey, patch: Patch) {
+        self.failures.remove(key);
+        let cluster = &key.cluster;
+        let addon = &key.addon;
+        match patch {
+            Patch::Registrations => {
+                info!(%cluster, %addon, "The hub wrote the addon's registrations");
+                self.disputes.wrote(key, self.began.elapsed());
+                self.metrics.registrations_written();
+            }
+            Patch::SayLeft => {
+                warn!(
+                    %cluster, %addon,
+                    "Another program keeps changing the addon's registrations; the hub leaves them to it"
+                );
+                self.disputes.said(key);
+            }
+            Patch::TakeBack => {
+                info!(%cluster, %addon, "No other program changes the addon's registrations any more");
+                self.disputes.took_back(key);
+            }
+        }
+    }
+
+    fn fail(&mut self, key: &AddOnKey, failure: Failure) {
+        let cluster = &key.cluster;
+        let addon = &key.addon;
+        let error = match failure {
+            Failure::Other(mut error) => {
+                error.truncate(error.floor_char_boundary(ERROR_MAX));
+                Some(error)
+            }
+            Failure::Gone | Failure::Conflict | Failure::NotLeading => None, // which is normal
+        };
+        let is_news = error.is_some() && !std::mem::replace(&mut self.warned, true);
+        if is_news {
+            warn!(error, %cluster, %addon, "Could not read or write an addon's registrations; the hub retries");
+        } else {
+            debug!(error, %cluster, %addon, "Could not read or write an addon's registrations; the hub retries");
+        }
+        let (failures, why) = self.failures.entry(key.clone()).or_default();
+        let pause = doubled(RETRY, *failures, LONGEST_RETRY);
+        (*failures, *why) = (failures.saturating_add(1), error);
+        self.later.put(key, pause);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,382 @@
+//! Watches all requests once, and gives each in its turn to the signer of its signer name.
+//!
+//! One watch serves all signers, because an API server allows few streams per connection. Clusters take turns, so that
+//! one with many requests does not delay another. A request that must wait has one entry with a time of its own.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+mod orders;
+
+use orders::Order;
+pub(crate) use orders::Signing;
+
+use crate::HubError;
+use crate::authorities::state::LineState;
+use crate::requests::failures::Failures;
+use crate::requests::foreign::{ForeignReport, Origins};
+use crate::requests::known::{KnownRequest, KnownRequests};
+use crate::requests::plan;
+use crate::requests::rereads::Rereads;
+use crate::requests::signer::{Changes, Outcome, Signer};
+use crate::requests::unrecorded::{IssuedBefore, compare};
+use crate::standings::{ChangedStandings, Standings};
+use addon_signer_api::request::BoundedRequest;
+use addon_signer_core::backoff::doubled;
+use addon_signer_core::policy::tenant_of_cluster;
+use addon_signer_core::queue::FairQueue;
+use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::pulse::Pulse;
+
+/// How many requests are in work at once. Some of them wait for the ledger; the others keep one API server busy and
+/// form no queue in it.
+const CONCURRENCY: usize = 32;
+/// How many of them may be of one cluster.
+const OF_A_CLUSTER: usize = 8;
+/// How many requests the API server sends in one page. A request may have 1.5 MB, which are up to 9 MB as JSON, where
+/// `<` has six bytes, and kube holds the text of a page up to three times while it reads it: 36 MB, or 216 MB at worst.
+/// With smaller pages the list of a flood would take longer than the API server can continue it.
+const PAGE: u32 = 8;
+/// The pauses of a request that waits for something in the hub, which wakes it when it changes.
+const SOON: Duration = Duration::from_millis(500);
+const LATE: Duration = Duration::from_secs(30);
+/// The pauses after a failure.
+const RETRY: Duration = Duration::from_secs(2);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+/// The pauses of a request whose cluster has asked for too much.
+const LIMITED: Duration = Duration::from_secs(5);
+const LAST_LIMITED: Duration = Duration::from_secs(600);
+/// The longest pause of a request whose row of the ledger cannot be used: a person has to find the cause.
+const HELD: Duration = Duration::from_secs(300);
+
+/// The shortest time between two lists that look for requests of tenants that had too many.
+const LIST_PAUSE: Duration = Duration::from_secs(300);
+
+/// How often the dispatcher gives a sign of life when nothing happens.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// The dispatcher's ends of its links to other tasks of the hub.
+pub(crate) struct DispatcherLinks {
+    /// Whose standing has changed.
+    pub(crate) standings: Standings,
+    /// Is told for which AddOnSigner the API server has refused an answer.
+    pub(crate) forbidden: mpsc::Sender<String>,
+    /// Is told which certificates another program signed.
+    pub(crate) foreign: watch::Sender<ForeignReport>,
+}
+
+struct ServedSigner {
+    signer: Arc<Signer>,
+    stop: CancellationToken,
+}
+
+/// Watches and dispatches.
+pub(crate) struct Dispatcher {
+    api: Api<BoundedRequest>,
+    rereads: Rereads,
+    grpc_proxy: Option<String>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    served: BTreeMap<String, ServedSigner>,
+    known: KnownRequests,
+    queue: FairQueue<Instant>,
+    work: JoinSet<(Arc<str>, Option<Outcome>)>,
+    /// Waits, for each signer, for a change of what its requests may wait for.
+    changes: JoinSet<Option<(String, Changes)>>,
+    failures: Failures,
+    standings: Standings,
+    forbidden: mpsc::Sender<String>,
+    /// When all requests may be listed again at the earliest.
+    next_list: Instant,
+    origins: Origins,
+    issued_before: IssuedBefore,
+    /// Compares them with the ledger.
+    comparing: JoinSet<()>,
+}
+
+impl Dispatcher {
+    /// A dispatcher without signers. `grpc_proxy` is the account of OCM's gRPC server.
+    pub(crate) fn new(
+        client: &Client,
+        clock: Clock,
+        grpc_proxy: Option<String>,
+        links: DispatcherLinks,
+    ) -> (Self, Signing) {
+        let (signing, orders) = Signing::channel();
+        let dispatcher = Self {
+            api: Api::all(client.clone()),
+            rereads: Rereads::new(client),
+            grpc_proxy,
+            orders,
+            served: BTreeMap::new(),
+            known: KnownRequests::default(),
+            queue: FairQueue::new(OF_A_CLUSTER),
+            work: JoinSet::new(),
+            changes: JoinSet::new(),
+            failures: Failures::new(clock.clone()),
+            standings: links.standings,
+            forbidden: links.forbidden,
+            next_list: Instant::now(),
+            origins: Origins::new(clock, links.foreign),
+            issued_before: IssuedBefore::default(),
+            comparing: JoinSet::new(),
+        };
+        (dispatcher, signing)
+    }
+
+    /// Dispatches for ever.
+    ///
+    /// # Errors
+    /// The watch ended, or the work on a request panicked.
+    pub(crate) async fn run(mut self, pulse: Pulse) -> Result<(), HubError> {
+        let config = watcher::Config::default().page_size(PAGE);
+        let watch = |api| watcher(api, config.clone()).backoff(WatchBackoff::default()).boxed();
+        let mut events = watch(self.api.clone());
+        let mut rounds = tokio::time::interval(ROUND);
+        loop {
+            pulse.beat();
+            self.start_work();
+            let full = self.work.len() >= CONCURRENCY; // then the end of some work comes first
+            let due = self.queue.next_due().filter(|_| !full);
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.observe(event),
+                    Some(Err(error)) => warn!(%error, "The watch of requests failed; the hub retries"),
+                    None => return Err(HubError::TaskEnded("requests".to_owned())),
+                },
+                Some(order) = self.orders.recv() => self.obey(order),
+                Some(ended) = self.work.join_next() => {
+                    let (name, outcome) = ended?;
+                    self.ended(&name, outcome);
+                }
+                Some(changed) = self.changes.join_next() => {
+                    if let Some((signer_name, changes)) = changed? {
+                        self.look(|request| *request.signer_name == *signer_name);
+                        self.compare_origins(&signer_name);
+                        self.await_change(signer_name, changes);
+                    }
+                }
+                Some(compared) = self.comparing.join_next() => compared?,
+                changed = self.standings.next() => self.look_after(changed),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                _ = rounds.tick() => if Instant::now() >= self.next_list
+                    && self.known.wants_list() | self.origins.wants_list() {
+                    self.next_list = Instant::now() + LIST_PAUSE;
+                    events = watch(self.api.clone());
+                },
+            }
+        }
+    }
+
+    fn observe(&mut self, event: Event<BoundedRequest>) {
+        match event {
+            Event::Init => {
+                self.known.begin_list();
+                self.origins.begin_list();
+                self.issued_before.begin();
+            }
+            Event::InitApply(request) => {
+                if plan::is_issued(&request.csr) {
+                    self.issued_before.note(&request.csr);
+                }
+                self.seen(request);
+            }
+            Event::InitDone => {
+                self.known.complete_list();
+                self.origins.complete_list();
+                self.issued_before.complete();
+                for (signer_name, served) in &self.served {
+                    self.origins.compare(signer_name, &served.signer.line.borrow());
+                    let issued = self.issued_before.take(signer_name);
+                    self.comparing.spawn(compare(Arc::clone(&served.signer), issued));
+                }
+            }
+            Event::Apply(request) => self.seen(request),
+            Event::Delete(request) => {
+                self.origins.gone(&request.csr, self.line_of(&request.csr).as_ref());
+                self.settled(&request.csr);
+            }
+        }
+    }
+
+    fn seen(&mut self, request: BoundedRequest) {
+        let csr = &request.csr;
+        if plan::is_issued(csr) {
+            self.origins.note(csr, self.line_of(csr).as_ref());
+            return self.settled(csr);
+        }
+        // Kubernetes' own signers are never ours, and they have most of the requests.
+        if csr.spec.signer_name.starts_with("kubernetes.io/") {
+            return;
+        }
+        let name = csr.name_any();
+        if !plan::is_sane_name(&name) {
+            return debug!(size = name.len(), "A request whose name is no DNS subdomain is left alone");
+        }
+        let tenant = plan::tenant_of(csr, self.grpc_proxy.as_deref());
+        let csr = plan::trimmed(request);
+        let served = self.served.get(&csr.spec.signer_name);
+        let is_served = served.is_some();
+        if let Some(served) = served.filter(|_| plan::is_refused(&csr)) {
+            served.signer.forget(&csr);
+        }
+        if self.known.put(&name, &tenant, csr) && is_served {
+            self.queue.wake(&name, &tenant);
+        }
+    }
+
+    /// A request has its certificate or is gone.
+    fn settled(&mut self, csr: &CertificateSigningRequest) {
+        if let Some(served) = self.served.get(&csr.spec.signer_name) {
+            served.signer.forget(csr);
+        }
+        self.known.remove(&csr.name_any());
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Serve(signer_name, signer) => {
+                let changes = signer.changes();
+                let issued = self.issued_before.take(&signer_name);
+                self.comparing.spawn(compare(Arc::clone(&signer), issued));
+                let served = ServedSigner { signer, stop: CancellationToken::new() };
+                if let Some(before) = self.served.insert(signer_name.clone(), served) {
+                    before.stop.cancel();
+                }
+                self.await_change(signer_name.clone(), changes);
+                self.compare_origins(&signer_name);
+                for (name, request) in self.known.iter().filter(|(_, request)| *request.signer_name == *signer_name) {
+                    self.queue.wake(name, &request.tenant);
+                }
+            }
+            Order::Stop { signer_name, name } => {
+                if self.served.get(&signer_name).is_some_and(|served| served.signer.name() == name)
+                    && let Some(served) = self.served.remove(&signer_name)
+                {
+                    served.stop.cancel();
+                    self.origins.stop(&signer_name);
+                }
+            }
+        }
+    }
+
+    fn await_change(&mut self, signer_name: String, mut changes: Changes) {
+        let Some(served) = self.served.get(&signer_name) else { return };
+        let stop = served.stop.clone();
+        self.changes.spawn(stop.run_until_cancelled_owned(async move {
+            changes.next().await;
+            (signer_name, changes)
+        }));
+    }
+
+    /// The line of the signer that serves a request.
+    fn line_of(&self, csr: &CertificateSigningRequest) -> Option<LineState> {
+        self.served.get(&csr.spec.signer_name).map(|served| served.signer.line.borrow().clone())
+    }
+
+    /// Looks for certificates of a signer that another program signed.
+    fn compare_origins(&mut self, signer_name: &str) {
+        if let Some(served) = self.served.get(signer_name) {
+            self.origins.compare(signer_name, &served.signer.line.borrow());
+        }
+    }
+
+    /// Looks at what waits of the clusters whose standing has changed.
+    fn look_after(&mut self, changed: ChangedStandings) {
+        let ChangedStandings::Of(clusters) = changed else { return self.look(|_| true) };
+        let tenants: HashSet<String> = clusters.iter().map(tenant_of_cluster).collect();
+        self.look(|request| tenants.contains(&*request.tenant));
+    }
+
+    /// Looks at those of these requests that wait for something in the hub, which has changed.
+    fn look(&mut self, concerns: impl Fn(&KnownRequest) -> bool) {
+        for (name, request) in self.known.iter_mut().filter(|(_, request)| concerns(request)) {
+            if request.in_work {
+                request.missed = true; // it may be decided on what was before
+            } else if request.waits {
+                self.queue.wake(name, &request.tenant);
+            }
+        }
+    }
+
+    fn start_work(&mut self) {
+        while self.work.len() < CONCURRENCY {
+            let Some(name) = self.queue.next(Instant::now()) else { return };
+            let request = self.known.get_mut(&name);
+            let served = request.as_ref().and_then(|request| self.served.get(&*request.signer_name));
+            let (Some(request), Some(served)) = (request, served) else {
+                self.queue.done(&name, None);
+                continue;
+            };
+            request.waits = false;
+            request.in_work = true;
+            request.missed = false;
+            let object = request.object.clone();
+            let signer = Arc::clone(&served.signer);
+            let stop = served.stop.clone();
+            let signer_name = Arc::clone(&request.signer_name);
+            let rereads = self.rereads.clone();
+            self.work.spawn(async move {
+                let work = async {
+                    match rereads.object(object, &name, &signer_name).await {
+                        Ok(Some(object)) => signer.work(&object).await.unwrap_or_else(Outcome::Failed),
+                        Ok(None) => Outcome::Done,
+                        Err(error) => Outcome::Failed(error.into()),
+                    }
+                };
+                let outcome = stop.run_until_cancelled(work).await;
+                (name, outcome)
+            });
+        }
+    }
+
+    fn ended(&mut self, name: &str, outcome: Option<Outcome>) {
+        let Some(request) = self.known.get_mut(name) else { return self.queue.done(name, None) };
+        request.in_work = false;
+        let kind = outcome.as_ref().map(std::mem::discriminant);
+        let attempts = if std::mem::replace(&mut request.last, kind) == kind { request.attempts } else { 0 };
+        request.attempts = attempts.saturating_add(1);
+        let pause = match outcome {
+            // The signer was stopped: a new one looks at all its requests.
+            None | Some(Outcome::Done) => None,
+            Some(Outcome::AwaitChange | Outcome::Wait) if request.missed => Some(Duration::ZERO),
+            Some(Outcome::AwaitChange) => {
+                request.waits = true;
+                None
+            }
+            Some(Outcome::Later(pause)) => Some(pause),
+            // The pauses grow, because there may be thousands of its requests, and one of them is answered at a time.
+            Some(Outcome::Limited(pause)) => Some(doubled(LIMITED, attempts, LAST_LIMITED).max(pause)),
+            Some(Outcome::Wait) => {
+                request.waits = true;
+                Some(doubled(SOON, attempts, LATE))
+            }
+            Some(Outcome::Held) => Some(doubled(RETRY, attempts, HELD)),
+            Some(Outcome::Failed(error)) => {
+                let tenant = Arc::clone(&request.tenant);
+                if let (true, Some(served)) = (error.is_forbidden(), self.served.get(&*request.signer_name)) {
+                    // A full channel means that the supervisor will ask anyway.
+                    let _ = self.forbidden.try_send(served.signer.name());
+                }
+                self.failures.report(name, &tenant, &error);
+                Some(doubled(RETRY, attempts, LAST_RETRY))
+            }
+        };
+        self.queue.done(name, pause.map(|pause| Instant::now() + pause));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! Tells the dispatcher which signers to serve.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::requests::signer::Signer;
+use addon_signer_core::identity::SignerName;
+
+/// What the dispatcher is told.
+pub(super) enum Order {
+    Serve(String, Arc<Signer>),
+    Stop {
+        signer_name: String,
+        /// The AddOnSigner; if another one has taken over its signer name, nothing is stopped.
+        name: String,
+    },
+}
+
+/// Starts and stops signers.
+#[derive(Clone)]
+pub(crate) struct Signing(mpsc::UnboundedSender<Order>);
+
+impl Signing {
+    /// A way to give orders, and where they arrive.
+    pub(super) fn channel() -> (Self, mpsc::UnboundedReceiver<Order>) {
+        let (sender, orders) = mpsc::unbounded_channel();
+        (Self(sender), orders)
+    }
+
+    /// Serves a signer name from now on.
+    pub(crate) fn serve(&self, signer_name: &SignerName, signer: Signer) {
+        self.send(Order::Serve(signer_name.to_string(), Arc::new(signer)));
+    }
+
+    /// Ends the service of the AddOnSigner `name` for a signer name; work on its requests ends at once.
+    pub(crate) fn stop(&self, signer_name: &SignerName, name: &str) {
+        self.send(Order::Stop { signer_name: signer_name.to_string(), name: name.to_owned() });
+    }
+
+    fn send(&self, order: Order) {
+        if self.0.send(order).is_err() {
+            debug!("The dispatcher of requests has ended, and with it the hub");
+        }
+    }
+}

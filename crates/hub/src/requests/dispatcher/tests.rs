@@ -1,0 +1,138 @@
+//! Tests which waiting requests the dispatcher looks at when a standing changes, on a clock that the test moves.
+
+use std::convert::Infallible;
+
+use hyper::{Request, Response, StatusCode};
+use kube::client::Body;
+use kube::runtime::events::{Recorder, Reporter};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::*;
+use crate::authorities::state::LineState;
+use crate::lease;
+use crate::requests::signer::{ClusterLimits, Kind, SignerShared};
+use crate::requests::unconfirmed::Unconfirmed;
+use addon_signer_api::ocm::AddOnApi;
+use addon_signer_core::policy::ServingRules;
+use addon_signer_core::rate::Rate;
+use addon_signer_ledger::{LedgerWriter, WriterOptions};
+use addon_signer_telemetry::audit::Audit;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::Pulses;
+
+const SIGNER: &str = "example.com/telemetry";
+
+/// A server that never ends a list and has none of the requests. It tells which requests it is asked for.
+fn mk_client() -> (Client, mpsc::UnboundedReceiver<String>) {
+    let (asked, looks) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let asked = asked.clone();
+        async move {
+            let path = request.uri().path();
+            let Some((_, name)) = path.split_once("/certificatesigningrequests/") else {
+                return std::future::pending().await;
+            };
+            asked.send(name.to_owned()).unwrap();
+            let gone = Body::from(br#"{"kind":"Status","code":404,"reason":"NotFound"}"#.to_vec());
+            Ok::<_, Infallible>(Response::builder().status(StatusCode::NOT_FOUND).body(gone).unwrap())
+        }
+    });
+    (Client::new(service, "default"), looks)
+}
+
+fn mk_signer(client: &Client) -> Signer {
+    let clock = Clock::default();
+    let serving = ServingRules {
+        account: "hub".to_owned(),
+        dns_names: Default::default(),
+        ip_addresses: Default::default(),
+        duration: LATE,
+    };
+    let location = "sqlite:///nowhere".parse().unwrap();
+    let (_, ledger) = LedgerWriter::new(WriterOptions { location, replica: "hub-a".to_owned(), clock: clock.clone() });
+    let shared = SignerShared {
+        client: client.clone(),
+        clock: clock.clone(),
+        registry: Default::default(),
+        addons: AddOnApi::V1Beta1.into(),
+        retention: LATE,
+        grpc_proxy: None,
+        guard: Default::default(),
+        applied: watch::channel(Default::default()).1,
+        leading: lease::channel().1,
+        recorder: Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None }),
+        metrics: Metrics::new(|_| {}),
+        audit: Audit::new(clock),
+        ledger,
+        limits: Arc::new(ClusterLimits::new(Rate { burst: 1, interval: LATE })),
+    };
+    let line = watch::channel(LineState::Starting).1;
+    let (reserve, _) = mpsc::channel(1);
+    let kind = Kind::Serving(serving);
+    Signer { kind, shared, line: line.clone(), reserve, serving: line, unconfirmed: Unconfirmed::default() }
+}
+
+/// A dispatcher with two requests of each of two clusters, all of which wait.
+fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
+    let standings = Standings::default();
+    let links = DispatcherLinks {
+        standings: standings.clone(),
+        forbidden: mpsc::channel(1).0,
+        foreign: watch::channel(ForeignReport::new()).0,
+    };
+    let (mut dispatcher, signing) = Dispatcher::new(client, Clock::default(), None, links);
+    let served = ServedSigner { signer: Arc::new(mk_signer(client)), stop: CancellationToken::new() };
+    dispatcher.served.insert(SIGNER.to_owned(), served);
+    for name in ["spoke1-a", "spoke1-b", "spoke2-a", "spoke2-b"] {
+        let mut csr = CertificateSigningRequest::default();
+        csr.metadata.name = Some(name.to_owned());
+        csr.spec.signer_name = SIGNER.to_owned();
+        csr.spec.username = Some(format!("system:open-cluster-management:{}:agent", &name[..6]));
+        dispatcher.known.put(name, &plan::tenant_of(&csr, None), csr);
+        let request = dispatcher.known.get_mut(name).unwrap();
+        request.waits = true;
+        request.object = None; // so that each look asks the API server
+    }
+    (dispatcher, signing, standings)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_looked_at_when_the_standing_of_its_cluster_changes_and_not_of_another() {
+    let (client, mut looks) = mk_client();
+    let (dispatcher, _signing, standings) = mk_dispatcher(&client);
+    standings.all_changed();
+    standings.next().await; // from now on clusters are named
+    let _running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run(Pulses::default().start("requests"))));
+    let change = |cluster: &str| standings.changed([cluster.parse().unwrap()].into_iter());
+    assert_eq!(looked_at(&mut looks).await, [""; 0], "nothing has changed");
+    change("spoke3");
+    assert_eq!(looked_at(&mut looks).await, [""; 0]);
+    change("spoke1");
+    assert_eq!(looked_at(&mut looks).await, ["spoke1-a", "spoke1-b"]);
+    change("spoke1");
+    assert_eq!(looked_at(&mut looks).await, [""; 0], "they do not wait any more");
+    change("spoke2");
+    assert_eq!(looked_at(&mut looks).await, ["spoke2-a", "spoke2-b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_waits_is_looked_at_when_the_registry_becomes_complete() {
+    let (client, mut looks) = mk_client();
+    let (dispatcher, _signing, standings) = mk_dispatcher(&client);
+    let _running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run(Pulses::default().start("requests"))));
+    assert_eq!(looked_at(&mut looks).await, [""; 0]);
+    standings.changed(std::iter::once("spoke1".parse().unwrap()));
+    let all = ["spoke1-a", "spoke1-b", "spoke2-a", "spoke2-b"];
+    assert_eq!(looked_at(&mut looks).await, all, "nobody has taken what changed before");
+}
+
+/// The requests that the dispatcher looks at before nothing happens any more, sorted.
+async fn looked_at(looks: &mut mpsc::UnboundedReceiver<String>) -> Vec<String> {
+    let mut names = Vec::new();
+    while let Ok(name) = tokio::time::timeout(2 * LAST_LIMITED, looks.recv()).await {
+        names.extend(name);
+    }
+    names.sort();
+    names
+}

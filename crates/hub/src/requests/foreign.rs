@@ -1,0 +1,214 @@
+//! Finds certificates of served signers that another program signed, such as OCM's addon-manager where the Secret of an
+//! AddOnTemplate's `signingCA` exists. They stay where they are; the gateway refuses them, and the AddOnSigner says so.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::ResourceExt;
+use tokio::sync::watch;
+
+use crate::authorities::state::LineState;
+use crate::requests::plan;
+use addon_signer_api::status::Told;
+use addon_signer_core::ca::origin::Origin;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
+
+/// How many requests are kept.
+const MOST: usize = 10_000;
+/// How many may be kept when one of a signer that is not served comes, which may be served later.
+const MOST_OF_OTHERS: usize = MOST / 2;
+/// How many of them a report names.
+const NAMED: usize = 3;
+
+/// Requests of one signer that have a certificate of none of its authorities.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ForeignCertificates {
+    /// How many there are.
+    pub(crate) count: usize,
+    /// The first few, each with the issuer that its certificate names.
+    examples: Vec<String>,
+}
+
+impl ForeignCertificates {
+    /// The condition `ForeignCertificates` of the AddOnSigner; `None` if there are none.
+    #[must_use]
+    pub(crate) fn condition(&self) -> Option<Told> {
+        let Self { count, examples } = self;
+        let sentence = format!(
+            "{count} requests of this signer have certificates that none of its authorities signed: {}. The gateway \
+             refuses them. If an AddOnTemplate names this signer, its signingCA must name a Secret that does not \
+             exist; then delete the agents' Secrets with these certificates.",
+            examples.join(", ")
+        );
+        (*count > 0).then_some((true, "SignedByAnother", sentence))
+    }
+}
+
+/// What is known, by signer name. A signer is missing until the hub knows its authorities.
+pub(crate) type ForeignReport = BTreeMap<String, ForeignCertificates>;
+
+struct SignedRequest {
+    /// `None` if the certificate cannot be read.
+    origin: Option<Origin>,
+    /// The last list that may have shown it.
+    list: u64,
+}
+
+/// Requests whose certificates are of another program, or of a signer whose authorities are not known.
+pub(super) struct Origins {
+    /// By signer name, and by their own names.
+    of: BTreeMap<String, BTreeMap<String, SignedRequest>>,
+    count: usize,
+    list: u64,
+    /// Whether a list was complete.
+    is_complete: bool,
+    /// Whether a request had no place.
+    has_more: bool,
+    clock: Clock,
+    report: watch::Sender<ForeignReport>,
+}
+
+impl Origins {
+    pub(super) fn new(clock: Clock, report: watch::Sender<ForeignReport>) -> Self {
+        Self { of: BTreeMap::new(), count: 0, list: 0, is_complete: false, has_more: false, clock, report }
+    }
+
+    /// A list begins, which shows all requests.
+    pub(super) fn begin_list(&mut self) {
+        self.list += 1;
+    }
+
+    /// Forgets what the list did not show.
+    pub(super) fn complete_list(&mut self) {
+        let list = self.list;
+        self.retain(None, |request| request.list == list);
+        self.is_complete = true;
+    }
+
+    /// A request has its certificate. `line` is its signer's, if that is served.
+    pub(super) fn note(&mut self, csr: &CertificateSigningRequest, line: Option<&LineState>) {
+        let (name, signer_name) = (csr.name_any(), &csr.spec.signer_name);
+        // Kubernetes' own signers are never ours, and they have most of the requests.
+        if signer_name.starts_with("kubernetes.io/") || !plan::is_sane_name(&name) {
+            return;
+        }
+        let was_known = self.remove(csr);
+        let chain = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
+        let origin = Origin::read(chain.map_or(&[], |chain| &chain.0));
+        let request = SignedRequest { origin, list: self.list };
+        let now = self.clock.now();
+        let most = if line.is_some() { MOST } else { MOST_OF_OTHERS };
+        let is_kept = line.is_none_or(|line| may_be_foreign(&request, line, now));
+        self.has_more |= is_kept && self.count >= most;
+        let is_kept = is_kept && self.count < most;
+        if is_kept {
+            self.count += 1;
+            self.of.entry(signer_name.clone()).or_default().insert(name, request);
+        }
+        if let Some(line) = line.filter(|_| is_kept || was_known) {
+            self.tell(signer_name, line);
+        }
+    }
+
+    /// Returns whether it was known.
+    fn remove(&mut self, csr: &CertificateSigningRequest) -> bool {
+        let known = self.of.get_mut(&csr.spec.signer_name);
+        let was_known = known.and_then(|known| known.remove(&csr.name_any())).is_some();
+        self.count -= usize::from(was_known);
+        was_known
+    }
+
+    /// Whether a new list would show requests that had no place and have one now. Says so once.
+    pub(super) fn wants_list(&mut self) -> bool {
+        self.count <= MOST_OF_OTHERS / 2 && std::mem::take(&mut self.has_more)
+    }
+
+    /// A signer is no longer served.
+    pub(super) fn stop(&self, signer_name: &str) {
+        self.report.send_if_modified(|report| report.remove(signer_name).is_some());
+    }
+
+    /// A request is gone. `line` is its signer's, if that is served.
+    pub(super) fn gone(&mut self, csr: &CertificateSigningRequest, line: Option<&LineState>) {
+        self.remove(csr);
+        if let Some(line) = line {
+            self.tell(&csr.spec.signer_name, line);
+        }
+    }
+
+    /// Looks again at the requests of a signer, whose line may have become known.
+    pub(super) fn compare(&mut self, signer_name: &str, line: &LineState) {
+        let now = self.clock.now();
+        self.retain(Some(signer_name), |request| may_be_foreign(request, line, now));
+        self.tell(signer_name, line);
+    }
+
+    /// Keeps the requests of a signer, or of all, for which this is true.
+    fn retain(&mut self, signer_name: Option<&str>, keeps: impl Fn(&SignedRequest) -> bool) {
+        for (_, requests) in self.of.iter_mut().filter(|(of, _)| signer_name.is_none_or(|name| name == *of)) {
+            requests.retain(|_, request| keeps(request));
+        }
+        self.of.retain(|_, requests| !requests.is_empty());
+        self.count = self.of.values().map(BTreeMap::len).sum();
+    }
+
+    /// Tells of a signer's requests, once all requests and the signer's authorities are known.
+    fn tell(&self, signer_name: &str, line: &LineState) {
+        if !self.is_complete || line.last().is_none() {
+            return;
+        }
+        let foreign = self.of.get(signer_name);
+        let examples = foreign.into_iter().flatten().take(NAMED).map(|(name, request)| {
+            let issuer = request.origin.as_ref().map_or("cannot be read", Origin::issuer);
+            format!("{name} (issuer {issuer:?})")
+        });
+        let count = foreign.map_or(0, BTreeMap::len);
+        let told = ForeignCertificates { count, examples: examples.collect() };
+        self.report.send_if_modified(|report| {
+            report.insert(signer_name.to_owned(), told.clone()).is_none_or(|before| before != told)
+        });
+    }
+}
+
+/// Whether the certificate is of none of the line's authorities, those that are gone included. An expired one harms
+/// nobody.
+fn may_be_foreign(request: &SignedRequest, line: &LineState, now: Timestamp) -> bool {
+    let (Some(ready), Some(origin)) = (line.last(), &request.origin) else { return true };
+    let is_ours = ready.line().members().iter().any(|member| origin.is_of_line(&member.authority));
+    !is_ours && origin.not_after() > now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_csr(name: usize) -> CertificateSigningRequest {
+        let mut csr = CertificateSigningRequest::default();
+        csr.metadata.name = Some(format!("csr-{name}"));
+        csr.spec.signer_name = "example.com/nobodys".to_owned();
+        csr
+    }
+
+    #[test]
+    fn signers_that_are_not_served_leave_places_and_what_had_none_is_listed_again() {
+        let mut origins = Origins::new(Clock::default(), watch::channel(ForeignReport::new()).0);
+        origins.begin_list();
+        for name in 0..MOST {
+            origins.note(&mk_csr(name), None);
+        }
+        assert_eq!(origins.count, MOST_OF_OTHERS);
+        assert!(!origins.wants_list(), "they would have no place again");
+        origins.complete_list();
+        for name in 0..MOST_OF_OTHERS / 2 {
+            origins.gone(&mk_csr(name), None);
+        }
+        assert!(origins.wants_list() && !origins.wants_list(), "once");
+        origins.note(&mk_csr(MOST), Some(&LineState::Starting));
+        assert_eq!(origins.count, MOST_OF_OTHERS / 2 + 1);
+        origins.begin_list();
+        origins.complete_list();
+        assert_eq!((origins.count, origins.of.len()), (0, 0), "the list did not show them");
+        assert!(origins.report.borrow().is_empty(), "nobody serves the signer");
+    }
+}

@@ -1,0 +1,286 @@
+//! Whether the API server keeps the annotation by which OCM's gRPC server says for whom it asks: without the policy of
+//! deploy/grpc-account anybody who may update the status of requests could rewrite it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, Error};
+use ring::rand::SystemRandom;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use crate::authorities::date;
+use crate::trial::{self, Asking, Doubt, PolicyTrial, Right};
+use addon_signer_core::csr::build::{BuildError, Wish};
+use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
+use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::names::ANNOTATION_CSR_USER;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::errors::explain;
+use addon_signer_telemetry::pulse::Pulse;
+
+/// How often the task gives a sign of life.
+const ROUND: Duration = Duration::from_secs(15);
+/// How much later than the policy was seen in force a request must be made. Both times have whole seconds, and of
+/// several API servers some may know the policy later, or have a clock that differs a little.
+const LATER: Duration = Duration::from_secs(5);
+/// The policy of deploy/grpc-account.
+pub(super) const POLICY: &str = "addon-signer-grpc-account";
+/// The name of the request that the hub tries to make, and for whom it would be.
+const NOBODY: &str = "addon-signer-probe";
+
+/// What the hub knows of the policy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Guarded {
+    /// Nothing yet.
+    #[default]
+    Starting,
+    /// It may not be in force.
+    Not(Doubt),
+    /// It is in force: requests that were made since this time, by the API server's clock, are as they were made.
+    Since(Timestamp),
+}
+
+/// What the hub knows of the policy, for all signers. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Guard(Arc<GuardState>);
+
+#[derive(Debug, Default)]
+struct GuardState {
+    known: watch::Sender<Guarded>,
+    refuted: Notify,
+}
+
+impl Guard {
+    /// What is known now.
+    pub fn known(&self) -> Guarded {
+        self.0.known.borrow().clone()
+    }
+
+    /// Shows when that changes.
+    pub fn watch(&self) -> watch::Receiver<Guarded> {
+        self.0.known.subscribe()
+    }
+
+    /// The API server took a change that the policy forbids.
+    pub(super) fn refute(&self) {
+        self.set(Guarded::Not(Doubt::Missing));
+        self.0.refuted.notify_one();
+    }
+
+    /// Asks the API server for as long as the hub runs.
+    pub(crate) async fn keep(self, client: Client, pulse: Pulse) {
+        let mut asking = Asking::new(RequestTrial { client });
+        loop {
+            pulse.beat();
+            if asking.is_due() {
+                asking.ask().await;
+                self.learn(&mut asking).await;
+            }
+            tokio::select! {
+                () = self.0.refuted.notified() => {
+                    asking.refute();
+                    self.learn(&mut asking).await;
+                }
+                () = sleep_until(asking.due().min(Instant::now() + ROUND)) => {}
+            }
+        }
+    }
+
+    async fn learn(&self, asking: &mut Asking<RequestTrial>) {
+        let known = match &asking.last {
+            None | Some(Right::Missing) => Guarded::Starting,
+            Some(Right::Unguarded(doubt)) => Guarded::Not(doubt.clone()),
+            Some(Right::Guarded) if matches!(self.known(), Guarded::Since(_)) => return,
+            // The API server is asked after its refusal, so the time is not too early.
+            Some(Right::Guarded) => match date::now(&asking.trial.client).await {
+                Ok(Some(now)) => Guarded::Since(now.plus(LATER)),
+                unknown => {
+                    let error = unknown.err().map(|error| explain(&error));
+                    warn!(error, "The API server does not say what time it is; the hub asks again");
+                    asking.doubt();
+                    return;
+                }
+            },
+        };
+        self.set(known);
+    }
+
+    fn set(&self, now: Guarded) {
+        self.0.known.send_if_modified(|known| {
+            let differs = *known != now;
+            *known = now;
+            differs
+        });
+    }
+}
+
+/// Why the hub answers no request of OCM's gRPC server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unproven<'d>(pub(super) &'d Doubt);
+
+impl fmt::Display for Unproven<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Doubt::Missing => f.write_str(
+                "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
+                 whom the request is for. Apply deploy/grpc-account again; its binding must deny",
+            ),
+            Doubt::Unknown(said) => write!(
+                f,
+                "the hub cannot see whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
+                 trial, a dry run of a change that this policy must refuse, ended with: {said}. First check that \
+                 deploy/grpc-account is applied. If it is and the hub lacks the right `approve` for this signer, \
+                 grant it: the trial of /approval needs it even with `approval: External`. If something else refuses \
+                 the trial, exempt the hub's account from it"
+            ),
+        }
+    }
+}
+
+/// Tries to make a request in the name of somebody else.
+struct RequestTrial {
+    client: Client,
+}
+
+impl PolicyTrial for RequestTrial {
+    const POLICY: &'static str = POLICY;
+
+    async fn attempt(&self) -> Result<Right, Error> {
+        let probe = probe().map_err(|error| Error::Service(Box::new(error)))?;
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        trial::judge(POLICY, requests.create(&PostParams { dry_run: true, field_manager: None }, &probe).await)
+    }
+
+    fn log(&self, right: &Right) {
+        match right {
+            Right::Guarded => info!("The hub answers requests of OCM's gRPC server"),
+            Right::Unguarded(doubt) => {
+                warn!(error = %Unproven(doubt), "The hub answers no request of OCM's gRPC server");
+            }
+            Right::Missing => {}
+        }
+    }
+}
+
+/// What the policy forbids, and nothing besides: the hub's account may make requests for this signer name.
+fn probe() -> Result<CertificateSigningRequest, BuildError> {
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
+    let request = Wish { common_name: NOBODY.to_owned(), ..Wish::default() }.sign(&key, &rng)?;
+    let metadata = ObjectMeta {
+        name: Some(NOBODY.to_owned()),
+        annotations: Some([(ANNOTATION_CSR_USER.to_owned(), NOBODY.to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    let spec = CertificateSigningRequestSpec {
+        signer_name: GATEWAY_SERVING_SIGNER.to_owned(),
+        usages: Some(["digital signature", "key encipherment", "server auth"].map(str::to_owned).to_vec()),
+        request: ByteString(request.into_bytes()),
+        ..CertificateSigningRequestSpec::default()
+    };
+    Ok(CertificateSigningRequest { metadata, spec, status: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use hyper::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::trial::{ASK_AGAIN, RIGHT_AGE};
+    use addon_signer_telemetry::pulse::Pulses;
+
+    const SOON: Duration = Duration::from_millis(1_500);
+    const BY_THE_POLICY: &str =
+        "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'b' denied request: no";
+    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+    /// The refusal of each trial, if it is refused, and how many there were.
+    type Server = Arc<Mutex<(Option<&'static str>, usize)>>;
+
+    fn answer(server: &Server, request: &Request<Body>) -> Response<Body> {
+        let mut answer = Response::builder().header("date", DATE);
+        let mut body = json!({});
+        if request.method() == hyper::Method::POST {
+            assert!(request.uri().query().unwrap().contains("dryRun=All"), "{}", request.uri());
+            let mut server = server.lock().unwrap();
+            server.1 += 1;
+            body = match server.0 {
+                None => json!(probe().unwrap()),
+                Some(message) => {
+                    answer = answer.status(StatusCode::UNPROCESSABLE_ENTITY);
+                    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 422,
+                            "message": message, "reason": "Invalid" })
+                }
+            };
+        }
+        answer.body(Body::from(body.to_string().into_bytes())).unwrap()
+    }
+
+    fn mk_guard(refusal: Option<&'static str>) -> (Guard, Server, tokio::task::JoinHandle<()>) {
+        let server: Server = Arc::new(Mutex::new((refusal, 0)));
+        let asked = Arc::clone(&server);
+        let service = tower::service_fn(move |request| {
+            let answer = answer(&asked, &request);
+            async { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        let guard = Guard::default();
+        let pulse = Pulses::default().start("guard");
+        let task = tokio::spawn(guard.clone().keep(Client::new(service, "default"), pulse));
+        (guard, server, task)
+    }
+
+    async fn pass(time: Duration) {
+        tokio::time::timeout(time, std::future::pending::<()>()).await.unwrap_err();
+    }
+
+    fn since() -> Guarded {
+        Guarded::Since(Timestamp::from_unix(784_111_777 + 5))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_is_made_after_the_policys_refusal_is_believed_and_until_it_is_gone() {
+        let (guard, server, task) = mk_guard(None);
+        assert_eq!(guard.known(), Guarded::Starting);
+        pass(SOON).await;
+        assert_eq!(guard.known(), Guarded::Not(Doubt::Missing));
+        server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the request: no owner");
+        pass(ASK_AGAIN).await;
+        assert!(matches!(guard.known(), Guarded::Not(Doubt::Unknown(said)) if said.contains("no owner")));
+        server.lock().unwrap().0 = Some(BY_THE_POLICY);
+        pass(ASK_AGAIN).await;
+        assert_eq!(guard.known(), since());
+        server.lock().unwrap().0 = None;
+        pass(RIGHT_AGE).await;
+        assert_eq!(guard.known(), Guarded::Not(Doubt::Missing));
+        task.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_that_does_not_hold_for_a_request_is_tried_again_with_growing_pauses() {
+        let (guard, server, task) = mk_guard(Some(BY_THE_POLICY));
+        pass(SOON).await;
+        let mut changes = guard.watch();
+        for _ in 0..20 {
+            assert_eq!(guard.known(), since());
+            guard.refute();
+            assert_eq!(guard.known(), Guarded::Not(Doubt::Missing));
+            changes.wait_for(|known| matches!(known, Guarded::Since(_))).await.unwrap();
+        }
+        let asked = server.lock().unwrap().1;
+        guard.refute();
+        pass(ASK_AGAIN / 2).await;
+        assert_eq!((guard.known(), server.lock().unwrap().1), (Guarded::Not(Doubt::Missing), asked));
+        task.abort();
+    }
+}

@@ -1,0 +1,210 @@
+//! The requests that the watch has shown and that are not issued, each with as much of it as there is room for.
+//!
+//! A requester decides how large its requests are and how many there are, so each tenant has a bounded room, and all
+//! together have one. What does not fit is read again when its turn comes. Of a tenant with too many requests some are
+//! not known at all; when half of the others are settled, a new list finds more of them.
+
+use std::collections::HashMap;
+use std::mem::{Discriminant, take};
+use std::sync::Arc;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use tracing::warn;
+
+use crate::requests::plan;
+use crate::requests::signer::Outcome;
+
+/// Bytes of requests that are kept of one tenant. OCM's agent makes at most ten requests per addon, of some 2 KiB each.
+const ROOM_OF_TENANT: usize = 512 << 10;
+/// How many requests of one tenant are known, each with up to a kilobyte for its names, besides what is kept of it.
+const MOST_OF_TENANT: usize = 2_000;
+/// Bytes of requests that are kept in all.
+const ROOM: usize = 24 << 20;
+
+/// A request that waits for something.
+#[derive(Debug)]
+pub(super) struct KnownRequest {
+    /// Its `spec.signerName`.
+    pub(super) signer_name: Arc<str>,
+    /// Who must wait if it asks for too much.
+    pub(super) tenant: Arc<str>,
+    /// The object as the watch showed it; `None` if there was no room for it.
+    pub(super) object: Option<Arc<CertificateSigningRequest>>,
+    /// How often in a row the hub has looked at this version of the request with the same outcome.
+    pub(super) attempts: u32,
+    pub(super) last: Option<Discriminant<Outcome>>,
+    pub(super) in_work: bool,
+    /// Whether something that it may wait for has changed while it was in work.
+    pub(super) missed: bool,
+    /// Whether the request waits for something in the hub.
+    pub(super) waits: bool,
+    size: usize,
+    /// The last list that may have shown it.
+    list: u64,
+}
+
+/// What one tenant has.
+#[derive(Debug, Default)]
+struct Tenant {
+    requests: usize,
+    bytes: usize,
+    /// Whether it has requests that are not known.
+    has_more: bool,
+}
+
+/// All of them, by name.
+#[derive(Debug, Default)]
+pub(super) struct KnownRequests {
+    requests: HashMap<Arc<str>, KnownRequest>,
+    tenants: HashMap<Arc<str>, Tenant>,
+    used_in_all: usize,
+    /// The number of the newest list.
+    list: u64,
+    wants_list: bool,
+}
+
+impl KnownRequests {
+    /// Keeps a request, or a newer version of it. Returns whether it is known now.
+    pub(super) fn put(&mut self, name: &str, tenant: &str, csr: CertificateSigningRequest) -> bool {
+        self.remove(name);
+        let known = self.tenants.get_key_value(tenant);
+        let tenant: Arc<str> = known.map_or_else(|| tenant.into(), |(tenant, _)| Arc::clone(tenant));
+        let of_tenant = self.tenants.entry(Arc::clone(&tenant)).or_default();
+        if of_tenant.requests >= MOST_OF_TENANT {
+            if !std::mem::replace(&mut of_tenant.has_more, true) {
+                warn!(
+                    requester = &*tenant,
+                    known = MOST_OF_TENANT,
+                    "A requester has more requests than the hub looks at"
+                );
+            }
+            return false;
+        }
+        let size = plan::size(&csr);
+        let fits = of_tenant.bytes + size <= ROOM_OF_TENANT && self.used_in_all + size <= ROOM;
+        let size = if fits { size } else { 0 };
+        of_tenant.requests += 1;
+        of_tenant.bytes += size;
+        self.used_in_all += size;
+        let request = KnownRequest {
+            signer_name: csr.spec.signer_name.as_str().into(),
+            tenant,
+            object: fits.then(|| Arc::new(csr)),
+            attempts: 0,
+            last: None,
+            in_work: false,
+            missed: false,
+            waits: false,
+            size,
+            list: self.list,
+        };
+        self.requests.insert(name.into(), request);
+        true
+    }
+
+    /// Forgets a request.
+    pub(super) fn remove(&mut self, name: &str) {
+        let Some(request) = self.requests.remove(name) else { return };
+        self.used_in_all -= request.size;
+        if let Some(of_tenant) = self.tenants.get_mut(&request.tenant) {
+            of_tenant.bytes -= request.size;
+            of_tenant.requests -= 1;
+            self.wants_list |= of_tenant.requests <= MOST_OF_TENANT / 2 && take(&mut of_tenant.has_more);
+            if of_tenant.requests == 0 {
+                self.tenants.remove(&request.tenant);
+            }
+        }
+    }
+
+    /// A list begins, which shows all requests.
+    pub(super) fn begin_list(&mut self) {
+        self.list += 1;
+    }
+
+    /// Forgets all requests that the list did not show.
+    pub(super) fn complete_list(&mut self) {
+        let gone: Vec<_> =
+            self.requests.iter().filter(|(_, known)| known.list < self.list).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.remove(&name);
+        }
+    }
+
+    /// Whether a new list would show requests that are not known and for which there is room now. Says so once.
+    pub(super) fn wants_list(&mut self) -> bool {
+        take(&mut self.wants_list)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut KnownRequest> {
+        self.requests.get_mut(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KnownRequest)> {
+        self.requests.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut KnownRequest)> {
+        self.requests.iter_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    fn mk_csr(name: &str, size: usize) -> CertificateSigningRequest {
+        let mut csr = CertificateSigningRequest::default();
+        csr.metadata.name = Some(name.to_owned());
+        csr.spec.request = ByteString(vec![0; size]);
+        csr
+    }
+
+    #[test]
+    fn a_tenant_that_has_used_its_room_is_read_again_and_others_are_not() {
+        let mut known = KnownRequests::default();
+        for n in 0..MOST_OF_TENANT {
+            assert!(known.put(&format!("loud-{n}"), "loud", mk_csr("loud", 2_000)));
+        }
+        known.put("quiet", "quiet", mk_csr("quiet", 2_000));
+        let kept = known.iter().filter(|(_, request)| request.object.is_some()).count();
+        assert!((200..300).contains(&kept), "{kept}");
+        assert!(known.get_mut("quiet").unwrap().object.is_some());
+        assert!(known.used_in_all <= ROOM_OF_TENANT + 3_000);
+    }
+
+    #[test]
+    fn of_a_tenant_with_too_many_the_rest_is_found_by_a_list_when_half_are_settled() {
+        let mut known = KnownRequests::default();
+        for n in 0..10 * MOST_OF_TENANT {
+            assert_eq!(known.put(&format!("loud-{n}"), "loud", mk_csr("loud", 100)), n < MOST_OF_TENANT);
+        }
+        assert!(known.put("loud-7", "loud", mk_csr("loud", 100)), "a newer version of one that is known");
+        assert!(known.put("quiet", "quiet", mk_csr("quiet", 100)));
+        assert_eq!((known.iter().count(), known.tenants.len()), (MOST_OF_TENANT + 1, 2));
+        for n in 0..MOST_OF_TENANT / 2 {
+            assert!(!known.wants_list(), "{n}");
+            known.remove(&format!("loud-{n}"));
+        }
+        assert!(known.wants_list() && !known.wants_list(), "once");
+        assert!(known.put("loud-19999", "loud", mk_csr("loud", 100)));
+    }
+
+    #[test]
+    fn room_is_given_back() {
+        let mut known = KnownRequests::default();
+        for round in 0..3 {
+            known.begin_list();
+            for n in 0..500 {
+                known.put(&n.to_string(), "t", mk_csr("a", 1_000 * (round + 1)));
+            }
+        }
+        known.begin_list();
+        known.put("7", "t", mk_csr("a", 1_000));
+        known.complete_list();
+        assert_eq!(known.iter().count(), 1);
+        known.remove("7");
+        assert!(known.tenants.is_empty() && known.used_in_all == 0 && !known.wants_list());
+    }
+}

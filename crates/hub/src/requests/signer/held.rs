@@ -1,0 +1,70 @@
+//! Requests whose row of the ledger cannot be used, because the ledger was altered or belongs to another hub. The hub
+//! signs nothing for them, because it does not know which certificate they got.
+
+use kube::ResourceExt;
+use tracing::{debug, error, warn};
+
+use super::{LedRequest, Outcome, Signer, SignerError};
+use crate::requests::plan::{self, RECORD_UNUSABLE};
+use addon_signer_core::ca::issuer::RecordFault;
+
+/// A row of the ledger that cannot be used for its request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "row {row} of the ledger, which is about the request {csr}, holds {fault}: the ledger was altered, or restored \
+     from another hub's backup; check it by `addon-signer certs verify`, put the right ledger back, or delete the \
+     request, whose agent then makes a new one"
+)]
+pub struct Unusable {
+    /// The number of the row.
+    pub row: u64,
+    /// The name of the request.
+    pub csr: String,
+    /// What is wrong with the row.
+    pub fault: RecordFault,
+}
+
+impl Signer {
+    /// Says on the request, once, that its row cannot be used, and lets it wait.
+    pub(super) async fn hold(&self, request: LedRequest<'_>, unusable: &Unusable) -> Result<Outcome, SignerError> {
+        let LedRequest { leads, csr, .. } = request;
+        if plan::has_condition(csr, RECORD_UNUSABLE) {
+            debug!(csr = csr.name_any(), "A request still cannot be worked on");
+        } else if self.may_answer(request).is_ok() {
+            error!(csr = csr.name_any(), error = %unusable, "A request cannot be worked on");
+            let answers = self.answers(leads);
+            let reason = "LedgerRowUnusable";
+            let sentence = sentence(unusable);
+            answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence).await?;
+            self.shared.metrics.held(&self.name());
+            if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {
+                // The condition on the request says the same; an event is a convenience.
+                warn!(%error, csr = csr.name_any(), "Could not write an event about a held request");
+            }
+        }
+        Ok(Outcome::Held)
+    }
+}
+
+/// The error as a sentence, for a condition.
+fn sentence(unusable: &Unusable) -> String {
+    let text = unusable.to_string();
+    let mut letters = text.chars();
+    letters.next().map(|first| format!("{}{}.", first.to_uppercase(), letters.as_str())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentence_names_row_request_and_what_to_do() {
+        let unusable = Unusable { row: 12, csr: "addon-1".to_owned(), fault: RecordFault::OtherKey };
+        assert_eq!(
+            sentence(&unusable),
+            "Row 12 of the ledger, which is about the request addon-1, holds a certificate whose public key is not the \
+             request's: the ledger was altered, or restored from another hub's backup; check it by `addon-signer certs \
+             verify`, put the right ledger back, or delete the request, whose agent then makes a new one."
+        );
+    }
+}

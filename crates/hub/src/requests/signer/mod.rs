@@ -1,0 +1,396 @@
+//! Serves one signer name: performs for each of its requests the action that [`super::plan`] names.
+//!
+//! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
+//! object that the decision was about. After a conflict the signer decides again on the fresh object.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::runtime::events::Recorder;
+use kube::{Client, ResourceExt};
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+mod deciding;
+mod held;
+mod issuing;
+mod proxied;
+
+pub use held::Unusable;
+use issuing::ApprovedRequest;
+
+use crate::authorities::keeper::Reserve;
+use crate::authorities::state::LineState;
+use crate::lease::{Leading, Leads, NotLeading, NotWritten};
+use crate::registrations::version::AddOnVersion;
+use crate::requests::answers::{Answers, RefusalKind};
+use crate::requests::guard::{Guard, Guarded};
+use crate::requests::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
+use crate::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
+use addon_signer_api::rules::SignerConfig;
+use addon_signer_core::ca::issuer::IssueError;
+use addon_signer_core::keys::private::KeyError;
+use addon_signer_core::policy::{Refusal, ServingRules};
+use addon_signer_core::rate::{Buckets, Rate, RateLimiter};
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Trust;
+use addon_signer_ledger::{Ledger, LedgerError};
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
+use addon_signer_telemetry::metrics::Metrics;
+
+/// How soon a request is looked at again whose certificates are revoked until a time that has not come.
+const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
+
+/// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
+/// once: OCM's agent makes at most ten requests per addon.
+const ANSWERS: u32 = 5;
+/// The time after which a cluster gets one more.
+const ANSWERS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What a signer signs.
+pub enum Kind {
+    /// Agents' certificates, for an AddOnSigner.
+    Client {
+        /// Its name.
+        name: String,
+        /// Its configuration.
+        config: watch::Receiver<Arc<SignerConfig>>,
+    },
+    /// The gateway's serving certificate.
+    Serving(ServingRules),
+}
+
+/// What all signers share.
+#[derive(Clone)]
+pub struct SignerShared {
+    /// The client with the hub's account.
+    pub client: Client,
+    /// The clock.
+    pub clock: Clock,
+    /// Who has standing.
+    pub registry: SharedRegistry,
+    /// The version of ManagedClusterAddOn.
+    pub addons: AddOnVersion,
+    /// How long refused requests are kept.
+    pub retention: Duration,
+    /// The account of OCM's gRPC server.
+    pub grpc_proxy: Option<String>,
+    /// Whether that account can be believed.
+    pub guard: Guard,
+    /// The trust that the gateway has in effect.
+    pub applied: watch::Receiver<Arc<Trust>>,
+    /// Whether this hub leads.
+    pub leading: Leading,
+    /// Writes events.
+    pub recorder: Recorder,
+    /// The counters.
+    pub metrics: Metrics,
+    /// The audit log.
+    pub audit: Audit,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// What each cluster may get and cause.
+    pub limits: Arc<ClusterLimits>,
+}
+
+/// ClusterLimits of what one cluster can make the hub do. They are the same buckets for all signers.
+pub struct ClusterLimits {
+    /// Certificates.
+    pub certificates: Mutex<RateLimiter>,
+    /// Refusals and other conditions, which cost a write, an event and a line in the logs each.
+    pub answers: Mutex<Buckets<String>>,
+}
+
+impl ClusterLimits {
+    /// ClusterLimits with full buckets.
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
+        let answers = Rate { burst: rate.burst.saturating_mul(ANSWERS), interval: ANSWERS_INTERVAL };
+        Self { certificates: Mutex::new(RateLimiter::new(rate)), answers: Mutex::new(Buckets::new(answers)) }
+    }
+}
+
+/// A request on which the signer works while this hub leads.
+#[derive(Clone, Copy)]
+struct LedRequest<'r> {
+    leads: &'r Leads,
+    csr: &'r CertificateSigningRequest,
+    /// The configuration that policy has decided by; `None` for the gateway's own signer.
+    config: Option<&'r SignerConfig>,
+    now: Timestamp,
+}
+
+/// A signer that runs.
+pub struct Signer {
+    /// What it signs.
+    pub kind: Kind,
+    /// What all signers share.
+    pub shared: SignerShared,
+    /// The line that signs.
+    pub line: watch::Receiver<LineState>,
+    /// Sends reservations to the keeper of the line.
+    pub reserve: mpsc::Sender<Reserve>,
+    /// The gateway's serving line, whose anchors are published with each certificate.
+    pub serving: watch::Receiver<LineState>,
+    /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
+    pub unconfirmed: Unconfirmed,
+}
+
+/// Why an action failed; the signer tries it again.
+#[derive(Debug, thiserror::Error)]
+pub enum SignerError {
+    /// The API server refused the request or did not answer.
+    #[error("the API server refused the request or did not answer: {}", addon_signer_platform::errors::explain(.0))]
+    Api(#[from] kube::Error),
+    /// Signing failed; nothing was published.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    /// The system has no random numbers.
+    #[error(transparent)]
+    Random(#[from] KeyError),
+    /// The ledger did not record a step. Without it the signer neither signs nor publishes.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// Another hub may lead.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+}
+
+impl SignerError {
+    /// Whether the API server says that the hub lacks a right.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
+    }
+}
+
+impl From<NotWritten> for SignerError {
+    fn from(error: NotWritten) -> Self {
+        match error {
+            NotWritten::NotLeading(error) => error.into(),
+            NotWritten::Api(error) => error.into(),
+        }
+    }
+}
+
+/// What the hub does next about a request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing until the request changes.
+    Done,
+    /// Nothing until the request or the signer changes.
+    AwaitChange,
+    /// It waits for something in the hub.
+    Wait,
+    /// It comes again after this time.
+    Later(Duration),
+    /// Its addon or cluster has asked for too much, and may have one more after this time at the earliest.
+    Limited(Duration),
+    /// Somebody must do something: its row of the ledger cannot be used, or the hub cannot see whether the policy of
+    /// deploy/grpc-account holds for it.
+    Held,
+    /// It failed, and is tried again.
+    Failed(SignerError),
+}
+
+/// Waits for changes of what the requests of a signer may wait for.
+pub struct Changes {
+    config: Option<watch::Receiver<Arc<SignerConfig>>>,
+    line: watch::Receiver<LineState>,
+    serving: watch::Receiver<LineState>,
+    applied: watch::Receiver<Arc<Trust>>,
+    guard: watch::Receiver<Guarded>,
+    leading: Leading,
+}
+
+impl Changes {
+    /// Waits for the next change. It waits for ever when whoever would change something has ended.
+    pub async fn next(&mut self) {
+        let config = async {
+            match &mut self.config {
+                Some(config) => config.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Ok(()) = config => {}
+            Ok(()) = self.line.changed() => {}
+            Ok(()) = self.serving.changed() => {}
+            Ok(()) = self.applied.changed() => {}
+            Ok(()) = self.guard.changed() => {}
+            () = self.leading.changed() => {}
+        }
+    }
+}
+
+impl Signer {
+    /// Looks at a request once.
+    ///
+    /// # Errors
+    /// [`SignerError`]; nothing is half done that the next look does not continue.
+    pub async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
+        let now = self.shared.clock.now();
+        if !plan::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
+            // The watch shows an object that is older than the hub's own write. A write on it would be a conflict.
+            return Ok(Outcome::Later(WATCH_BEHIND));
+        }
+        let config = self.config();
+        let approves = config.as_ref().is_none_or(|config| config.approves);
+        let mode = Mode { approves, retention: self.shared.retention };
+        let action = match plan::settled(csr, mode, now) {
+            Some(action) => action,
+            None => self.decide(csr, mode, config.as_deref()).await?,
+        };
+        match action {
+            Action::Rest => Ok(Outcome::Done),
+            Action::AwaitApproval => Ok(Outcome::AwaitChange),
+            Action::Limited(pause) => Ok(Outcome::Limited(pause)),
+            Action::Wait => Ok(Outcome::Wait),
+            action => match self.shared.leading.leads() {
+                Ok(leads) => self.act(LedRequest { leads: &leads, csr, config: config.as_deref(), now }, action).await,
+                Err(NotLeading) => Ok(Outcome::Wait),
+            },
+        }
+    }
+
+    /// Performs an action that only the leader may perform.
+    async fn act(&self, request: LedRequest<'_>, action: Action) -> Result<Outcome, SignerError> {
+        let done = match action {
+            Action::DeleteAfter(Duration::ZERO) => self.delete(request).await,
+            Action::DeleteAfter(pause) => Ok(Outcome::Later(pause)),
+            Action::Deny(refusal) => self.refuse(request, RefusalKind::Denied, &refusal).await,
+            Action::Fail(refusal) => self.refuse(request, RefusalKind::Failed, &refusal).await,
+            Action::Issue { approved, approve } => self.issue(&ApprovedRequest { request, approved, approve }).await,
+            Action::Doubt(doubt) => self.say_unproven(request, &doubt).await.map(|()| Outcome::Wait),
+            Action::Rest | Action::AwaitApproval | Action::Wait | Action::Limited(_) => Ok(Outcome::AwaitChange),
+        };
+        match done {
+            Err(SignerError::NotLeading(_)) => Ok(Outcome::Wait),
+            done => done,
+        }
+    }
+
+    /// What the requests of this signer may wait for.
+    pub fn changes(&self) -> Changes {
+        let config = match &self.kind {
+            Kind::Client { config, .. } => Some(config.clone()),
+            Kind::Serving(_) => None,
+        };
+        Changes {
+            config,
+            line: self.line.clone(),
+            serving: self.serving.clone(),
+            applied: self.shared.applied.clone(),
+            guard: self.shared.guard.watch(),
+            leading: self.shared.leading.clone(),
+        }
+    }
+
+    /// Forgets what was remembered of a request that is settled or gone.
+    pub fn forget(&self, csr: &CertificateSigningRequest) {
+        self.unconfirmed.forget(csr);
+    }
+
+    async fn say_limited(&self, request: LedRequest<'_>, pause: Duration) -> Result<Outcome, SignerError> {
+        let csr = request.csr;
+        if !plan::has_condition(csr, RATE_LIMITED) && self.may_answer(request).is_ok() {
+            let sentence =
+                "This addon or its cluster had too many certificates; the request waits and is signed later.";
+            let answers = self.answers(request.leads);
+            self.counted(request, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
+            self.shared.metrics.rate_limited(&self.name());
+        }
+        Ok(Outcome::Limited(pause))
+    }
+
+    /// Lets a request wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
+    /// waits for ever on a denied request. The signer looks again now and then, because people may set the time back.
+    async fn say_revoked(&self, request: LedRequest<'_>, until: Timestamp) -> Result<Outcome, SignerError> {
+        let csr = request.csr;
+        if !plan::has_condition(csr, REVOKED) && self.may_answer(request).is_ok() {
+            let sentence = format!(
+                "The request waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
+                 may begin earlier, because earlier ones are revoked or the addon was created then."
+            );
+            self.answers(request.leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
+        }
+        let rest = self.shared.clock.now().until(until);
+        Ok(Outcome::Later(rest.clamp(*REVOKED_PAUSE.start(), *REVOKED_PAUSE.end())))
+    }
+
+    async fn refuse(
+        &self,
+        request: LedRequest<'_>,
+        verdict: RefusalKind,
+        refusal: &Refusal,
+    ) -> Result<Outcome, SignerError> {
+        if let Err(pause) = self.has_answers(request.csr) {
+            return Ok(Outcome::Limited(pause));
+        }
+        if let Some(outcome) = self.unproven(request).await? {
+            return Ok(outcome);
+        }
+        if let Err(pause) = self.may_answer(request) {
+            return Ok(Outcome::Limited(pause));
+        }
+        let LedRequest { leads, csr, .. } = request;
+        let answers = self.answers(leads);
+        self.counted(request, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
+        self.shared.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
+        self.shared.metrics.refused(&self.name(), refusal.reason());
+        if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
+            // The condition on the request says the same; an event is a convenience.
+            warn!(%error, csr = csr.name_any(), "Could not write an event about a refused request");
+        }
+        Ok(Outcome::Later(self.shared.retention))
+    }
+
+    /// Counts one answer that costs writes.
+    ///
+    /// # Errors
+    /// How long the cluster must wait for its next one.
+    fn may_answer(&self, request: LedRequest<'_>) -> Result<(), Duration> {
+        let tenant = plan::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
+        self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).take(&tenant, request.now)
+    }
+
+    /// Writes an answer that was counted, and gives it back if it was not written.
+    async fn counted(
+        &self,
+        request: LedRequest<'_>,
+        write: impl Future<Output = Result<(), NotWritten>>,
+    ) -> Result<(), SignerError> {
+        let written = write.await;
+        if written.is_err() {
+            let tenant = plan::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
+            self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).give_back(&tenant);
+        }
+        Ok(written?)
+    }
+
+    async fn delete(&self, request: LedRequest<'_>) -> Result<Outcome, SignerError> {
+        let csr = request.csr.name_any();
+        if self.answers(request.leads).delete(request.csr).await? {
+            info!(csr, "The hub deleted a refused request after the retention");
+        } else {
+            info!(csr, "A refused request is deleted when somebody removes its finalizers");
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn answers<'l>(&self, leads: &'l Leads) -> Answers<'l> {
+        Answers::new(self.shared.client.clone(), leads)
+    }
+
+    /// The name of the AddOnSigner; the gateway's own signer has a name too.
+    pub fn name(&self) -> String {
+        match &self.kind {
+            Kind::Client { name, .. } => name.clone(),
+            Kind::Serving(_) => "gateway-serving".to_owned(),
+        }
+    }
+}

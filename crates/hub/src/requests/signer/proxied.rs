@@ -1,0 +1,70 @@
+//! Requests that OCM's gRPC server makes for others. For whom is in an annotation, so the hub answers one only after it
+//! has seen the API server refuse to change that annotation on this very request.
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::ResourceExt;
+use tracing::warn;
+
+use super::{Kind, LedRequest, Outcome, Signer, SignerError};
+use crate::requests::guard::{Guarded, POLICY, Unproven};
+use crate::requests::plan::{self, PROXY_UNPROVEN};
+use crate::trial::{self, Doubt, Right};
+use addon_signer_telemetry::audit::Asker;
+
+impl Signer {
+    /// Whether OCM's gRPC server made the request for somebody else. The gateway's own signer takes none of its.
+    pub(super) fn is_proxied(&self, csr: &CertificateSigningRequest) -> bool {
+        let proxy = self.shared.grpc_proxy.as_deref();
+        matches!(self.kind, Kind::Client { .. }) && proxy.is_some() && proxy == csr.spec.username.as_deref()
+    }
+
+    /// Who made the request, and for whom.
+    pub(super) fn requester<'c>(&self, csr: &'c CertificateSigningRequest) -> Asker<'c> {
+        let csr_user = plan::csr_user(csr).filter(|_| self.is_proxied(csr));
+        Asker { user: csr.spec.username.as_deref().unwrap_or_default(), csr_user }
+    }
+
+    /// Whether nobody else has said for whom the request is: it was made by its requester for itself, or while the
+    /// policy was in force.
+    pub(super) fn is_believed(&self, csr: &CertificateSigningRequest) -> bool {
+        let made = plan::requested(csr);
+        !self.is_proxied(csr) || matches!(self.shared.guard.known(), Guarded::Since(since) if since <= made)
+    }
+
+    /// Tries to change for whom the request is, in dry runs: by its status, and by its approval. If the policy does not
+    /// refuse both, the request waits, and the answer is how.
+    pub(super) async fn unproven(&self, request: LedRequest<'_>) -> Result<Option<Outcome>, SignerError> {
+        let LedRequest { leads, csr, .. } = request;
+        if !self.is_proxied(csr) {
+            return Ok(None);
+        }
+        for subresource in ["status", "approval"] {
+            let tried = self.answers(leads).try_for_another(csr, subresource).await;
+            if let Right::Unguarded(doubt) = trial::judge(POLICY, tried)? {
+                let outcome = match doubt {
+                    Doubt::Missing => {
+                        self.shared.guard.refute();
+                        Outcome::Wait
+                    }
+                    Doubt::Unknown(_) => Outcome::Held,
+                };
+                self.say_unproven(request, &doubt).await?;
+                return Ok(Some(outcome));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Says on the request, once, why it waits.
+    pub(super) async fn say_unproven(&self, request: LedRequest<'_>, doubt: &Doubt) -> Result<(), SignerError> {
+        let LedRequest { leads, csr, .. } = request;
+        if !plan::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(request).is_ok() {
+            let why = Unproven(doubt);
+            warn!(csr = csr.name_any(), error = %why, "A request of OCM's gRPC server waits");
+            let sentence = format!("The hub does not answer this request of OCM's gRPC server, because {why}.");
+            let answers = self.answers(leads);
+            self.counted(request, answers.add_condition(csr, PROXY_UNPROVEN, doubt.reason(), &sentence)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Closes rows of the ledger that are unfinished: a hub that was killed left them, or their requests are gone.
+//!
+//! The signer works on a request that still waits for its certificate. All other rows are closed, by what the API
+//! server says of the request.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::{Api, Client};
+use tokio::time::sleep;
+use tracing::{debug, error, info, warn};
+
+use crate::lease::{Leading, Leads};
+use crate::requests::plan::{has_condition, is_issued};
+use addon_signer_api::request::BoundedRequest;
+use addon_signer_core::ca::issuer::digest_of;
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::encoding::pem;
+use addon_signer_core::journal::record::Record;
+use addon_signer_ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
+
+/// How often the open rows are looked at.
+const PERIOD: Duration = Duration::from_secs(60);
+/// How old a row is at least before it is looked at: younger ones are being worked on.
+const AGE: Duration = Duration::from_secs(60);
+
+/// Why a sweep stopped early; the next one starts from the beginning.
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error("the API server refused the request or did not answer: {}", explain(.0))]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// What to do with a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum RowVerdict {
+    /// Nothing: the signer works on it.
+    Leave,
+    /// Note that its certificate was published: the first note was lost.
+    Published,
+    /// End it without a publication, for this reason.
+    End(&'static str),
+    /// End it: the request has another certificate, with this serial number if it can be read.
+    Other(Option<Serial>),
+    /// Record this certificate of its request, which was signed as intended: the ledger was restored from a backup, or
+    /// altered.
+    TakeBack(Vec<u8>),
+}
+
+/// Closes open rows.
+pub(crate) struct Sweep {
+    requests: Api<BoundedRequest>,
+    clock: Clock,
+    ledger: Ledger,
+    leading: Leading,
+    /// Rows that were reported because their serial number cannot be read; nobody closes them.
+    unreadable: BTreeSet<u64>,
+}
+
+impl Sweep {
+    pub(crate) fn new(client: &Client, clock: Clock, ledger: Ledger, leading: Leading) -> Self {
+        Self { requests: Api::all(client.clone()), clock, ledger, leading, unreadable: BTreeSet::new() }
+    }
+
+    /// Looks at the open rows again and again until the ledger's writer ends.
+    pub(crate) async fn keep(mut self) {
+        let mut health = self.ledger.health();
+        while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
+            match self.look().await {
+                Ok(()) => {}
+                // The ledger's writer has logged the error.
+                Err(SweepError::Ledger(error)) => debug!(%error, "The sweep of open rows waits for the ledger"),
+                Err(error) => warn!(%error, "The sweep of the ledger's open rows failed; the hub retries"),
+            }
+            sleep(PERIOD).await;
+        }
+    }
+
+    /// Looks once at all open rows, while this hub leads.
+    async fn look(&mut self) -> Result<(), SweepError> {
+        let mut after = 0;
+        let before = self.clock.now().minus(AGE);
+        loop {
+            let rows = self.ledger.open_rows(after, before).await?;
+            let Some(last) = rows.last() else { return Ok(()) };
+            after = last.seq;
+            for row in &rows {
+                let Some(serial) = row.serial else {
+                    if self.unreadable.insert(row.seq) {
+                        let advice = "check the ledger with `certs verify`";
+                        warn!(
+                            row = row.seq,
+                            csr = row.request,
+                            advice,
+                            "The serial number of an open row cannot be read"
+                        );
+                    }
+                    continue;
+                };
+                let Ok(leads) = self.leading.leads() else { return Ok(()) };
+                self.settle(&leads, row, serial).await?;
+            }
+        }
+    }
+
+    async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), SweepError> {
+        // From here on the signer does not touch the request, and what the signer wrote is earlier than what is written
+        // here.
+        let Some(_claim) = self.ledger.claim(row.uid.clone()) else { return Ok(()) };
+        let request = self.requests.get_opt(&row.request).await?;
+        if leads.still().is_err() {
+            return Ok(());
+        }
+        let uid = row.uid.as_str();
+        match judge(row, serial, request.as_ref().map(|request| &request.csr)) {
+            RowVerdict::Leave => {}
+            RowVerdict::Published => self.ledger.published(serial, self.clock.now()).await,
+            RowVerdict::End(reason) => {
+                info!(csr = row.request, uid, %serial, reason, "The sweep closed a row of the ledger");
+                self.ledger.settle(end(row, serial, reason)).await?;
+            }
+            RowVerdict::Other(found) => {
+                let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
+                error!(
+                    csr = row.request, uid, recorded = %serial, found,
+                    "A request has a certificate that is not the recorded one"
+                );
+                self.ledger.settle(end(row, serial, "The request has another certificate.")).await?;
+            }
+            RowVerdict::TakeBack(certificate) => {
+                warn!(
+                    csr = row.request,
+                    uid,
+                    %serial,
+                    "The ledger got a certificate back from its request; the ledger was altered or restored"
+                );
+                let uid = row.uid.clone();
+                self.ledger.settle(Record::Signed { uid, serial, certificate }).await?;
+                self.ledger.published(serial, self.clock.now()).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn judge(row: &OpenRow, serial: Serial, request: Option<&CertificateSigningRequest>) -> RowVerdict {
+    let request = request.filter(|request| request.metadata.uid.as_deref() == Some(row.uid.as_str()));
+    let Some(request) = request else { return RowVerdict::End("The request was deleted.") };
+    if is_issued(request) {
+        let certificate = certificate_of(request);
+        let found = certificate.as_deref().and_then(Serial::of);
+        return match (row.state, certificate) {
+            (OpenState::Signed, _) if found == Some(serial) => RowVerdict::Published,
+            (OpenState::Intent, Some(der)) if digest_of(&der).as_ref() == Some(&row.tbs) => RowVerdict::TakeBack(der),
+            _ => RowVerdict::Other(found),
+        };
+    }
+    if ["Denied", "Failed"].iter().any(|kind| has_condition(request, kind)) {
+        return RowVerdict::End("The request was refused.");
+    }
+    RowVerdict::Leave
+}
+
+/// The request's certificate, DER.
+fn certificate_of(request: &CertificateSigningRequest) -> Option<Vec<u8>> {
+    let pem = request.status.as_ref()?.certificate.as_ref()?;
+    Some(pem::certificates(&pem.0)?.first()?.to_vec())
+}
+
+fn end(row: &OpenRow, serial: Serial, reason: &str) -> Record {
+    let uid = row.uid.clone();
+    let reason = reason.to_owned();
+    match row.state {
+        OpenState::Intent => Record::Abandoned { uid, serial, reason },
+        OpenState::Signed => Record::Unpublished { uid, serial, reason },
+    }
+}

@@ -1,0 +1,88 @@
+//! Finds requests whose certificates the ledger does not have: it was restored from a backup or lost, or another
+//! program signed them. They keep their certificates.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::ResourceExt;
+use tracing::{error, warn};
+
+use crate::recording::answered;
+use crate::requests::plan;
+use crate::requests::signer::Signer;
+use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::timestamp::Timestamp;
+
+/// How many issued requests are compared. Kubernetes deletes them after an hour.
+const MOST: usize = 10_000;
+/// How many of them a log line names.
+const NAMED: usize = 5;
+
+/// A request that had its certificate before this hub led.
+pub(super) struct IssuedRequest {
+    name: String,
+    id: (Timestamp, RequestUid),
+}
+
+/// Those that the first list shows, by signer name, until their signers are served.
+#[derive(Default)]
+pub(super) struct IssuedBefore {
+    of: HashMap<String, Vec<IssuedRequest>>,
+    count: usize,
+    is_complete: bool,
+}
+
+impl IssuedBefore {
+    /// A list begins.
+    pub(super) fn begin(&mut self) {
+        if !self.is_complete {
+            *self = Self::default();
+        }
+    }
+
+    /// A list shows a request that has its certificate.
+    pub(super) fn note(&mut self, csr: &CertificateSigningRequest) {
+        // Kubernetes' own signers are never ours, and they have most of the requests.
+        if self.is_complete || csr.spec.signer_name.starts_with("kubernetes.io/") {
+            return;
+        }
+        self.count += 1;
+        if self.count <= MOST {
+            let request = IssuedRequest { name: csr.name_any(), id: (plan::requested(csr), plan::uid(csr)) };
+            self.of.entry(csr.spec.signer_name.clone()).or_default().push(request);
+        } else if self.count == MOST + 1 {
+            warn!(compared = MOST, "There are more requests with certificates than the hub compares with the ledger");
+        }
+    }
+
+    /// A list is complete.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// Those of a signer, once. Empty before the list is complete.
+    pub(super) fn take(&mut self, signer_name: &str) -> Vec<IssuedRequest> {
+        let taken = self.is_complete.then(|| self.of.remove(signer_name));
+        taken.flatten().unwrap_or_default()
+    }
+}
+
+/// Compares the requests of a signer with the ledger, and says which certificates it does not have.
+pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedRequest>) {
+    let ids: Vec<_> = issued.iter().map(|request| request.id.clone()).collect();
+    let Ok(recorded) = answered(|| signer.shared.ledger.recorded(&ids)).await else { return }; // the hub ends
+    let unknown: Vec<_> = issued.iter().filter(|request| !recorded.contains(&request.id.1)).collect();
+    if unknown.is_empty() {
+        return;
+    }
+    let names: Vec<_> = unknown.iter().take(NAMED).map(|request| request.name.as_str()).collect();
+    error!(
+        signer = signer.name(),
+        count = unknown.len(),
+        requests = names.join(" "),
+        "The ledger does not have the certificates of some requests: it was restored from a backup or lost, or another \
+         program signed them. See \"Restoring a backup\" in docs/operations.md"
+    );
+    signer.shared.metrics.differs("requests", unknown.len());
+}

@@ -1,0 +1,61 @@
+//! Whose standing has changed: the watches of clusters and addons tell it the dispatcher of requests.
+
+use std::collections::BTreeSet;
+use std::mem::replace;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use addon_signer_core::identity::ClusterName;
+
+/// Those whose standing may have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ChangedStandings {
+    /// All clusters.
+    All,
+    /// Addons of these clusters.
+    Of(BTreeSet<ClusterName>),
+}
+
+/// Collects changes until the dispatcher takes them. It begins with all clusters: a hub that waits for the Lease has no
+/// dispatcher, and collects no names.
+#[derive(Debug, Clone)]
+pub(crate) struct Standings(Arc<(Mutex<ChangedStandings>, Notify)>);
+
+impl Default for Standings {
+    fn default() -> Self {
+        Self(Arc::new((Mutex::new(ChangedStandings::All), Notify::new())))
+    }
+}
+
+impl Standings {
+    /// Tells that all may have changed: the registry has become complete.
+    pub(crate) fn all_changed(&self) {
+        self.change(|changed| *changed = ChangedStandings::All);
+    }
+
+    /// Tells that addons of these clusters have changed.
+    pub(crate) fn changed(&self, clusters: impl Iterator<Item = ClusterName>) {
+        self.change(|changed| {
+            if let ChangedStandings::Of(known) = changed {
+                known.extend(clusters);
+            }
+        });
+    }
+
+    /// Waits for changes and takes them. If this is dropped, nothing is lost.
+    pub(crate) async fn next(&self) -> ChangedStandings {
+        self.0.1.notified().await;
+        self.locked(|changed| replace(changed, ChangedStandings::Of(BTreeSet::new())))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ChangedStandings)) {
+        self.locked(change);
+        self.0.1.notify_one();
+    }
+
+    fn locked<T>(&self, use_it: impl FnOnce(&mut ChangedStandings) -> T) -> T {
+        // Every change is one operation, so that a panic elsewhere leaves it whole.
+        use_it(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

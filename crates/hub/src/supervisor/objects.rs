@@ -1,0 +1,110 @@
+//! Handles the events of the watch of AddOnSigners.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+use tracing::warn;
+
+use super::Supervisor;
+use super::pending::CallEnd;
+use crate::lease::NotWritten;
+use crate::supervisor::status;
+use addon_signer_api::{AddOnSigner, GuardedSigner};
+use addon_signer_platform::errors::explain;
+
+/// An object was not read; `undecodable` says why.
+struct Undecodable;
+
+impl Supervisor {
+    /// Handles one event, then starts and stops tasks to match.
+    pub(super) fn observe(&mut self, event: Event<GuardedSigner>, listed: &mut Option<BTreeMap<String, AddOnSigner>>) {
+        match event {
+            Event::Init => {
+                // Do nothing while a list is incomplete: the hub would act as if there were no AddOnSigners.
+                *listed = Some(BTreeMap::new());
+                self.listed_undecodable.clear();
+            }
+            Event::InitApply(object) => {
+                let name = object.name_any();
+                // What was undecodable stays so until the list is complete, because `objects` has it only then.
+                match self.decoded(object) {
+                    Ok(object) => listed.get_or_insert_default().extend(object.map(|object| (name, object))),
+                    Err(Undecodable) => drop(self.listed_undecodable.insert(name)),
+                }
+            }
+            Event::InitDone => {
+                let before = std::mem::replace(&mut self.objects, listed.take().unwrap_or_default());
+                let still = std::mem::take(&mut self.listed_undecodable);
+                let gone: Vec<_> = self.undecodable.extract_if(.., |name, _| !still.contains(name)).collect();
+                self.objects.values().for_each(|object| self.notes.configured(object));
+                let all: Vec<_> = self.objects.keys().chain(self.undecodable.keys()).cloned().collect();
+                self.notes.listed(all.iter().cloned().collect());
+                self.settle(all.into_iter().chain(before.into_keys()).chain(gone.into_iter().map(|(name, _)| name)));
+                self.tell_signers(); // that there are none, too
+                self.board.set_listed();
+            }
+            Event::Apply(object) => {
+                let name = object.name_any();
+                let before = self.objects.remove(&name);
+                let decoded = self.decoded(object);
+                if decoded.is_ok() {
+                    self.undecodable.remove(&name);
+                }
+                if let Ok(Some(object)) = decoded {
+                    self.notes.configured(&object);
+                    if before.is_some_and(|before| before.metadata.generation != object.metadata.generation) {
+                        self.writing.add_first(&name);
+                    }
+                    self.objects.insert(name.clone(), object);
+                }
+                self.settle([name]);
+            }
+            Event::Delete(object) => {
+                let name = object.name_any();
+                self.objects.remove(&name);
+                self.undecodable.remove(&name);
+                self.notes.deleted(&name);
+                self.settle([name]);
+            }
+        }
+    }
+
+    /// The object, unless it is being deleted.
+    fn decoded(&mut self, object: GuardedSigner) -> Result<Option<AddOnSigner>, Undecodable> {
+        let name = object.name_any();
+        let error = match object.read() {
+            Ok(object) => return Ok(object.metadata.deletion_timestamp.is_none().then_some(object)),
+            Err(error) => error,
+        };
+        // The object's status cannot be read either, so compare with the last error that was reported.
+        if self.undecodable.insert(name.clone(), error.clone()).as_ref() != Some(&error) {
+            warn!(signer = name, error, "An AddOnSigner cannot be read; the hub signs nothing for it");
+            self.unsaid.insert(name);
+            self.say_undecodable();
+        }
+        Err(Undecodable)
+    }
+
+    /// Writes the error into the status of objects that cannot be decoded. The next round retries a write that fails.
+    pub(super) fn say_undecodable(&mut self) {
+        let Ok(leads) = self.links.leading.leads() else { return };
+        let now = self.links.clock.now();
+        for name in std::mem::take(&mut self.unsaid) {
+            let Some(error) = self.undecodable.get(&name).cloned() else { continue };
+            let (leads, api) = (leads.clone(), self.api.clone());
+            self.calls.push(Box::pin(async move {
+                let written = status::write_undecodable(&leads, &api, &name, &error, now).await;
+                CallEnd::WrittenUndecodable(name, written)
+            }));
+        }
+    }
+
+    pub(super) fn take_written_undecodable(&mut self, name: String, written: Result<(), NotWritten>) {
+        if let Err(error) = written {
+            let error = explain(&error);
+            warn!(signer = name, error, "Could not write the status of an AddOnSigner; the hub retries");
+            self.unsaid.insert(name);
+        }
+    }
+}

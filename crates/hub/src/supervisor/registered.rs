@@ -1,0 +1,77 @@
+//! Reports the registrations of addons in the status of AddOnSigners and in events.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use kube::runtime::events::{Event, EventType};
+
+use super::Supervisor;
+use crate::supervisor::status::Report;
+use addon_signer_api::registrations::REASON_TAKEN_AWAY;
+use addon_signer_core::identity::AddOnKey;
+
+/// The action of events about registrations.
+pub(super) const REGISTERING: &str = "Registering";
+/// How many addons of one report get an event at most; the condition counts all of them.
+const EVENTS: usize = 10;
+/// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
+const NOTE_MAX: usize = 1024;
+
+impl Supervisor {
+    /// The condition `Registered` of an AddOnSigner; it stays as it was until the first report.
+    pub(super) fn registered(&self, name: &str) -> Report {
+        let Some(served) = self.served.get(name) else { return Report::Nothing };
+        match &*self.registrations.borrow() {
+            Some(report) => report.condition(&served.config.borrow()).into(),
+            None => Report::AsBefore,
+        }
+    }
+
+    /// Writes an event for each addon that the hub newly leaves to another program.
+    pub(super) fn tell_left(&mut self) {
+        let Some(report) = self.registrations.borrow().clone() else { return };
+        let before = std::mem::replace(&mut self.left, Arc::clone(&report.left));
+        let mut news: Vec<(String, AddOnKey)> = Vec::new();
+        for (name, served) in &self.served {
+            let config = served.config.borrow().clone();
+            news.extend(
+                report.left_of(&config).filter(|key| !before.contains(key)).map(|key| (name.clone(), key.clone())),
+            );
+        }
+        for (name, key) in news.into_iter().take(EVENTS) {
+            let note = format!(
+                "Another program keeps removing this signer from status.registrations of the ManagedClusterAddOn \
+                 {key}; the hub leaves it to that program and tries again later."
+            );
+            let addon = ObjectReference {
+                api_version: Some(self.shared.addons.now().resource().api_version),
+                kind: Some("ManagedClusterAddOn".to_owned()),
+                namespace: Some(key.cluster.to_string()),
+                name: Some(key.addon.to_string()),
+                ..ObjectReference::default()
+            };
+            self.publish(&name, (REGISTERING, REASON_TAKEN_AWAY), note, Some(addon));
+        }
+    }
+
+    /// Writes an event about an AddOnSigner: what the hub does, and why there is an event.
+    pub(super) fn publish(
+        &self,
+        name: &str,
+        (action, reason): (&str, &str),
+        mut note: String,
+        secondary: Option<ObjectReference>,
+    ) {
+        let Some(object) = self.objects.get(name) else { return };
+        note.truncate(note.floor_char_boundary(NOTE_MAX));
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: action.to_owned(),
+            secondary,
+        };
+        self.write_event(name, event, object.object_ref(&()));
+    }
+}

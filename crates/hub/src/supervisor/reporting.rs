@@ -1,0 +1,156 @@
+//! Writes the statuses of AddOnSigners, and an event where a condition is an alarm.
+
+use kube::ResourceExt;
+use tracing::warn;
+
+use super::paced::Paced;
+use super::pending::{CallEnd, WrittenStatus};
+use super::{Supervisor, status};
+use crate::authorities::state::LineState;
+use crate::distribution::plan::{Distribution, Reached};
+use crate::supervisor::registered::REGISTERING;
+use crate::supervisor::status::{Report, Reports};
+use addon_signer_api::status::{CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED};
+use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
+
+impl Supervisor {
+    /// Lets each status be compared with its object soon, and written if it differs.
+    pub(super) fn report_all(&mut self) {
+        self.say_undecodable();
+        self.paced.retain(|name, _| self.served.contains_key(name));
+        for name in self.objects.keys() {
+            self.writing.add(name);
+        }
+    }
+
+    /// Begins the writes for which there is room.
+    pub(super) fn begin_writes(&mut self) {
+        // Otherwise statuses are written when this hub leads again.
+        let Ok(leads) = self.links.leading.leads() else { return };
+        while let Some(name) = self.writing.begin() {
+            let wanted = self.wanted(&name);
+            let Some((object, status)) = self.objects.get(&name).zip(wanted) else {
+                self.writing.end(&name);
+                continue;
+            };
+            if object.status.as_ref() == Some(&status) {
+                self.writing.end(&name);
+                continue;
+            }
+            let alarms = status::alarms(object.status.as_ref(), &status);
+            let uid = object.metadata.uid.clone();
+            let (leads, api, version) = (leads.clone(), self.api.clone(), object.metadata.resource_version.clone());
+            self.calls.push(Box::pin(async move {
+                let outcome = status::write(&leads, &api, (&name, uid), &status).await;
+                CallEnd::Written(Box::new(WrittenStatus { name, version, status, alarms, outcome }))
+            }));
+        }
+    }
+
+    pub(super) fn take_written(&mut self, written: WrittenStatus) {
+        let WrittenStatus { name, version, status, alarms, outcome } = written;
+        self.writing.end(&name);
+        if let Err(error) = outcome {
+            // The next change or the next round tries again.
+            warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
+            return;
+        }
+        let Some(object) = self.objects.get_mut(&name) else { return };
+        if object.metadata.resource_version == version {
+            object.status = Some(status);
+        } else {
+            // The watch was faster, with this status or with another one.
+            self.writing.add(&name);
+        }
+        for condition in alarms {
+            let action = match condition.type_.as_str() {
+                CONDITION_REGISTERED => REGISTERING,
+                CONDITION_FOREIGN | CONDITION_READY | CONDITION_ADDONS_CONFLICTED => "Signing",
+                _ => "Rotating",
+            };
+            self.publish(&name, (action, &condition.reason), condition.message, None);
+        }
+    }
+
+    /// The addons that are its own.
+    pub(super) fn owned<'o>(&self, object: &'o AddOnSigner) -> impl Iterator<Item = &'o String> {
+        let name = object.name_any();
+        object.spec.add_ons.iter().filter(move |addon| self.ownership.owns(&name, addon))
+    }
+
+    /// The status that an AddOnSigner should have now.
+    fn wanted(&mut self, name: &str) -> Option<AddOnSignerStatus> {
+        let distributed = self.distributed(name);
+        let object = self.objects.get(name)?;
+        let (validity, line) = match (self.served.get(name), self.refused.get(name)) {
+            (Some(served), _) => (served.permission.clone(), served.line.borrow().clone()),
+            (None, Some(refusal)) => (Err(refusal.clone()), LineState::Starting),
+            (None, None) => return None,
+        };
+        let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
+        let serving = self.serving.borrow().clone();
+        let others = self.ownership.not_of(name);
+        // Whoever names an addon and is not served for it has no claim to it that outlasts a restart.
+        let is_served = self.served.get(name).is_some_and(|served| served.permission.is_ok());
+        let had = |addon: &str| object.status.as_ref().is_some_and(|status| status.add_ons.contains(addon));
+        let reports = Reports {
+            add_ons: self.owned(object).filter(|addon| is_served || had(addon)).cloned().collect(),
+            conflicted: (!others.is_empty()).then(|| (true, "AddOnsOfOthers", status::conflicts(&others))).into(),
+            registered: self.registered(name),
+            distributed,
+            published: self.published(name),
+            foreign: self.foreign(name),
+        };
+        Some(status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now()))
+    }
+
+    /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it
+    /// changes often; the metric is always up to date.
+    fn distributed(&mut self, name: &str) -> Report {
+        let served = self.served.get(name);
+        let config = served.map(|served| served.config.borrow().clone()).filter(|config| config.brings_trust);
+        let before = self.paced.remove(name);
+        match (config, &*self.distributed.borrow()) {
+            (Some(_), Distribution::Starting) => Report::AsBefore,
+            (Some(config), Distribution::Reached { trust, report, unguarded, .. }) => {
+                let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
+                self.links.metrics.trust_missing(name, Some(reached.total - reached.present()));
+                if let Some(unguarded) = unguarded {
+                    return Report::Told(unguarded.condition());
+                }
+                let bundle = trust.serving_anchors.as_ref().map(|bundle| bundle.digest()).unwrap_or_default();
+                let paced = Paced::say(before, reached, bundle);
+                let told = paced.told();
+                self.paced.insert(name.to_owned(), paced);
+                Report::Told(told)
+            }
+            (None, _) | (_, Distribution::Off) => {
+                self.links.metrics.trust_missing(name, None);
+                Report::Nothing
+            }
+        }
+    }
+
+    /// The condition `TrustPublished`, brought up to date in the same way.
+    fn published(&self, name: &str) -> Report {
+        let served = self.served.get(name);
+        let is_wanted = served.is_some_and(|served| served.config.borrow().publishes_trust);
+        if is_wanted { self.published.borrow().clone() } else { Report::Nothing }
+    }
+
+    /// The condition about certificates that another program signed. Each round of the supervisor brings it up to date,
+    /// however many there are.
+    fn foreign(&self, name: &str) -> Report {
+        let Some(served) = self.served.get(name) else {
+            self.links.metrics.foreign_certificates(name, None);
+            return Report::Nothing;
+        };
+        match self.foreign.borrow().get(served.config.borrow().rules.signer_name.as_str()) {
+            Some(foreign) => {
+                self.links.metrics.foreign_certificates(name, Some(foreign.count));
+                foreign.condition().into()
+            }
+            None => Report::AsBefore,
+        }
+    }
+}

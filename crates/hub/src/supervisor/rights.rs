@@ -1,0 +1,77 @@
+//! Whether the hub may sign for an AddOnSigner, and make an authority for it.
+
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::pending::CallEnd;
+use super::{MAX_LINES, Served, Supervisor, permission};
+use crate::supervisor::status::Validity;
+use addon_signer_core::identity::SignerName;
+use addon_signer_platform::errors::explain;
+
+impl Supervisor {
+    /// Asks the API server soon whether the hub may sign for these signers. Otherwise a signer without its ClusterRole
+    /// would look healthy while the API server refuses every answer.
+    pub(super) fn ask_about(&mut self, which: impl Fn(&Served) -> bool) {
+        for (name, _) in self.served.iter().filter(|(_, served)| which(served)) {
+            self.asking.add(name);
+        }
+    }
+
+    /// Begins the questions for which there is room.
+    pub(super) fn begin_reviews(&mut self) {
+        while let Some(name) = self.asking.begin() {
+            let Some(served) = self.served.get_mut(&name) else {
+                self.asking.end(&name);
+                continue;
+            };
+            served.asked = Some(Instant::now());
+            let config = served.config.borrow().clone();
+            let client = self.links.client.clone();
+            self.calls.push(Box::pin(async move {
+                let answer = permission::check(&client, &config.rules.signer_name, config.approves).await;
+                CallEnd::Asked(name, config.rules.signer_name.clone(), answer)
+            }));
+        }
+    }
+
+    pub(super) fn take_answer(&mut self, name: &str, of: &SignerName, answer: Result<Validity, kube::Error>) {
+        self.asking.end(name);
+        // Another object of this name may be there by now; it is asked about by itself.
+        if self.served.get(name).is_none_or(|served| served.config.borrow().rules.signer_name != *of) {
+            return;
+        }
+        let answer = answer.map(|permission| permission.and_then(|()| self.take_place(name)));
+        let Some(served) = self.served.get_mut(name) else { return };
+        match answer {
+            Ok(permission) => {
+                // A line that is there stays trusted when the right is taken away.
+                if permission.is_ok() {
+                    served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.has_place, true));
+                }
+                if served.permission != permission {
+                    served.permission = permission;
+                    self.writing.add(name);
+                }
+            }
+            Err(error) => {
+                served.asked = None;
+                let error = explain(&error);
+                warn!(signer = name, error, "Could not ask the API server whether the hub may sign; the hub retries");
+            }
+        }
+    }
+
+    /// Takes a place for the signer's line among those that the gateway trusts.
+    fn take_place(&mut self, name: &str) -> Validity {
+        if self.lines.contains(name) || self.lines.len() < MAX_LINES {
+            self.lines.insert(name.to_owned());
+            return Ok(());
+        }
+        let sentence = format!(
+            "The hub already has authorities for {MAX_LINES} AddOnSigners, the maximum; delete one that you do not \
+             need, and this one gets its own within a minute."
+        );
+        Err(("TooManySigners", sentence))
+    }
+}

@@ -1,0 +1,267 @@
+//! The status of an AddOnSigner: conditions, authorities and the rotation, computed from the line and written when they
+//! differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, TestOperation};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::authorities::report::{authorities, forced, rotation, time};
+use crate::authorities::state::{LineState, ReadyLine};
+use crate::lease::{Leads, NotWritten};
+use addon_signer_api::status::{
+    AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY,
+    CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
+    DUPLICATE_SIGNER_NAME, Told,
+};
+use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::Health;
+
+/// How many addons of others the condition names.
+const FEW: usize = 5;
+
+/// The reason of `Rotating` while an authority signs that was activated without evidence.
+const FORCED: &str = "Forced";
+/// The reason of `Ready` while that is the authority of the gateway's certificate.
+const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
+
+/// The reasons of `Ready` of an object that has no effect.
+const REFUSED: [&str; 5] = ["InvalidSpec", "InvalidName", DUPLICATE_SIGNER_NAME, "AddOnsOfOthers", "TooManySigners"];
+
+/// Whether the hub can serve the object; if not, the reason and the message of the condition.
+pub type Validity = Result<(), (&'static str, String)>;
+
+/// What there is to say by a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing, so there is no such condition.
+    Nothing,
+    /// Nothing is known yet: the condition stays as it is.
+    AsBefore,
+    /// The condition is this one.
+    Told(Told),
+}
+
+impl From<Option<Told>> for Report {
+    fn from(told: Option<Told>) -> Self {
+        told.map_or(Self::Nothing, Self::Told)
+    }
+}
+
+/// What other parts of the hub report about a signer.
+pub struct Reports {
+    /// The addons that are its.
+    pub add_ons: BTreeSet<String>,
+    /// Addons that it names and that are another's.
+    pub conflicted: Report,
+    /// The registrations of its addons.
+    pub registered: Report,
+    /// How far the trust bundle has reached.
+    pub distributed: Report,
+    /// The ClusterTrustBundle.
+    pub published: Report,
+    /// Certificates that another program signed.
+    pub foreign: Report,
+}
+
+/// Whether decisions can be recorded: while they cannot, nothing is signed.
+pub fn recordable(ledger: &Health) -> Validity {
+    match ledger {
+        Health::Starting | Health::Up { .. } => Ok(()),
+        Health::Down(error) => {
+            Err(("LedgerAway", format!("Nothing is signed, because it cannot be recorded: {error}.")))
+        }
+    }
+}
+
+/// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
+///
+/// `serving` is the gateway's line: its anchors are published with each certificate, so nothing is signed without them.
+pub fn wanted(
+    signer: &AddOnSigner,
+    validity: &Validity,
+    line: &LineState,
+    serving: &LineState,
+    reports: Reports,
+    now: Timestamp,
+) -> AddOnSignerStatus {
+    let before = signer.status.clone().unwrap_or_default();
+    let (healthy, ready) = match (validity, line) {
+        (_, LineState::Starting | LineState::Absent) => {
+            (None, (false, "Starting", "The hub has not read the authorities yet.".to_owned()))
+        }
+        (_, LineState::Broken { reason, message, .. }) => {
+            (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
+        }
+        (Ok(()), LineState::Ready(_)) => (Some(healthy_sentence()), signing(serving, now)),
+        (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
+    };
+    let ready = match validity {
+        Ok(()) => ready,
+        Err((reason, message)) => (false, *reason, message.clone()),
+    };
+    let last = line.last();
+    let rotation = last.and_then(|ready| rotation(ready.line(), ready.waiting.clone()));
+    let rotating = last.map(|ready| rotating(ready, now));
+    let generation = signer.metadata.generation;
+    let mut conditions = Vec::new();
+    let known = [
+        (CONDITION_READY, Report::Told(ready)),
+        (CONDITION_AUTHORITY_HEALTHY, healthy.into()),
+        (CONDITION_ADDONS_CONFLICTED, reports.conflicted),
+        (CONDITION_ROTATING, rotating.into()),
+        (CONDITION_REGISTERED, reports.registered),
+        (CONDITION_TRUST_DISTRIBUTED, reports.distributed),
+        (CONDITION_TRUST_PUBLISHED, reports.published),
+        (CONDITION_FOREIGN, reports.foreign),
+    ];
+    for (kind, report) in known {
+        match report {
+            Report::Told((holds, reason, message)) => {
+                conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));
+            }
+            Report::AsBefore => conditions.extend(before.conditions.iter().find(|known| known.type_ == kind).cloned()),
+            Report::Nothing => {}
+        }
+    }
+    let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
+    AddOnSignerStatus { observed_generation: generation, add_ons: reports.add_ons, authorities, rotation, conditions }
+}
+
+fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
+    let waiting = ready.waiting.as_ref().map(|what| format!("Waiting for: {what}."));
+    let under_way = ready.line().members().len() > 1;
+    match (forced(ready.line(), now), waiting) {
+        (Some(forced), waiting) => {
+            (true, FORCED, [forced, waiting.unwrap_or_default()].join(" ").trim_end().to_owned())
+        }
+        (None, Some(waiting)) => (true, "Waiting", waiting),
+        (None, None) if under_way => (true, "Stepping", "The next step is being taken.".to_owned()),
+        (None, None) => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
+    }
+}
+
+fn signing(serving: &LineState, now: Timestamp) -> (bool, &'static str, String) {
+    if let Some(forced) = serving.last().and_then(|ready| forced(ready.line(), now)) {
+        return (true, GATEWAY_FORCED, format!("Requests are signed, but agents may not trust the gateway. {forced}"));
+    }
+    match serving {
+        LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
+        LineState::Starting | LineState::Absent => {
+            (false, "Starting", "The hub has not read the gateway's authorities yet.".to_owned())
+        }
+        LineState::Ready(_) | LineState::Broken { .. } => {
+            (true, "Signing", "Requests for this signer are validated and signed.".to_owned())
+        }
+    }
+}
+
+fn healthy_sentence() -> (bool, &'static str, String) {
+    (true, "Readable", "The Secret with the authorities is readable and its active key signs.".to_owned())
+}
+
+fn condition(
+    before: &[Condition],
+    kind: &str,
+    holds: bool,
+    reason: &str,
+    message: String,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
+    let status = if holds { "True" } else { "False" };
+    let same = before.iter().find(|condition| condition.type_ == kind && condition.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: same.map_or_else(|| time(now), |condition| condition.last_transition_time.clone()),
+    }
+}
+
+/// The conditions that are worth an event, because they are new: the object is not served, or not for all of its
+/// addons, so that the gateway lets their agents in no longer; `Registered` is false, so that agents of an addon get no
+/// certificate; another program signs certificates; or an authority was activated without evidence, so that some may
+/// not trust it.
+pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Condition> {
+    let alarming = |condition: &&Condition| {
+        let unregistered = condition.type_ == CONDITION_REGISTERED && condition.status == "False";
+        let refused = condition.type_ == CONDITION_READY && REFUSED.contains(&condition.reason.as_str());
+        let others = [CONDITION_FOREIGN, CONDITION_ADDONS_CONFLICTED].contains(&condition.type_.as_str());
+        refused || unregistered || others || [FORCED, GATEWAY_FORCED].contains(&condition.reason.as_str())
+    };
+    let is_new = |condition: &&Condition| {
+        let known = before.iter().flat_map(|status| &status.conditions);
+        known.filter(alarming).all(|known| (&known.type_, &known.reason) != (&condition.type_, &condition.reason))
+    };
+    after.conditions.iter().filter(alarming).filter(is_new).cloned().collect()
+}
+
+/// Writes the status of the object with this name and `metadata.uid`; one that was made anew with the name is another.
+///
+/// # Errors
+/// [`NotWritten`]; the next change or the next round tries again.
+pub async fn write(
+    leads: &Leads,
+    api: &Api<GuardedSigner>,
+    (name, uid): (&str, Option<String>),
+    status: &AddOnSignerStatus,
+) -> Result<(), NotWritten> {
+    // A merge patch could name the uid too, but the API server ignores it below `/status` of a custom resource.
+    let is_it = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: json!(uid) };
+    let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
+    let patch = json_patch::Patch(vec![PatchOperation::Test(is_it), PatchOperation::Add(whole)]);
+    leads.write(api.patch_status(name, &PatchParams::default(), &Patch::<()>::Json(patch))).await.map(drop)
+}
+
+/// Whether the status of an object names an authority whose certificates may not have expired yet.
+pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
+    let authorities = signer.status.iter().flat_map(|status| &status.authorities);
+    let ends = authorities.filter_map(|authority| authority.last_leaf_expires.as_ref());
+    ends.into_iter().any(|end| end.0.as_second() > now.unix())
+}
+
+/// Writes into the status of an object that it cannot be decoded.
+///
+/// # Errors
+/// [`NotWritten`].
+pub async fn write_undecodable(
+    leads: &Leads,
+    api: &Api<GuardedSigner>,
+    name: &str,
+    cause: &str,
+    now: Timestamp,
+) -> Result<(), NotWritten> {
+    let message = format!("The object cannot be read: {cause}.");
+    let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
+    let body = json!({ "status": { "conditions": [ready] } });
+    leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
+}
+
+/// The reason and the message for an object whose signer name belongs to the AddOnSigner `first`.
+pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) {
+    let sentence = format!(
+        "spec.signerName {} is already served by the AddOnSigner {first}, which had it first.",
+        spec.signer_name
+    );
+    (DUPLICATE_SIGNER_NAME, sentence)
+}
+
+/// The sentence about addons that belong to others, each with its AddOnSigner.
+pub fn conflicts(others: &BTreeMap<&str, &str>) -> String {
+    let few: Vec<_> = others.iter().take(FEW).map(|(addon, owner)| format!("{addon} (AddOnSigner {owner})")).collect();
+    let more = if others.len() > FEW { ", and so on" } else { "" };
+    format!(
+        "Other AddOnSigners had {} of these addons first: {}{more}. This AddOnSigner does not serve them. Remove them \
+         from spec.addOns, or name this AddOnSigner in spec.successor of their owner.",
+        others.len(),
+        few.join(", ")
+    )
+}

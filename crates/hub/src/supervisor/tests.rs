@@ -1,0 +1,225 @@
+//! Tests the supervisor by itself, without an API server.
+
+use std::convert::Infallible;
+
+use hyper::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::Event;
+use serde_json::json;
+
+use super::*;
+use crate::requests::dispatcher::{Dispatcher, DispatcherLinks};
+use crate::standings::Standings;
+use crate::{Hub, HubEnds, HubParts, lease};
+use addon_signer_api::ocm::AddOnApi;
+use addon_signer_api::signer::{Approval, RegistrationMode};
+use addon_signer_core::policy::ServingRules;
+use addon_signer_core::rate::Rate;
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::Pulses;
+
+/// A client that nobody answers.
+fn mk_client() -> Client {
+    let service =
+        tower::service_fn(async |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>().await);
+    Client::new(service, "default")
+}
+
+fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
+    let (announcer, leading) = lease::channel();
+    announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
+    let parts = HubParts {
+        client: mk_client(),
+        clock: Clock::default(),
+        leading,
+        metrics: Metrics::new(|_| {}),
+        ledger: "sqlite:///nowhere".parse().unwrap(),
+        replica: "hub-a".to_owned(),
+        pulses: pulses.clone(),
+    };
+    let settings = HubSettings {
+        namespace: "addon-signer".to_owned(),
+        grpc_proxy: None,
+        allow_loopback_upstreams: false,
+        retention: Duration::from_secs(3600),
+        rate: Rate { burst: 1, interval: Duration::from_secs(1) },
+        serving: ServingRules {
+            account: "hub".to_owned(),
+            dns_names: BTreeSet::new(),
+            ip_addresses: BTreeSet::new(),
+            duration: Duration::from_secs(3600),
+        },
+    };
+    let (Hub { links, .. }, ends) = Hub::wire(parts);
+    let (refused, forbidden) = mpsc::channel(1);
+    let (signed, foreign) = watch::channel(Default::default());
+    let news = DispatcherLinks { standings: Standings::default(), forbidden: refused, foreign: signed };
+    let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), None, news);
+    let links_of_supervisor = SupervisorLinks {
+        signers: watch::channel(None).0,
+        registrations: watch::channel(None).1,
+        distributed: watch::channel(Default::default()).1,
+        published: watch::channel(status::Report::AsBefore).1,
+        signing,
+        forbidden,
+        foreign,
+        objects: crate::authorities::objects::channel().1,
+        notes: Notes::default(),
+    };
+    (Supervisor::new(links, settings, AddOnApi::V1Beta1.into(), links_of_supervisor), announcer, ends)
+}
+
+fn mk_object(name: &str) -> AddOnSigner {
+    let spec = json!({ "signerName": format!("example.com/{name}"), "addOns": ["telemetry"] });
+    AddOnSigner::new(name, serde_json::from_value(spec).unwrap())
+}
+
+#[tokio::test]
+async fn a_signer_that_the_ledger_knows_is_gone_only_if_no_object_may_be_it() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let mut specs = ["here", "gone", "left"].map(|name| mk_object(name).spec);
+    specs[2].registration = RegistrationMode::External;
+    supervisor.recorded = watch::channel(specs.to_vec()).1;
+    supervisor.objects = BTreeMap::from([("renamed".to_owned(), mk_object("here"))]);
+    // What this hub has seen itself.
+    let mut seen = |name: &str| {
+        let config = SignerConfig::read(&mk_object(name).spec, None).unwrap();
+        supervisor.deleted.insert(config.rules.signer_name.clone(), Arc::new(config));
+    };
+    seen("here");
+    seen("seen");
+    let gone = |supervisor: &mut Supervisor| {
+        supervisor.tell_signers();
+        let signers = supervisor.signers.borrow().clone().unwrap();
+        signers.deleted.keys().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(gone(&mut supervisor), ["example.com/gone", "example.com/seen"]);
+    supervisor.undecodable.insert("any".to_owned(), String::new());
+    assert_eq!(gone(&mut supervisor), ["example.com/seen"]);
+}
+
+#[tokio::test]
+async fn what_a_list_shows_counts_when_it_is_complete_and_what_it_lacks_has_no_claims() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let mut listed = None;
+    let good = |name: &str| GuardedSigner::from(DeserializeGuard(Ok(mk_object(name))));
+    let bad: GuardedSigner = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
+    let mut see = |supervisor: &mut Supervisor, events: Vec<Event<GuardedSigner>>| {
+        events.into_iter().for_each(|event| supervisor.observe(event, &mut listed));
+        (supervisor.undecodable.contains_key("a"), supervisor.ownership.not_of("b").len())
+    };
+    see(&mut supervisor, vec![Event::Init, Event::InitApply(good("a")), Event::InitDone]);
+    assert_eq!(see(&mut supervisor, vec![Event::Apply(bad.clone()), Event::Apply(good("b"))]), (true, 1));
+    let mended = vec![Event::Init, Event::InitApply(good("a")), Event::InitApply(good("b"))];
+    assert_eq!(see(&mut supervisor, mended), (true, 1), "`objects` does not have it yet");
+    assert_eq!(see(&mut supervisor, vec![Event::InitDone]), (false, 1));
+    assert_eq!(see(&mut supervisor, vec![Event::Apply(bad)]), (true, 1));
+    let without = vec![Event::Init, Event::InitApply(good("b")), Event::InitDone];
+    assert_eq!(see(&mut supervisor, without), (false, 0));
+}
+
+#[tokio::test]
+async fn one_that_is_not_served_is_waited_for_until_its_last_certificate_has_expired() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    supervisor.board.set_listed();
+    let mut other = mk_object("b");
+    let ends = supervisor.links.clock.now().plus(Duration::from_secs(600)).to_string();
+    let authority =
+        json!({ "id": "x", "state": "Active", "notBefore": ends, "notAfter": ends, "lastLeafExpires": ends });
+    other.status = Some(serde_json::from_value(json!({ "authorities": [authority] })).unwrap());
+    supervisor.objects = BTreeMap::from([("a".to_owned(), mk_object("a"))]);
+    supervisor.settle(["a".to_owned()]);
+    supervisor.objects.insert("b".to_owned(), other);
+    supervisor.settle(["b".to_owned()]);
+    let awaited = "the AddOnSigner b, which is not served, to be fixed or deleted";
+    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited);
+    supervisor.links.clock.advance(Duration::from_secs(601));
+    assert!(supervisor.find_unserved() && !supervisor.find_unserved());
+    let awaited = "the authorities of the AddOnSigner a to be read";
+    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "that one is served");
+    supervisor.stop("a");
+    let awaited = "the AddOnSigner a, which is not served, to be fixed or deleted";
+    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "until the supervisor has looked at all");
+}
+
+#[tokio::test]
+async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_taken() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let names: Vec<_> = (0..=MAX_LINES).map(|n| format!("a{n}")).collect();
+    for name in &names {
+        let mut object = mk_object(name);
+        object.spec.add_ons = vec![name.clone()];
+        supervisor.objects.insert(name.clone(), object);
+    }
+    supervisor.settle(names.clone());
+    let places = |supervisor: &Supervisor| {
+        let of = |served: &Served| served.plan.borrow().has_place;
+        supervisor.served.values().filter(|served| of(served)).count()
+    };
+    assert_eq!(places(&supervisor), 0, "nobody has asked");
+    let of = |name: &str| -> SignerName { format!("example.com/{name}").parse().unwrap() };
+    let refused = Err(("NotPermitted", "no".to_owned()));
+    supervisor.take_answer("a0", &of("a0"), Ok(refused.clone()));
+    assert_eq!(places(&supervisor), 0);
+    for name in &names[1..] {
+        supervisor.take_answer(name, &of(name), Ok(Ok(())));
+    }
+    assert_eq!(places(&supervisor), MAX_LINES);
+    supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
+    assert_eq!(supervisor.served["a0"].permission.as_ref().unwrap_err().0, "TooManySigners");
+    supervisor.objects.remove("a1");
+    supervisor.settle(["a1".to_owned()]);
+    assert!(supervisor.served["a0"].is_unsure(), "it is asked about again in the next round");
+    supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
+    assert_eq!(places(&supervisor), MAX_LINES);
+    // One that is made anew with its name is another one, and inherits no place.
+    supervisor.objects.get_mut("a2").unwrap().metadata.uid = Some("another".to_owned());
+    supervisor.settle(["a2".to_owned()]);
+    assert_eq!(places(&supervisor), MAX_LINES - 1);
+    // The one before was refused.
+    supervisor.objects.get_mut("a3").unwrap().spec.certificate.duration = "1m".to_owned();
+    supervisor.settle(["a3".to_owned()]);
+    assert_eq!(places(&supervisor), MAX_LINES - 2);
+    let a3 = supervisor.objects.get_mut("a3").unwrap();
+    (a3.spec.certificate.duration, a3.metadata.uid) = ("24h".to_owned(), Some("another".to_owned()));
+    supervisor.settle(["a3".to_owned()]);
+    assert_eq!(places(&supervisor), MAX_LINES - 2);
+}
+
+#[tokio::test]
+async fn a_refused_one_that_is_deleted_is_deleted_and_one_that_cannot_be_read_is_not() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    let mut refused = mk_object("a");
+    refused.spec.certificate.duration = "1m".to_owned();
+    let guarded = |object: &AddOnSigner| GuardedSigner::from(DeserializeGuard(Ok(object.clone())));
+    let good = guarded(&mk_object("a"));
+    let bad = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
+    for unserved in [guarded(&refused), bad] {
+        let mut listed = None;
+        let mut see = |events: Vec<Event<GuardedSigner>>| {
+            events.into_iter().for_each(|event| supervisor.observe(event, &mut listed));
+            let signers = supervisor.signers.borrow().clone().unwrap();
+            (signers.served.len(), signers.deleted.len())
+        };
+        assert_eq!(see(vec![Event::Init, Event::InitApply(good.clone()), Event::InitDone]), (1, 0));
+        assert_eq!(see(vec![Event::Apply(unserved.clone())]), (0, 0), "it is there");
+        assert_eq!(see(vec![Event::Delete(unserved)]), (0, 1));
+        assert_eq!(see(vec![Event::Apply(good.clone())]), (1, 0));
+        assert!(supervisor.stopped.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_edit_is_a_reason_to_ask_about_the_right_again() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    supervisor.objects = BTreeMap::from([("a".to_owned(), mk_object("a"))]);
+    supervisor.settle(["a".to_owned()]);
+    let asks = |supervisor: &mut Supervisor| supervisor.asking.begin().inspect(|name| supervisor.asking.end(name));
+    assert_eq!((asks(&mut supervisor).as_deref(), asks(&mut supervisor)), (Some("a"), None));
+    supervisor.objects.get_mut("a").unwrap().spec.approval = Approval::External;
+    supervisor.settle(["a".to_owned()]);
+    assert_eq!((asks(&mut supervisor).as_deref(), asks(&mut supervisor)), (Some("a"), None));
+}

@@ -1,0 +1,73 @@
+//! The tasks of the hub. The end of each one ends the hub.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::HubError;
+
+/// How long a task that feeds the ledger's writer lets the writer say first why it ended.
+const WRITER_FIRST: Duration = Duration::from_secs(5);
+
+/// The tasks that run as long as the hub.
+#[derive(Default)]
+pub(super) struct HubTasks(JoinSet<HubError>);
+
+impl HubTasks {
+    pub(super) fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = Result<(), HubError>> + Send + 'static,
+    ) {
+        self.0.spawn(async move { task.await.err().unwrap_or_else(|| HubError::TaskEnded(name.to_owned())) });
+    }
+
+    /// Waits for the first task that ends.
+    pub(super) async fn ended(&mut self) -> HubError {
+        match self.0.join_next().await {
+            Some(ended) => ended.unwrap_or_else(HubError::from),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Runs a task that feeds the ledger's writer. The task ends when the writer has ended, and the hub may see the task's
+/// end first. Only the writer knows why it ended, so the end of the task counts a little later.
+pub(super) async fn after_the_writer(feeder: impl Future<Output = ()>) -> Result<(), HubError> {
+    feeder.await;
+    tokio::time::sleep(WRITER_FIRST).await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use addon_signer_ledger::LedgerError;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_each_of_the_hubs_tasks_ends_the_hub() {
+        let end = async |task: Result<(), HubError>| {
+            let mut tasks = HubTasks::default();
+            tasks.spawn("another", std::future::pending());
+            tasks.spawn("requests", std::future::ready(task));
+            tasks.ended().await
+        };
+        assert!(matches!(end(Ok(())).await, HubError::TaskEnded(name) if name == "requests"));
+        assert!(matches!(end(Err(LedgerError::Stopped.into())).await, HubError::Ledger(LedgerError::Stopped)));
+        let mut tasks = HubTasks::default();
+        tasks.spawn("panic", async { std::panic::resume_unwind(Box::new(())) });
+        assert!(matches!(tasks.ended().await, HubError::TaskFailed(error) if error.is_panic()));
+        let mut tasks = HubTasks::default();
+        tasks.spawn("sweep", after_the_writer(async {}));
+        assert!(matches!(tasks.ended().await, HubError::TaskEnded(name) if name == "sweep"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_hub_ends_for_the_writers_reason_and_not_because_of_what_feeds_it() {
+        let mut tasks = HubTasks::default();
+        tasks.spawn("sweep", after_the_writer(async {}));
+        tokio::task::yield_now().await;
+        tasks.spawn("writer of the ledger", async { Err(HubError::Ledger(LedgerError::Stopped)) });
+        assert!(matches!(tasks.ended().await, HubError::Ledger(LedgerError::Stopped)));
+    }
+}

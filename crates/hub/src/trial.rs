@@ -1,0 +1,222 @@
+//! Whether a ValidatingAdmissionPolicy of deploy/ is in force. A policy that was deleted, not applied or set to `Audit`
+//! is noticed by nobody, so the hub tries in a dry run what the policy forbids, and relies on the policy only while the
+//! API server refuses that by the policy's name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Error;
+use kube::core::Status;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use addon_signer_core::backoff::doubled;
+use addon_signer_platform::errors::explain;
+
+/// How often the hub asks while the policy is in force, or not needed; a refusal makes it ask at once.
+pub(super) const RIGHT_AGE: Duration = Duration::from_secs(600);
+/// How long an answer is believed while nobody confirms it.
+pub(super) const BELIEVED: Duration = Duration::from_secs(2 * RIGHT_AGE.as_secs());
+/// How often it asks while that is not so.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// The first pause after a trial that the policy should have refused; the pauses double. A policy takes effect some
+/// seconds after it was applied.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// How long after a question without an answer the hub asks again.
+pub(super) const UNKNOWN: Duration = Duration::from_secs(15);
+/// How often the log has a question without an answer.
+const WARNING: Duration = Duration::from_secs(60);
+
+/// The most bytes that are kept of what a refuser says.
+const SAID_MAX: usize = 512;
+
+/// What the hub may do that a policy must narrow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Right {
+    /// Nothing.
+    Missing,
+    /// Perhaps all that the policy forbids.
+    Unguarded(Doubt),
+    /// What the policy leaves.
+    Guarded,
+}
+
+/// Why the hub does not rely on a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doubt {
+    /// The API server takes what the policy forbids.
+    Missing,
+    /// The trial of what the policy forbids ended otherwise.
+    Unknown(Arc<str>),
+}
+
+impl Doubt {
+    /// The reason of a condition.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "PolicyMissing",
+            Self::Unknown(_) => "PolicyUnknown",
+        }
+    }
+}
+
+/// A policy, and how the hub tries it.
+pub(super) trait PolicyTrial {
+    /// The name of the policy, to which kustomize may have added a prefix or a suffix.
+    const POLICY: &'static str;
+
+    /// Tries what the policy forbids. An error is no answer.
+    async fn attempt(&self) -> Result<Right, Error>;
+
+    /// Logs an answer that is news.
+    fn log(&self, right: &Right);
+}
+
+/// What an answer to a trial says. An error says that it is none.
+pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, Error> {
+    match answer {
+        Ok(_) => Ok(Right::Unguarded(Doubt::Missing)),
+        Err(Error::Api(status)) if is_by(policy, &status) => Ok(Right::Guarded),
+        // Admission comes before the storage, which has somebody's object of this name.
+        Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded(Doubt::Missing)),
+        // Somebody changed the object on which it was tried.
+        Err(Error::Api(status)) if !status.is_conflict() && is_lasting(&status) => {
+            let mut said = status.message.clone();
+            said.truncate(said.floor_char_boundary(SAID_MAX));
+            Ok(Right::Unguarded(Doubt::Unknown(said.into())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether it is the policy's refusal. Of several policies that refuse, the API server names one by chance; if that is
+/// another one, nobody knows whether ours is in force. Source: k8s.io/apiserver
+/// `pkg/admission/plugin/policy/validating/dispatcher.go`, and `policySource` for the order.
+fn is_by(policy: &str, status: &Status) -> bool {
+    let named = status.message.split_once("ValidatingAdmissionPolicy '").and_then(|(_, said)| said.split_once('\''));
+    named.is_some_and(|(name, said)| name.contains(policy) && said.starts_with(" with binding '"))
+}
+
+/// Whether it is an answer to the trial. The API server says 429 and 5xx when it, or a webhook, cannot answer now.
+fn is_lasting(status: &Status) -> bool {
+    status.code < 500 && status.code != 429
+}
+
+/// What is known of a policy, and when the hub asks again.
+pub(super) struct Asking<T> {
+    pub(super) trial: T,
+    /// The last answer, while it is believed.
+    pub(super) last: Option<Right>,
+    /// When the hub last asked.
+    asked: Instant,
+    /// When the API server last answered.
+    answered: Instant,
+    /// When the hub asks again.
+    pub(super) at: Instant,
+    /// How often in turn the policy was not in force.
+    in_turn: u32,
+    /// When it was last found not to hold, although the trial had shown it in force.
+    refuted: Option<Instant>,
+    /// When the log last had a question without an answer.
+    warned: Option<Instant>,
+}
+
+impl<T: PolicyTrial> Asking<T> {
+    pub(super) fn new(trial: T) -> Self {
+        let now = Instant::now();
+        Self { trial, last: None, asked: now, answered: now, at: now, in_turn: 0, refuted: None, warned: None }
+    }
+
+    /// What is known after too long a time without an answer: perhaps it has the right, and nobody can see the policy.
+    pub(super) fn too_late(&self) -> Option<Right> {
+        self.last.clone().filter(|last| matches!(last, Right::Unguarded(_)))
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        self.at
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.at <= Instant::now()
+    }
+
+    /// Makes the hub ask again soon after the API server has refused a write. Either the right is gone, or the refusal
+    /// had another cause, for example a quota.
+    pub(super) fn doubt(&mut self) {
+        self.at = self.at.min(self.asked + UNKNOWN);
+    }
+
+    /// Takes the policy for missing, because the API server took what it forbids, and makes the hub ask again after a
+    /// pause that doubles with each time in turn.
+    pub(super) fn refute(&mut self) {
+        self.believe(Right::Unguarded(Doubt::Missing));
+        self.at = Instant::now() + doubled(SHORTEST, self.in_turn, ASK_AGAIN);
+        self.in_turn = self.in_turn.saturating_add(1);
+        self.refuted = Some(Instant::now());
+    }
+
+    /// Asks the API server, and says what is new. `None` if it does not answer: the last answer is then believed for a
+    /// while.
+    pub(super) async fn ask(&mut self) -> Option<Right> {
+        self.asked = Instant::now();
+        self.at = self.asked + UNKNOWN;
+        match self.trial.attempt().await {
+            // An API server that starts, or whose own authentication fails, refuses for a moment.
+            Ok(Right::Unguarded(Doubt::Unknown(said))) if self.is_confirmed() => {
+                self.go_on_without(&said);
+                None
+            }
+            Ok(right) => {
+                let is_unguarded = matches!(right, Right::Unguarded(_));
+                let pause = if is_unguarded { doubled(SHORTEST, self.in_turn, ASK_AGAIN) } else { RIGHT_AGE };
+                if is_unguarded {
+                    self.in_turn = self.in_turn.saturating_add(1);
+                } else if self.refuted.is_none_or(|at| at.elapsed() >= RIGHT_AGE) {
+                    self.in_turn = 0;
+                }
+                self.answered = Instant::now();
+                self.at = self.answered + pause;
+                self.believe(right.clone());
+                Some(right)
+            }
+            Err(error) => {
+                self.go_on_without(&explain(&error));
+                None
+            }
+        }
+    }
+
+    /// Whether the policy was seen in force not long ago.
+    fn is_confirmed(&self) -> bool {
+        self.last == Some(Right::Guarded) && self.answered.elapsed() < BELIEVED
+    }
+
+    fn believe(&mut self, right: Right) {
+        if self.last.as_ref() != Some(&right) {
+            self.trial.log(&right);
+        }
+        self.last = Some(right);
+    }
+
+    fn go_on_without(&mut self, error: &str) {
+        let policy = T::POLICY;
+        if self.warned.is_none_or(|at| at.elapsed() >= WARNING) {
+            self.warned = Some(Instant::now());
+            warn!(policy, error, "Cannot ask whether a policy is in force; the hub asks again");
+        } else {
+            debug!(policy, error, "Cannot ask whether a policy is in force; the hub asks again");
+        }
+        if self.answered.elapsed() < BELIEVED {
+            return;
+        }
+        match self.last {
+            Some(Right::Guarded) | None => {
+                let minutes = BELIEVED.as_secs() / 60;
+                let end = format!("no answer for {minutes} minutes; the last error: {error}");
+                self.believe(Right::Unguarded(Doubt::Unknown(end.into())));
+            }
+            Some(Right::Missing) => (self.last, self.answered) = (None, Instant::now()),
+            Some(Right::Unguarded(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! One transaction, and what is read when a ledger is opened.
+
+use tokio::time::timeout;
+
+use super::PATIENCE;
+use crate::batch::{self, Author};
+use crate::command::{BatchError, LedgerCommand, LedgerOutcome};
+use crate::connection::Connection;
+use crate::error::classify;
+use crate::{LedgerError, Location};
+use addon_signer_core::journal::entry::{Entry, Hash, Tip};
+use addon_signer_core::timestamp::Timestamp;
+
+/// How a transaction ended.
+pub(super) enum Commit {
+    Durable(Tip, Vec<LedgerOutcome>),
+    /// Nothing was written.
+    Failed(BatchError),
+    /// COMMIT was sent and not answered: it may have happened.
+    Unknown {
+        would_be: Tip,
+        outcomes: Vec<LedgerOutcome>,
+        cause: LedgerError,
+    },
+}
+
+pub(super) async fn commit(
+    connection: &mut Connection,
+    author: &Author,
+    tip: Tip,
+    commands: &[LedgerCommand],
+    location: &Location,
+) -> Commit {
+    let late = || BatchError::Store(sqlx::Error::PoolTimedOut);
+    let written = timeout(PATIENCE, async {
+        connection.begin().await?;
+        batch::fence(connection, author).await?;
+        batch::apply(connection, author, tip, commands).await
+    });
+    let (tip, outcomes) = match written.await.unwrap_or_else(|_| Err(late())) {
+        Ok(written) => written,
+        Err(error) => return Commit::Failed(error),
+    };
+    match timeout(PATIENCE, connection.command("COMMIT")).await {
+        Ok(Ok(())) => Commit::Durable(tip, outcomes),
+        Ok(Err(error)) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &error) },
+        Err(_) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &sqlx::Error::PoolTimedOut) },
+    }
+}
+
+pub(super) async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchError> {
+    let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq DESC LIMIT 1";
+    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
+    let Some(row) = rows.first() else { return Ok(Tip::EMPTY) };
+    let seq = row.count(0);
+    let text = row.text(1);
+    let hash = Hash::of(&text);
+    let entry = Entry::parse(&text).ok().filter(|entry| entry.seq == seq && row.bytes(2) == hash.as_bytes());
+    match entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)) {
+        Some(time) => Ok(Tip { seq, hash, time }),
+        None => Err(BatchError::Inconsistent(format!("its last row, {seq}, is not what was written there"))),
+    }
+}
+
+/// The ledger's id, from the table of latest values, which keeps it when the first entry is archived.
+pub(super) async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
+    let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
+    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
+    match rows.first() {
+        Some(row) => Ok(row.text(0)),
+        None => Err(BatchError::Inconsistent("it has no id".to_owned())),
+    }
+}
+
+pub(super) fn new_id() -> Result<String, BatchError> {
+    let mut id = [0; 16];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
+        .map_err(|_| BatchError::Inconsistent("the system has no random bytes".to_owned()))?;
+    Ok(data_encoding::HEXLOWER.encode(&id))
+}

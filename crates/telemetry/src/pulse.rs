@@ -1,0 +1,85 @@
+//! Signs of life of the tasks of this process. A task that hangs cannot say so; it gives no sign of life any more.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// After this time without a sign of life a task hangs. It is long, because a task may make many calls to an API
+/// server that does not answer, each of which ends after half a minute.
+pub const HANGS_AFTER: Duration = Duration::from_secs(600);
+
+/// The tasks that give signs of life.
+#[derive(Debug, Clone, Default)]
+pub struct Pulses(Arc<Mutex<BTreeMap<u64, Heard>>>);
+
+#[derive(Debug)]
+struct Heard {
+    task: String,
+    at: Instant,
+}
+
+impl Pulses {
+    /// The pulse of a task, which it takes along. A task that has ended is not missed: whoever started it observes its
+    /// end.
+    pub fn start(&self, task: impl Into<String>) -> Pulse {
+        let mut tasks = self.lock();
+        let number = tasks.last_key_value().map_or(0, |(number, _)| number + 1);
+        tasks.insert(number, Heard { task: task.into(), at: Instant::now() });
+        Pulse { pulses: self.clone(), number }
+    }
+
+    /// The tasks that have given no sign of life for longer than `bound`.
+    pub fn silent(&self, bound: Duration) -> Vec<String> {
+        let tasks = self.lock();
+        tasks.values().filter(|heard| heard.at.elapsed() > bound).map(|heard| heard.task.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Heard>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pulse of one task, which must beat at least every ten minutes.
+#[derive(Debug)]
+pub struct Pulse {
+    pulses: Pulses,
+    number: u64,
+}
+
+impl Pulse {
+    /// Gives a sign of life.
+    pub fn beat(&self) {
+        if let Some(heard) = self.pulses.lock().get_mut(&self.number) {
+            heard.at = Instant::now();
+        }
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.pulses.lock().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_gives_no_sign_of_life_is_named_and_one_that_ended_is_not() {
+        let pulses = Pulses::default();
+        let hangs = pulses.start("hangs");
+        let lives = pulses.start("lives");
+        let ends = pulses.start("ends");
+        tokio::time::advance(HANGS_AFTER).await;
+        lives.beat();
+        drop(ends);
+        assert!(pulses.silent(HANGS_AFTER).is_empty());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pulses.silent(HANGS_AFTER), ["hangs"]);
+        hangs.beat();
+        assert!(pulses.silent(HANGS_AFTER).is_empty());
+    }
+}

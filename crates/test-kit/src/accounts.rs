@@ -1,0 +1,14 @@
+//! Our accounts on an API server, as deploy/ names them.
+
+/// The hub's account, as deploy/ names it.
+pub const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-signer";
+/// The groups that Kubernetes gives to that account.
+pub const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
+/// The agent's account on its managed cluster, as deploy/agent names it.
+pub const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
+
+/// The group of the addon's own hub identities, to which deploy/requester gives its role.
+pub const ADDON_GROUP: &str = "system:open-cluster-management:addon:telemetry";
+
+/// The account of OCM's gRPC server, the only one that may name another user.
+pub const GRPC_PROXY: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";

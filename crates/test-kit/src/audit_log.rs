@@ -1,0 +1,165 @@
+//! The audit log of a real API server: who wrote which object, and when. If the run collects the rights that are used,
+//! it also has what our accounts read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::accounts::{ADDON_GROUP, AGENT_USER, HUB_USER};
+use crate::rights;
+
+/// The file of the audit policy, in the hub's directory.
+pub const POLICY: &str = "audit-policy.yaml";
+/// The file of the audit log, in the hub's directory.
+pub const LOG: &str = "audit.log";
+const WRITES: [&str; 4] = ["create", "update", "patch", "delete"];
+const MINUTE: Duration = Duration::from_secs(60);
+/// How often in a minute the hub may write one object without a cause.
+const LIMIT: usize = 10;
+/// How many writes of one object one action of people may cause: a rotation has that many steps.
+const PER_CAUSE: usize = 5;
+/// The only object that is written more often: a leader renews the Lease three times in its duration, so that one
+/// renewal may fail. A new holder starts to lead.
+const LEASE: &str = "leases/addon-signer/addon-signer";
+/// The hub's default, in seconds.
+const LEASE_DURATION: u64 = 15;
+
+/// One write that the API server answered.
+#[derive(Debug, Clone)]
+pub struct Write {
+    pub at: Timestamp,
+    pub user: String,
+    /// Resource, namespace and name, without the subresource: `managedclusteraddons/spoke1/telemetry`. `None` for a
+    /// create that leaves the name to the API server, because such an object cannot be written repeatedly.
+    pub object: Option<String>,
+    /// For a Lease: its new holder.
+    holder: Option<String>,
+    /// For a Lease: its duration, in seconds.
+    duration: Option<u64>,
+}
+
+/// Writes an audit policy that logs every write and, if the run collects the rights that are used, what our accounts
+/// read.
+pub fn write_policy(dir: &Path) {
+    let leases = json!({ "group": "coordination.k8s.io", "resources": ["leases"] });
+    let reads = |by: &str, whose: &[&str]| json!({ "level": "Metadata", "verbs": ["get", "list", "watch"], by: whose });
+    let rules = [
+        Some(json!({ "level": "Request", "verbs": WRITES, "resources": [leases] })),
+        Some(json!({ "level": "Metadata", "verbs": WRITES })),
+        rights::collected().map(|_| reads("users", &[HUB_USER, AGENT_USER])),
+        rights::collected().map(|_| reads("userGroups", &[ADDON_GROUP])),
+        Some(json!({ "level": "None" })),
+    ];
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": rules.into_iter().flatten().collect::<Vec<_>>(),
+    });
+    fs::write(dir.join(POLICY), policy.to_string()).unwrap();
+}
+
+/// Every call in the log.
+pub fn events(dir: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(dir.join(LOG)).expect("the API server writes an audit log");
+    // The last line may be incomplete, because the API server is still writing it.
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub fn writes(dir: &Path) -> Vec<Write> {
+    let is_write = |event: &&Value| event["verb"].as_str().is_some_and(|verb| WRITES.contains(&verb));
+    events(dir).iter().filter(is_write).map(parse).collect()
+}
+
+fn parse(event: &Value) -> Write {
+    let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let [resource, namespace, name] = ["resource", "namespace", "name"].map(|part| text(&format!("/objectRef/{part}")));
+    Write {
+        at: text("/stageTimestamp").parse().unwrap(),
+        user: text("/user/username"),
+        object: (!name.is_empty()).then(|| format!("{resource}/{namespace}/{name}")),
+        holder: event.pointer("/requestObject/spec/holderIdentity").and_then(Value::as_str).map(str::to_owned),
+        duration: event.pointer("/requestObject/spec/leaseDurationSeconds").and_then(Value::as_u64),
+    }
+}
+
+/// Checks that the hub writes no object more than ten times a minute, except after actions of people while it runs:
+/// they change an AddOnSigner or a Secret of its authorities, and start hubs.
+pub fn assert_nothing_is_hammered(writes: &[Write]) {
+    let causes = causes(writes);
+    let durations = writes.iter().filter_map(|write| write.duration).filter(|duration| *duration > 0);
+    let shortest = durations.min().unwrap_or(LEASE_DURATION);
+    let renewals = usize::try_from(3 * MINUTE.as_secs() / shortest).unwrap();
+    let mut by_object: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
+    for write in writes.iter().filter(|write| write.user == HUB_USER) {
+        if let Some(object) = &write.object {
+            by_object.entry(object).or_default().push(write.at);
+        }
+    }
+    for (object, mut times) in by_object {
+        times.sort();
+        for (index, begin) in times.iter().enumerate() {
+            let count = times.partition_point(|at| *at < *begin + MINUTE) - index;
+            let caused = within(&causes, *begin - MINUTE, *begin + MINUTE) * PER_CAUSE;
+            let limit = if object == LEASE { renewals + 2 } else { LIMIT };
+            assert!(count <= limit + caused, "{object} was written {count} times in the minute from {begin}");
+        }
+    }
+}
+
+/// The times of the actions of people, in order.
+fn causes(writes: &[Write]) -> Vec<Timestamp> {
+    let mut holder = None;
+    let mut causes = Vec::new();
+    // A write from before the hub's first write is no cause of repeated writes.
+    for write in writes.iter().skip_while(|write| write.user != HUB_USER) {
+        let object = write.object.as_deref().unwrap_or_default();
+        let is_watched = object.starts_with("addonsigners/") || object.starts_with("secrets/addon-signer/");
+        let is_start = object == LEASE && write.holder.is_some() && write.holder != holder;
+        if is_start {
+            holder.clone_from(&write.holder);
+        }
+        if is_start || (is_watched && write.user != HUB_USER) {
+            causes.push(write.at);
+        }
+    }
+    causes.sort();
+    causes
+}
+
+fn within(times: &[Timestamp], from: Timestamp, to: Timestamp) -> usize {
+    times.partition_point(|at| *at < to) - times.partition_point(|at| *at < from)
+}
+
+#[test]
+fn writes_without_a_cause_are_counted_by_the_minute() {
+    let mk = |user: &str, object: &str, second: i64| Write {
+        at: Timestamp::from_second(1_800_000_000 + second).unwrap(),
+        user: user.to_owned(),
+        object: Some(object.to_owned()),
+        holder: None,
+        duration: None,
+    };
+    let ours =
+        |every: i64, count: i64| (0..count).map(move |n| mk(HUB_USER, "managedclusteraddons/c1/telemetry", n * every));
+    let is_hammered = |writes: Vec<Write>| std::panic::catch_unwind(|| assert_nothing_is_hammered(&writes)).is_err();
+    assert!(!is_hammered(ours(6, 100).collect()));
+    assert!(is_hammered(ours(5, 100).collect()));
+    let others = (0..600).map(|n| mk("addon-manager", "managedclusteraddons/c1/telemetry", n));
+    assert!(is_hammered(ours(1, 11).chain(others).collect()), "a program is no cause");
+    let edit = [mk("admin", "addonsigners//telemetry", 0)];
+    assert!(!is_hammered(ours(1, 15).chain(edit.clone()).collect()));
+    assert!(is_hammered(ours(1, 16).chain(edit.clone()).collect()));
+    assert!(is_hammered(edit.into_iter().chain(ours(1, 11)).collect()), "before the hub came");
+    let renewals = |duration: u64, count: i64| {
+        (0..count).map(move |n| Write { duration: Some(duration), ..mk(HUB_USER, LEASE, n) })
+    };
+    assert!(!is_hammered(renewals(15, 14).collect()));
+    assert!(is_hammered(renewals(15, 15).collect()));
+    assert!(!is_hammered(renewals(3, 60).collect()));
+}

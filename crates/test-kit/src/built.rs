@@ -1,0 +1,49 @@
+//! The two programs, built with cargo, because only a test of the same package can ask cargo for a program's path.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use crate::deploy::checkout;
+
+/// The directory with the programs of this profile.
+static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let own = std::env::current_exe().unwrap();
+    let mut profile_dir = own.parent().unwrap();
+    if profile_dir.ends_with("deps") {
+        profile_dir = profile_dir.parent().unwrap();
+    }
+    // Build the tests too, so that the features are those of `cargo test`, which has then built the programs already.
+    let arguments: &[&str] = if cfg!(debug_assertions) {
+        &["build", "--locked", "--offline", "--quiet", "--bins", "--tests"]
+    } else {
+        &["build", "--locked", "--offline", "--quiet", "--bins", "--release"]
+    };
+    let mut command = Command::new(cargo());
+    // Remove the variables that cargo set for this test's package: build scripts watch them, and would run again.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|set| name.to_string_lossy().starts_with(set)) {
+            command.env_remove(name);
+        }
+    }
+    let target = profile_dir.parent().unwrap();
+    let built = command.current_dir(checkout()).args(arguments).arg("--target-dir").arg(target).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    profile_dir.to_owned()
+});
+
+/// The path of the agent's program.
+pub fn agent_program() -> PathBuf {
+    BUILT.join("addon-signer-agent")
+}
+
+/// The path of the hub's program.
+pub fn hub_program() -> PathBuf {
+    BUILT.join("addon-signer")
+}
+
+/// The cargo that runs this test, so that it finds what it has built; another version would build everything again.
+pub fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}

@@ -1,0 +1,105 @@
+//! The manifests of deploy/: their objects, and how a test applies them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::wait_until;
+
+/// How long an API server may take to serve a new CRD.
+const ESTABLISHED: Duration = Duration::from_secs(30);
+
+/// The folders that an administrator applies with `kubectl apply -k`, in this order.
+pub const FOLDERS: [&str; 5] = [".", "agent", "example", "requester", "trust-reader"];
+
+/// The root of the checkout.
+pub fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The objects of one folder of deploy/, in the order of its kustomization.
+pub fn manifests(folder: &str) -> Vec<Value> {
+    let dir = dir(folder);
+    let files = resources(&dir);
+    files.iter().flat_map(|file| documents(&dir.join(file))).collect()
+}
+
+pub fn dir(folder: &str) -> PathBuf {
+    checkout().join("deploy").join(folder)
+}
+
+pub fn resources(dir: &Path) -> Vec<String> {
+    let kustomization = documents(&dir.join("kustomization.yaml"));
+    serde_json::from_value(kustomization[0]["resources"].clone()).unwrap()
+}
+
+pub fn documents(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// The YAML with these words that a document shows.
+pub fn documented(document: &str, words: &str) -> String {
+    let text = std::fs::read_to_string(checkout().join(document)).unwrap();
+    let mut blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.find(|block| block.contains(words)).unwrap().to_owned()
+}
+
+pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+pub fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+/// Applies objects as `kubectl apply --server-side` does and waits until their CRDs are served.
+pub async fn apply(admin: &Client, objects: &[Value]) {
+    for object in objects {
+        patch(admin, object, &params()).await.unwrap_or_else(|e| panic!("{}: {e}", name(object)));
+        if object["kind"] == "CustomResourceDefinition" {
+            wait_until_served(admin, name(object)).await;
+        }
+    }
+}
+
+/// Unknown fields are errors, so that a misspelt field is found.
+pub fn params() -> PatchParams {
+    PatchParams::apply("deploy-tests").force().validation_strict()
+}
+
+pub async fn patch(admin: &Client, object: &Value, params: &PatchParams) -> kube::Result<DynamicObject> {
+    let api = api(admin, object).await?;
+    api.patch(name(object), params, &Patch::Apply(object)).await
+}
+
+pub async fn api(admin: &Client, object: &Value) -> kube::Result<Api<DynamicObject>> {
+    let api_version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
+    let (resource, capabilities) = pinned_kind(admin, &kind).await?;
+    Ok(match (capabilities.scope, object["metadata"]["namespace"].as_str()) {
+        (Scope::Namespaced, namespace) => Api::namespaced_with(admin.clone(), namespace.unwrap(), &resource),
+        (Scope::Cluster, None) => Api::all_with(admin.clone(), &resource),
+        (Scope::Cluster, Some(_)) => panic!("{} is cluster-scoped", name(object)),
+    })
+}
+
+async fn wait_until_served(admin: &Client, crd: &str) {
+    let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    wait_until(ESTABLISHED, &format!("the CRD {crd} to be served"), async || {
+        let conditions = crds.get(crd).await.unwrap().status.unwrap_or_default().conditions;
+        let established = |c: &_| is_true(c, "Established");
+        conditions.into_iter().flatten().any(|c| established(&json!(c))).then_some(())
+    })
+    .await;
+}
+
+fn is_true(condition: &Value, kind: &str) -> bool {
+    condition["type"] == kind && condition["status"] == "True"
+}

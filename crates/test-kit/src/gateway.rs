@@ -1,0 +1,334 @@
+//! A running gateway, and clients of it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+use addon_signer_core::identity::Convention;
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
+use addon_signer_core::sighting::Seen;
+use addon_signer_core::trust::{Route, SignerTrust, Trust};
+use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, GatewayInputs, GatewayStats, Limits};
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use rustls::sign::CertifiedKey;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::issue::{Ca, Leaf};
+use crate::wait_until;
+
+pub const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub const ANY: SocketAddr = SocketAddr::new(LOCALHOST, 0);
+pub const HOUR: Duration = Duration::from_secs(3600);
+pub const SOON: Duration = Duration::from_secs(5);
+
+/// A gateway that agents reach by the name `gateway.example`.
+pub fn mk_config(limits: Limits, allow_loopback: bool) -> GatewayConfig {
+    GatewayConfig { listen: ANY, limits, allow_loopback, names: vec!["gateway.example".to_owned()] }
+}
+
+/// A gateway with two addons, `telemetry` and `search`, each with a CA of its own, on the cluster `c1`.
+pub struct GatewayWorld {
+    pub telemetry: Ca,
+    pub search: Ca,
+    pub serving_ca: Ca,
+    pub clock: Clock,
+    pub registry: SharedRegistry,
+    pub trust: watch::Sender<Arc<Trust>>,
+    pub serving: watch::Sender<Option<Arc<CertifiedKey>>>,
+    pub applied: watch::Receiver<Arc<Trust>>,
+    pub stats: Arc<GatewayStats>,
+    pub audit: Audit,
+    pub seen: Arc<Seen>,
+    /// At first nothing is beside it.
+    pub neighbours: watch::Sender<Neighbours>,
+    pub address: SocketAddr,
+    pub stop: CancellationToken,
+    pub running: JoinHandle<Result<(), GatewayError>>,
+}
+
+impl GatewayWorld {
+    /// Starts a gateway that serves, with the default limits.
+    pub async fn start(routes: Vec<Route>) -> Self {
+        Self::start_with(routes, Limits::default()).await
+    }
+
+    /// Starts a gateway that serves, with these limits.
+    pub async fn start_with(routes: Vec<Route>, limits: Limits) -> Self {
+        Self::start_unconfigured(limits).await.serve(routes).await
+    }
+
+    /// Starts a gateway that serves, and does not connect to loopback addresses.
+    pub async fn start_without_loopback(routes: Vec<Route>) -> Self {
+        Self::start_gateway(mk_config(Limits::default(), false)).await.serve(routes).await
+    }
+
+    async fn serve(self, routes: Vec<Route>) -> Self {
+        self.serving.send_replace(Some(self.serving_pair()));
+        self.trust.send_replace(Arc::new(self.trust_with(routes)));
+        self.wait_until_applied().await;
+        self
+    }
+
+    /// Starts a gateway without trust and without a serving certificate.
+    pub async fn start_unconfigured(limits: Limits) -> Self {
+        Self::start_gateway(mk_config(limits, true)).await
+    }
+
+    async fn start_gateway(config: GatewayConfig) -> Self {
+        let clock = Clock::default();
+        let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
+        let (serving, serving_receiver) = watch::channel(None);
+        let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
+        let gateway = Gateway::bind(config).await.unwrap();
+        let registry = SharedRegistry::default();
+        register(&registry);
+        let audit = Audit::new(clock.clone());
+        let seen = Arc::<Seen>::default();
+        let nothing = Some(Addresses::new());
+        let (neighbours, beside) = watch::channel(Neighbours { pods: nothing.clone(), services: nothing });
+        let inputs = GatewayInputs {
+            trust: trust_receiver,
+            registry: registry.clone(),
+            serving: serving_receiver,
+            clock: clock.clone(),
+            audit: audit.clone(),
+            seen: seen.clone(),
+            neighbours: beside,
+        };
+        let address = gateway.local_addr();
+        let stats = gateway.stats();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(gateway.run(inputs, applied, stop.clone()));
+        let [telemetry, search, serving_ca] = ["telemetry", "search", "serving"].map(|line| Ca::new(line, clock.now()));
+        let applied = applied_receiver;
+        Self {
+            telemetry,
+            search,
+            serving_ca,
+            clock,
+            registry,
+            trust,
+            serving,
+            applied,
+            stats,
+            audit,
+            seen,
+            neighbours,
+            address,
+            stop,
+            running,
+        }
+    }
+
+    pub fn serving_pair(&self) -> Arc<CertifiedKey> {
+        let leaf = self.serving_ca.server(&[], &[LOCALHOST], self.clock.now());
+        let key = rustls::crypto::ring::sign::any_ecdsa_type(&leaf.key).unwrap();
+        Arc::new(CertifiedKey::new(vec![leaf.certificate], key))
+    }
+
+    /// The trust in both signers; the routes are those of telemetry.
+    pub fn trust_with(&self, routes: Vec<Route>) -> Trust {
+        Trust {
+            signers: vec![signer("telemetry", &self.telemetry, routes), signer("search", &self.search, Vec::new())],
+            serving_anchors: Some(self.serving_ca.bundle()),
+            serving_active: Some(self.serving_ca.authority().id().clone()),
+        }
+    }
+
+    pub async fn wait_until_applied(&self) {
+        let wanted = Arc::clone(&self.trust.borrow());
+        wait_until(SOON, "the trust to be in effect", async || {
+            Arc::ptr_eq(&self.applied.borrow(), &wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// A good client certificate of the addon telemetry on c1.
+    pub fn agent(&self) -> Leaf {
+        self.telemetry.client("c1", "telemetry", self.clock.now(), HOUR)
+    }
+
+    pub fn client_config(&self, leaf: Option<&Leaf>) -> ClientConfig {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.serving_ca.authority().certificate().clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots);
+        match leaf {
+            // Without `with_client_auth_cert` the client sends its certificate whatever the server hints at.
+            Some(leaf) => {
+                let key = rustls::crypto::ring::sign::any_ecdsa_type(&leaf.key).unwrap();
+                let pair = CertifiedKey::new(vec![leaf.certificate.clone()], key);
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)))
+            }
+            None => builder.with_no_client_auth(),
+        }
+    }
+
+    pub async fn tls(&self, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
+        self.tls_shared(Arc::new(config)).await
+    }
+
+    pub async fn tls_shared(&self, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(self.address).await?;
+        tcp.set_nodelay(true)?;
+        self.tls_over(tcp, config).await
+    }
+
+    pub async fn tls_over(&self, tcp: TcpStream, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
+        TlsConnector::from(config).connect(ServerName::IpAddress(self.address.ip().into()), tcp).await
+    }
+
+    /// Opens a new connection for HTTP/1.1.
+    pub async fn connect(&self, leaf: &Leaf) -> Connection {
+        let tls = self.tls(self.client_config(Some(leaf))).await.unwrap();
+        Connection::over(tls).await
+    }
+
+    /// Opens a new connection for HTTP/2.
+    pub async fn connect_h2(&self, leaf: &Leaf) -> http2::SendRequest<Full<Bytes>> {
+        self.connect_h2_for(leaf).await
+    }
+
+    /// Opens a new connection for HTTP/2, for requests with any bodies.
+    pub async fn connect_h2_for<B>(&self, leaf: &Leaf) -> http2::SendRequest<B>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
+    {
+        let mut config = self.client_config(Some(leaf));
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let tls = self.tls(config).await.unwrap();
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    /// Sends one GET on a new connection; returns the status, or why there was no answer.
+    pub async fn try_get(&self, leaf: Option<&Leaf>, path: &str) -> Result<StatusCode, String> {
+        let tls = self.tls(self.client_config(leaf)).await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            http1::handshake::<_, Full<Bytes>>(TokioIo::new(tls)).await.map_err(|error| error.to_string())?;
+        // The error of the connection is also the error of the request.
+        tokio::spawn(connection);
+        let answer = sender.send_request(get(path)).await.map_err(|error| format!("{error:?}"))?;
+        Ok(answer.status())
+    }
+
+    /// Removes the addon telemetry from c1.
+    pub fn detach(&self) {
+        self.registry.write(|registry| {
+            registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), None);
+        });
+    }
+}
+
+impl Drop for GatewayWorld {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// An HTTP/1.1 connection.
+pub struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    pub driver: JoinHandle<Result<(), String>>,
+}
+
+impl Connection {
+    pub async fn over(tls: TlsStream<TcpStream>) -> Self {
+        let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();
+        Self { sender, driver: tokio::spawn(async { connection.await.map_err(|error| error.to_string()) }) }
+    }
+
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        let ready = self.sender.ready().await;
+        ready.map_err(|error| format!("{error:?}"))?;
+        self.sender.send_request(request).await.map_err(|error| format!("{error:?}"))
+    }
+
+    /// Sends a GET; returns the answer.
+    pub async fn get(&mut self, path: &str) -> FullAnswer {
+        collect(self.send(get(path)).await.unwrap()).await
+    }
+}
+
+pub fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path).header("host", "gateway.example").body(Full::default()).unwrap()
+}
+
+pub async fn collect(answer: Response<Incoming>) -> FullAnswer {
+    let (parts, body) = answer.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    let body = String::from_utf8(bytes.to_vec()).unwrap();
+    FullAnswer { status: parts.status, headers: parts.headers, body }
+}
+
+/// An answer with its whole body.
+#[derive(Debug)]
+pub struct FullAnswer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+impl FullAnswer {
+    /// The status, and the last part of the problem's type. The answer must be a problem.
+    pub fn problem(&self) -> (u16, String) {
+        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        assert_eq!(problem["status"], self.status.as_u16());
+        assert!(!problem["title"].as_str().unwrap().is_empty() && !problem["detail"].as_str().unwrap().is_empty());
+        let kind = problem["type"].as_str().unwrap().strip_prefix("https://addon-signer.io/problems/").unwrap();
+        (self.status.as_u16(), kind.to_owned())
+    }
+}
+
+pub fn route(path: &str, upstream: &str) -> Route {
+    let methods: BTreeSet<String> = ["GET", "POST"].map(str::to_owned).into();
+    Route {
+        path: path.to_owned(),
+        upstream: upstream.to_owned(),
+        methods,
+        max_body: 1024 * 1024,
+        timeout: Duration::from_secs(10),
+        delete_with_content: false,
+    }
+}
+
+pub fn signer(name: &str, ca: &Ca, routes: Vec<Route>) -> Arc<SignerTrust> {
+    Arc::new(SignerTrust {
+        name: name.to_owned(),
+        signer_name: format!("example.com/{name}").parse().unwrap(),
+        addons: [name.parse().unwrap()].into(),
+        convention: Convention::default(),
+        client_anchors: ca.bundle(),
+        routes,
+    })
+}
+
+fn register(registry: &SharedRegistry) {
+    let accepted = ClusterFacts { accepted: true, deleting: false };
+    let addons = ["telemetry", "search"].map(|addon| (addon.parse().unwrap(), AddOnFacts::Installed));
+    registry.write(|registry| {
+        registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), accepted)]));
+        registry.replace_addons(HashMap::from([("c1".parse().unwrap(), HashMap::from(addons))]));
+    });
+}

@@ -1,0 +1,293 @@
+//! Our hub, which runs in the test's process against a test hub's API server, with exactly the rights of deploy/.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use addon_signer_api::AddOnSigner;
+use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::policy::ServingRules;
+use addon_signer_core::rate::Rate;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::trust::Trust;
+use addon_signer_hub::lease::{self, Leading};
+use addon_signer_hub::registrations::registry::discover;
+use addon_signer_hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
+use addon_signer_ledger::{Ledger, Location};
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::Pulses;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{DynamicObject, PostParams};
+use kube::config::Kubeconfig;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::lease::Holding;
+use super::{TestHub, objects, wait_until};
+use crate::accounts::{HUB_GROUPS, HUB_USER};
+use crate::deploy::apply;
+use crate::deploy::manifests;
+
+/// How long a test waits for an event; long enough for a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A hub without its gateway. What the hub wants the gateway to trust takes effect at once, unless the test sets
+/// [`RunningHubOptions::follow`] to false.
+pub struct RunningHub {
+    pub trust: watch::Receiver<Arc<Trust>>,
+    pub applied: watch::Sender<Arc<Trust>>,
+    pub registry: SharedRegistry,
+    pub clock: Clock,
+    pub metrics: Metrics,
+    pub leading: Leading,
+    pub ledger: Ledger,
+    /// What its gateway would be told.
+    pub neighbours: watch::Receiver<Neighbours>,
+    pub pulses: Pulses,
+    holding: Holding,
+    task: JoinHandle<Result<(), HubError>>,
+    pipe: JoinHandle<()>,
+    _fresh: Option<TempDir>,
+}
+
+/// The settings of a test's hub.
+pub struct RunningHubOptions {
+    pub retention: Duration,
+    pub rate: Rate,
+    pub grpc_proxy: Option<String>,
+    pub allow_loopback_upstreams: bool,
+    /// Whether the trust takes effect at once; see [`RunningHub::follow_once`].
+    pub follow: bool,
+    /// What the gateway's certificate must be.
+    pub serving: ServingRules,
+    /// The hub's account.
+    pub user: &'static str,
+    /// How long its Lease is valid; `None` for a hub that believes that it leads, whatever the Lease says.
+    pub lease: Option<Duration>,
+    /// Its ledger; `None` for a new SQLite file of its own.
+    pub ledger: Option<Location>,
+    /// Its clock.
+    pub clock: Clock,
+    /// How it reaches the API server; `None` for directly, as [`Self::user`].
+    pub kubeconfig: Option<Kubeconfig>,
+    /// The API server's clock; `None` for one that moves with the hub's.
+    pub date: Option<Clock>,
+}
+
+/// The location of a ledger that does not exist yet. Dropping the `TempDir` removes its directory.
+pub fn fresh_ledger() -> (TempDir, Location) {
+    let dir = tempfile::tempdir().unwrap();
+    let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
+    (dir, location)
+}
+
+fn this_or_fresh(ledger: Option<Location>) -> (Option<TempDir>, Location) {
+    ledger.map_or_else(
+        || {
+            let (dir, location) = fresh_ledger();
+            (Some(dir), location)
+        },
+        |location| (None, location),
+    )
+}
+
+impl Default for RunningHubOptions {
+    fn default() -> Self {
+        let rate = Rate { burst: 1_000, interval: Duration::from_secs(1) };
+        let serving = ServingRules {
+            account: HUB_USER.to_owned(),
+            dns_names: BTreeSet::from(["gateway.example".to_owned()]),
+            ip_addresses: BTreeSet::new(),
+            duration: Duration::from_secs(86_400),
+        };
+        let lease = Some(lease::DEFAULT_DURATION);
+        Self {
+            retention: Duration::from_secs(3_600),
+            rate,
+            grpc_proxy: None,
+            allow_loopback_upstreams: false,
+            follow: true,
+            serving,
+            user: HUB_USER,
+            lease,
+            ledger: None,
+            clock: Clock::default(),
+            kubeconfig: None,
+            date: None,
+        }
+    }
+}
+
+/// Applies deploy/ and the rights of deploy/example as an administrator does; on the stand-in only makes the namespace.
+pub async fn deploy(hub: &TestHub) {
+    let admin = hub.admin().await;
+    if hub.is_real() {
+        apply(&admin, &manifests(".")).await;
+        let rights = manifests("example").into_iter().filter(|object| object["kind"] != "AddOnSigner");
+        apply(&admin, &rights.collect::<Vec<_>>()).await;
+    } else {
+        objects::create_namespace(&admin, "addon-signer").await;
+    }
+}
+
+impl RunningHub {
+    pub async fn start(hub: &TestHub) -> Self {
+        Self::start_with(hub, RunningHubOptions::default()).await
+    }
+
+    pub async fn start_with(hub: &TestHub, options: RunningHubOptions) -> Self {
+        let client = match options.kubeconfig {
+            Some(kubeconfig) => crate::client(kubeconfig).await,
+            None => {
+                let groups: &[&str] = if options.user == HUB_USER { &HUB_GROUPS } else { &[] };
+                hub.client_at(options.user, groups, options.date.as_ref().unwrap_or(&options.clock)).await
+            }
+        };
+        let (_fresh, location) = this_or_fresh(options.ledger);
+        let (holding, leading) = Holding::start(hub, client.clone(), options.lease, location.clone()).await;
+        let metrics = Metrics::new(|_| ());
+        let pulses = Pulses::default();
+        let parts = HubParts {
+            client: client.clone(),
+            clock: options.clock.clone(),
+            leading: leading.clone(),
+            metrics: metrics.clone(),
+            ledger: location,
+            replica: format!("test-{}", std::process::id()),
+            pulses: pulses.clone(),
+        };
+        let settings = HubSettings {
+            namespace: "addon-signer".to_owned(),
+            grpc_proxy: options.grpc_proxy,
+            allow_loopback_upstreams: options.allow_loopback_upstreams,
+            retention: options.retention,
+            rate: options.rate,
+            serving: options.serving,
+        };
+        let (wired, ends) = Hub::wire(parts);
+        let HubEnds { registry, trust, applied, ledger, neighbours, .. } = ends;
+        let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
+        let clock = options.clock;
+        let mut source = trust.clone();
+        let target = applied.clone();
+        let follow = options.follow;
+        let pipe = tokio::spawn(async move {
+            while follow && source.changed().await.is_ok() {
+                target.send_replace(source.borrow_and_update().clone());
+            }
+        });
+        Self {
+            trust,
+            applied,
+            registry,
+            clock,
+            metrics,
+            leading,
+            ledger,
+            neighbours,
+            pulses,
+            holding,
+            task,
+            pipe,
+            _fresh,
+        }
+    }
+
+    /// Puts into effect once what the hub wants the gateway to trust.
+    pub fn follow_once(&self) {
+        self.applied.send_replace(self.trust.borrow().clone());
+    }
+}
+
+impl RunningHub {
+    /// Waits until the hub ends; returns how it ended.
+    pub async fn ended(&mut self) -> Result<(), HubError> {
+        (&mut self.task).await.unwrap()
+    }
+
+    /// Waits until the hub leads; returns its epoch.
+    pub async fn leads(&mut self) -> u32 {
+        tokio::time::timeout(PATIENCE, self.leading.acquired()).await.unwrap().unwrap()
+    }
+
+    /// Makes a hub without a Lease believe that it leads in this epoch, or that its time as leader has ended.
+    pub fn believe(&self, epoch: Option<u32>) {
+        self.holding.believe(epoch);
+    }
+
+    /// Stops the hub as SIGTERM does: it gives the Lease back. Dropping the hub kills it instead.
+    pub async fn stop(mut self) {
+        self.holding.stop.cancel();
+        if let Some(task) = self.holding.task.take() {
+            task.await.unwrap();
+        }
+    }
+}
+
+impl Drop for RunningHub {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.pipe.abort();
+    }
+}
+
+/// Creates an AddOnSigner from its spec.
+pub async fn create_signer(admin: &Client, name: &str, spec: Value) -> AddOnSigner {
+    let api: Api<AddOnSigner> = Api::all(admin.clone());
+    let object = json!({
+        "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner", "metadata": {"name": name}, "spec": spec,
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+/// The spec of the AddOnSigner of most tests.
+pub fn telemetry() -> Value {
+    json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]})
+}
+
+/// Waits until the signer's condition `Ready` has this status; returns its reason and message.
+pub async fn wait_ready(admin: &Client, name: &str, status: &str) -> (String, String) {
+    let api: Api<AddOnSigner> = Api::all(admin.clone());
+    wait_until(PATIENCE, &format!("AddOnSigner {name} to be Ready={status}"), async || {
+        let conditions = api.get_opt(name).await.ok()??.status?.conditions;
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
+        (ready.status == status && ready.reason != "Starting").then_some((ready.reason, ready.message))
+    })
+    .await
+}
+
+/// Waits until `pick` finds something on the request.
+pub async fn wait_csr<T>(
+    admin: &Client,
+    name: &str,
+    what: &str,
+    pick: impl Fn(&CertificateSigningRequest) -> Option<T>,
+) -> T {
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    wait_until(PATIENCE, &format!("{name} to be {what}"), async || {
+        api.get_opt(name).await.ok().flatten().as_ref().and_then(&pick)
+    })
+    .await
+}
+
+/// The certificate of a request, as PEM.
+pub fn certificate(csr: &CertificateSigningRequest) -> Option<String> {
+    let bytes = csr.status.as_ref()?.certificate.as_ref()?;
+    Some(String::from_utf8(bytes.0.clone()).unwrap())
+}
+
+/// Reason and message of a condition.
+pub fn condition(csr: &CertificateSigningRequest, kind: &str) -> Option<(String, String)> {
+    let conditions = csr.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
+}
+
+/// The addon as the API server holds it.
+pub async fn addon(admin: &Client, cluster: &str, name: &str) -> DynamicObject {
+    objects::managed_cluster_addons(admin, cluster).await.get(name).await.unwrap()
+}

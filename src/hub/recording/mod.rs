@@ -1,8 +1,0 @@
-//! Records in the ledger what the hub does and sees: steps of authorities, configurations, standings, revocations and
-//! uses. Publishes signed checkpoints of the ledger.
-
-pub(crate) mod checkpoints;
-pub(super) mod chronicle;
-mod notes;
-
-pub(super) use notes::{Notes, answered, keep_seen};

@@ -1,0 +1,274 @@
+//! What is asked before the hub runs: its account, its rights, and what the API server serves.
+
+use std::error::Error;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::{ListParams, PostParams};
+use kube::client::AuthError;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::warn;
+
+use addon_signer_api::ocm::AddOnApi;
+use addon_signer_api::request::BoundedRequest;
+use addon_signer_api::{GuardedSigner, Lenient};
+use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_hub::registrations::registry::{RegistryError, discover};
+use addon_signer_platform::backoff::Pauses;
+use addon_signer_platform::errors::explain;
+use addon_signer_telemetry::pulse::Pulse;
+
+/// The pauses between two attempts. Kubernetes would start a process that ends only after up to five minutes.
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// How long a refusal is not believed after the API server was away: while it starts, it refuses what it allows as soon
+/// as it has read its roles, and does not know every CRD.
+const STARTING: Duration = Duration::from_secs(30);
+/// How long a refusal is not believed at first: the API server may have begun to answer just before.
+const DOUBT: Duration = Duration::from_secs(5);
+
+/// What the hub must know before it runs.
+pub(crate) struct Preflight {
+    /// The hub's own account.
+    pub(crate) account: String,
+    /// The version of ManagedClusterAddOn to use.
+    pub(crate) addon_api: AddOnApi,
+}
+
+/// Why the hub cannot run now.
+enum Obstacle {
+    /// It may pass: the API server is away, is starting, or has too much to do.
+    Passing(String),
+    /// Somebody must change something.
+    Lasting(anyhow::Error),
+}
+
+impl Obstacle {
+    /// `refused` says what it means that the API server refuses the call for good.
+    fn new(error: kube::Error, refused: impl FnOnce() -> String) -> Self {
+        let cause = explain(&error);
+        match &error {
+            kube::Error::Api(status) => match status.code {
+                408 | 429 | 500.. => Self::Passing(format!("the API server cannot answer now: {cause}")),
+                _ => Self::Lasting(anyhow::Error::new(error).context(refused())),
+            },
+            kube::Error::SerdeError(_) => {
+                let cause = "the answer is not one of an API server; check the address in the kubeconfig";
+                Self::Lasting(anyhow::Error::new(error).context(cause))
+            }
+            kube::Error::Service(inner) if inner.is::<AuthError>() => Self::Passing(format!(
+                "the credential for the API server cannot be used; check the kubeconfig: {cause}"
+            )),
+            _ => Self::Passing(format!(
+                "the API server does not answer; check the kubeconfig, and whether the API server is reachable: {cause}"
+            )),
+        }
+    }
+}
+
+/// Where the hub needs rights.
+#[derive(Clone, Copy)]
+pub(crate) struct HubPlace<'p> {
+    /// Its namespace.
+    pub(crate) namespace: &'p str,
+    /// Whether it must know what else is there.
+    pub(crate) has_neighbours: bool,
+}
+
+/// Asks until the hub may run. `waits` says what is in the way; the log says each change of that.
+///
+/// # Errors
+/// What does not pass by itself: the first right or CRD that is missing, or an account that the API server refuses.
+pub(crate) async fn preflight(
+    client: &Client,
+    place: HubPlace<'_>,
+    waits: &watch::Sender<Option<String>>,
+    pulse: Pulse,
+) -> anyhow::Result<Preflight> {
+    let mut pauses = Pauses::new(SHORTEST, LONGEST);
+    let mut believed_from = Instant::now() + DOUBT;
+    loop {
+        pulse.beat();
+        let reason = match ask(client, place).await {
+            Ok(found) => {
+                waits.send_replace(None);
+                return Ok(found);
+            }
+            Err(Obstacle::Passing(reason)) => {
+                believed_from = Instant::now() + STARTING;
+                reason
+            }
+            Err(Obstacle::Lasting(error)) if Instant::now() < believed_from => {
+                let error: &(dyn Error + 'static) = error.as_ref();
+                explain(error)
+            }
+            Err(Obstacle::Lasting(error)) => return Err(error),
+        };
+        if waits.borrow().as_ref() != Some(&reason) {
+            warn!(reason, "The hub cannot run yet; it tries again");
+            waits.send_replace(Some(reason));
+        }
+        tokio::time::sleep(pauses.after_failure()).await;
+    }
+}
+
+async fn ask(client: &Client, place: HubPlace<'_>) -> Result<Preflight, Obstacle> {
+    let account = account(client).await?;
+    check_rights(client, &account, place.namespace).await?;
+    if place.has_neighbours {
+        check_neighbours(client, &account, place.namespace).await?;
+    }
+    let addon_api = discover(client).await.map_err(|error| match error {
+        RegistryError::Discovery(error) => {
+            Obstacle::new(error, || format!("{account} cannot read which resources the API server has"))
+        }
+        error => Obstacle::Lasting(error.into()),
+    })?;
+    Ok(Preflight { account, addon_api })
+}
+
+async fn account(client: &Client) -> Result<String, Obstacle> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
+    let review = review.map_err(|error| {
+        Obstacle::new(error, || "the API server does not accept this process; check the kubeconfig".to_owned())
+    })?;
+    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+    user.context("the API server does not say which account this process has").map_err(Obstacle::Lasting)
+}
+
+/// Checks the rights before the watches start, because a watch without the right would retry for ever.
+async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result<(), Obstacle> {
+    let one = ListParams::default().limit(1);
+    let lacks = |resource| move || format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml");
+    let requests: Api<BoundedRequest> = Api::all(client.clone());
+    requests.list(&one).await.map_err(|error| Obstacle::new(error, lacks("certificatesigningrequests")))?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    leases.get_opt(LEASE_NAME).await.map_err(|error| {
+        Obstacle::new(error, || {
+            format!(
+                "{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of \
+                 deploy/rbac.yaml"
+            )
+        })
+    })?;
+    // One that cannot be decoded is reported later, on that object.
+    let signers: Api<GuardedSigner> = Api::all(client.clone());
+    match signers.list(&one).await {
+        Ok(_) => Ok(()),
+        // Without the CRD the answer is plain text, whose reason kube cannot read.
+        Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
+            "the API server does not know AddOnSigner: apply deploy/ first, with your own kustomization over it \
+             (docs/install.md)"
+        ))),
+        Err(error) => Err(Obstacle::new(error, lacks("addonsigners"))),
+    }
+}
+
+/// Without this right the gateway would refuse all backends, because each may be the hub itself.
+async fn check_neighbours(client: &Client, account: &str, namespace: &str) -> Result<(), Obstacle> {
+    let one = ListParams::default().limit(1);
+    let lacks = |resource| {
+        move || {
+            format!(
+                "{account} cannot list {resource} in the namespace {namespace}; give it the rights of deploy/rbac.yaml"
+            )
+        }
+    };
+    let pods: Api<Lenient<Pod>> = Api::namespaced(client.clone(), namespace);
+    pods.list(&one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
+    let services: Api<Lenient<Service>> = Api::namespaced(client.clone(), namespace);
+    services.list(&one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
+
+    const PLACE: HubPlace<'_> = HubPlace { namespace: "addon-signer", has_neighbours: true };
+
+    /// How long the hub asks a server that first answers with `first` and then refuses, and the reason it ends for.
+    async fn refused_after(first: u16) -> (Duration, String) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let code = if asked.fetch_add(1, Ordering::Relaxed) == 0 { first } else { 403 };
+            let status = json!({ "kind": "Status", "code": code, "message": "no" }).to_string();
+            async move {
+                Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(status.into_bytes())).unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        let began = Instant::now();
+        let waits = watch::Sender::new(None);
+        let ended = preflight(&client, PLACE, &waits, Pulses::default().start("start")).await;
+        (began.elapsed(), ended.err().unwrap().to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_counts_soon_and_only_after_a_while_if_the_api_server_was_away_before() {
+        const SENTENCE: &str = "the API server does not accept this process; check the kubeconfig";
+        // With 200 it is no answer of an API server.
+        for code in [200, 401, 403, 404] {
+            let (after, sentence) = refused_after(code).await;
+            assert!(after >= DOUBT && after < 2 * DOUBT && sentence == SENTENCE, "{code}: {after:?} {sentence}");
+        }
+        for code in [408, 429, 500, 503] {
+            let (after, sentence) = refused_after(code).await;
+            assert!(after >= STARTING && after < 2 * STARTING && sentence == SENTENCE, "{code}: {after:?} {sentence}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_credential_that_cannot_be_used_is_named_and_each_attempt_is_a_sign_of_life() {
+        let refused = async |_: Request<Body>| Err::<Response<Body>, _>(AuthError::UnrefreshableTokenResponse);
+        let service = tower::service_fn(refused);
+        let client = Client::new(service, "default");
+        let (waits, pulses) = (watch::Sender::new(None), Pulses::default());
+        // It is kept, because a task that has ended is not missed.
+        let mut asking = pin!(preflight(&client, PLACE, &waits, pulses.start("start")));
+        assert!(tokio::time::timeout(2 * HANGS_AFTER, &mut asking).await.is_err());
+        assert!(pulses.silent(2 * LONGEST).is_empty());
+        let said = waits.borrow().clone().unwrap();
+        assert!(said.starts_with("the credential for the API server cannot be used"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn an_object_whose_time_cannot_be_read_keeps_no_hub_from_running() {
+        let service = tower::service_fn(async |request: Request<Body>| {
+            let path = request.uri().path();
+            let managers = json!([{ "manager": "m", "operation": "Update", "time": "9999-12-31T23:59:59Z" }]);
+            let mut item = json!({ "metadata": { "name": "a", "managedFields": managers }, "spec": {} });
+            if path.ends_with("/addonsigners") {
+                item["spec"] = json!({ "signerName": "a.b/c", "addOns": ["t"] });
+            }
+            let (code, body) = if path.contains("/leases/") {
+                (404, json!({ "kind": "Status", "code": 404, "reason": "NotFound" }))
+            } else {
+                (200, json!({ "metadata": {}, "items": [item] }))
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        });
+        let client = Client::new(service, "default");
+        for found in [check_rights(&client, "hub", "ns").await, check_neighbours(&client, "hub", "ns").await] {
+            assert!(found.is_ok(), "the hub does not run");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What monitoring asks: `/healthz`, `/readyz` and `/metrics`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::registry_age::RegistryAge;
+use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::registry::Registry;
+use addon_signer_gateway::listener::serve_plain;
+use addon_signer_gateway::serving::is_current;
+use addon_signer_hub::lease::{Leadership, Leading};
+use addon_signer_ledger::{Health, Location};
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
+use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
+
+/// What the metrics address serves.
+#[derive(Clone)]
+pub(crate) struct Probe {
+    pub(crate) metrics: Metrics,
+    pub(crate) age: RegistryAge,
+    pub(crate) pulses: Pulses,
+    pub(crate) serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
+    pub(crate) clock: Clock,
+    pub(crate) leading: Leading,
+    pub(crate) ledger: watch::Receiver<Health>,
+    pub(crate) location: Location,
+    /// What keeps the hub from running; `None` when it runs.
+    pub(crate) waiting: watch::Receiver<Option<String>>,
+}
+
+/// The watches that the hub must read for as long as it runs.
+const WATCHES: [&str; 4] = ["addonsigners", "certificatesigningrequests", "managedclusteraddons", "managedclusters"];
+
+/// Fails if a task hangs, so that Kubernetes starts the process again. An API server that is silent makes nothing
+/// hang: calls end, and watches are asked for again.
+fn lives(pulses: &Pulses, contacts: &Contacts) -> (StatusCode, Cow<'static, str>) {
+    let idle = contacts.idle(&WATCHES, HANGS_AFTER);
+    let watches = idle.into_iter().map(|resource| format!("watch of {resource}"));
+    let hanging: Vec<String> = pulses.silent(HANGS_AFTER).into_iter().chain(watches).collect();
+    if hanging.is_empty() {
+        return (StatusCode::OK, "ok\n".into());
+    }
+    let minutes = HANGS_AFTER.as_secs() / 60;
+    let sentence = format!("without a sign of life for {minutes} minutes: {}\n", hanging.join(", "));
+    (StatusCode::SERVICE_UNAVAILABLE, sentence.into())
+}
+
+/// A header that every call has which the gateway forwards, and no other.
+const FORWARDED: &str = "x-addon-signer-cluster";
+
+/// Refuses what the gateway has forwarded. A Service of another namespace can lead to this address, and nobody sees
+/// that by the Service's own address.
+async fn only_direct(request: Request, next: Next) -> Response {
+    if request.headers().contains_key(FORWARDED) {
+        return (StatusCode::FORBIDDEN, "the gateway forwards nothing to this address\n").into_response();
+    }
+    next.run(request).await
+}
+
+impl Probe {
+    /// Serves until `stop` is cancelled.
+    pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let living = self.clone();
+        let ready = self.clone();
+        let router = Router::new()
+            .route("/healthz", get(move || async move { lives(&living.pulses, &living.age.contacts) }))
+            .route("/readyz", get(move || async move { ready.ready() }))
+            .route("/metrics", get(move || async move { self.text() }))
+            .layer(from_fn(only_direct));
+        serve_plain(listener, router, stop).await;
+    }
+
+    fn ready(&self) -> (StatusCode, Cow<'static, str>) {
+        if let Some(reason) = &*self.waiting.borrow() {
+            return (StatusCode::SERVICE_UNAVAILABLE, format!("the hub does not run yet: {reason}\n").into());
+        }
+        match self.leading.leadership() {
+            // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
+            Leadership::Leader { .. } | Leadership::Unsure { .. } => {}
+            Leadership::Waiting(why) => {
+                let sentence = format!("waiting for the Lease {LEASE_NAME}, {why}\n");
+                return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
+            }
+            Leadership::Lost(_) | Leadership::Released => {
+                return (StatusCode::SERVICE_UNAVAILABLE, "this process ends\n".into());
+            }
+        }
+        if !self.age.registry.read(Registry::is_ready) {
+            return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n".into());
+        }
+        let age = self.age.age();
+        if self.age.bounds.outdated.is_some_and(|bound| age > bound) {
+            let sentence = format!("the API server is silent for {} s: the gateway refuses everybody\n", age.as_secs());
+            return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
+        }
+        if !is_current(self.serving.borrow().as_deref(), self.clock.now()) {
+            return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate that is valid\n".into());
+        }
+        if age > self.age.bounds.stale {
+            // Still ready: most of what the gateway knows is still true, and another hub would know no more.
+            let what = "revocations since then are not known here";
+            let sentence = format!("ok; the API server is silent for {} s: {what}\n", age.as_secs());
+            return (StatusCode::OK, sentence.into());
+        }
+        match &*self.ledger.borrow() {
+            Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
+            Health::Starting => (StatusCode::OK, "ok; the ledger is being opened\n".into()),
+            // Still ready: the gateway works without the ledger, and Kubernetes would make it unavailable.
+            Health::Down(error) => (StatusCode::OK, format!("ok; nothing is signed now: {error}\n").into()),
+        }
+    }
+
+    fn text(&self) -> impl IntoResponse + use<> {
+        let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+        self.metrics.ledger(match &*self.ledger.borrow() {
+            Health::Up { tip, .. } => Some(tip.seq),
+            Health::Starting | Health::Down(_) => None,
+        });
+        if let Some(bytes) = self.location.available() {
+            self.metrics.ledger_available(bytes);
+        }
+        self.metrics.registry_age(self.age.age());
+        match self.metrics.render() {
+            Ok(text) => (StatusCode::OK, content_type, text),
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_hangs_fails_the_liveness_probe_and_is_named() {
+        let pulses = Pulses::default();
+        let contacts = Contacts::default();
+        let _hangs = pulses.start("authorities of telemetry");
+        assert_eq!(lives(&pulses, &contacts).0, StatusCode::OK);
+        tokio::time::advance(HANGS_AFTER + Duration::from_secs(1)).await;
+        let (status, text) = lives(&pulses, &contacts);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(text, "without a sign of life for 10 minutes: authorities of telemetry\n");
+    }
+}

@@ -1,0 +1,82 @@
+//! Measures what others notice of one that asks for too much, on a real API server. docs/figures.md has the figures.
+//!
+//! ```console
+//! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
+//! $ cargo bench --bench withstand -- --part flood
+//! $ cargo bench --bench withstand -- --part signers
+//! $ cargo bench --bench withstand -- --part burst
+//! $ cargo bench --bench withstand -- --part fleet
+//! $ cargo bench --bench withstand -- --part strangers
+//! $ cargo bench --bench withstand -- --part idle
+//! ```
+//!
+//! The hub is a process of its own; everything else shares the machine with it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a load program fails by panicking"
+)]
+
+mod burst;
+mod fleet;
+mod flood;
+mod idle;
+mod signers;
+mod strangers;
+mod world;
+
+use clap::{Parser, ValueEnum};
+
+#[derive(Parser)]
+struct Arguments {
+    /// What to measure; may be repeated.
+    #[arg(long, required = true)]
+    part: Vec<Part>,
+    /// The gateway that the strangers call, and the directory with the pair of the one that has a certificate.
+    #[arg(long, num_args = 2, hide = true)]
+    as_strangers: Option<Vec<String>>,
+    /// What cargo passes.
+    #[arg(long = "bench", hide = true)]
+    _bench: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Part {
+    /// One cluster's flood of requests, while others enrol.
+    Flood,
+    /// 101 AddOnSigners: the start, an edit, rest.
+    Signers,
+    /// 600 AddOnSigners made at once, while another one is edited.
+    Burst,
+    /// 3,500 clusters with three addons each: memory.
+    Fleet,
+    /// 10,000 idle connections to the gateway, 1,000 half-open handshakes and a client that resets its calls.
+    Strangers,
+    /// 2,000 connections to the gateway that make no calls: memory and CPU.
+    Idle,
+}
+
+#[tokio::main]
+async fn main() {
+    addon_signer_platform::crypto::install_provider();
+    let arguments = Arguments::parse();
+    if let Some(of) = arguments.as_strangers {
+        return strangers::act(of[0].parse().unwrap(), of[1].as_ref()).await;
+    }
+    if test_kit::real::assets().is_none() {
+        println!("skipped: KUBEBUILDER_ASSETS names no real API server (tests/real/build.sh)");
+        return;
+    }
+    for part in arguments.part {
+        match part {
+            Part::Flood => flood::run().await,
+            Part::Signers => signers::run().await,
+            Part::Burst => burst::run().await,
+            Part::Fleet => fleet::run().await,
+            Part::Strangers => strangers::run().await,
+            Part::Idle => idle::run().await,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A real API server, and a hub as a process of its own.
+
+use std::net::SocketAddr;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::Client;
+use serde_json::json;
+
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::built::hub_program;
+use test_kit::crds::MANAGED_CLUSTERS;
+use test_kit::deploy::apply;
+use test_kit::hub::deploy;
+use test_kit::process::{Process, free_port};
+use test_kit::{AddOnApi, RealHub, TestHub};
+
+/// An API server with deploy/ applied.
+pub(crate) struct World {
+    pub(crate) hub: TestHub,
+    pub(crate) admin: Client,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let hub = TestHub::with_ocm(RealHub::start(&[]).await, AddOnApi::V1beta1).await;
+        deploy(&hub).await;
+        let admin = hub.admin().await;
+        // The hub's account may sign for every signer name of the domain.
+        let rights = [
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": { "name": "all-of-example" },
+                "rules": [{
+                    "apiGroups": ["certificates.k8s.io"], "resources": ["signers"],
+                    "resourceNames": ["example.com/*"], "verbs": ["approve", "sign"],
+                }],
+            }),
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": { "name": "all-of-example" },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all-of-example" },
+                "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": HUB_USER }],
+            }),
+        ];
+        apply(&admin, &rights).await;
+        Self { hub, admin }
+    }
+
+    /// The hub with its defaults.
+    pub(crate) fn start_hub(&self) -> Process {
+        self.start_hub_at(SocketAddr::from(([127, 0, 0, 1], free_port())), &[])
+    }
+
+    /// The hub with its gateway at this address, for backends on this machine, and with these flags besides.
+    pub(crate) fn start_hub_at(&self, gateway: SocketAddr, more: &[String]) -> Process {
+        let real = self.hub.real().unwrap();
+        let kubeconfig = real.kubeconfig_file("hub", HUB_USER, &HUB_GROUPS);
+        let mut flags = vec![
+            "hub".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--gateway-name=127.0.0.1".to_owned(),
+            format!("--gateway-listen={gateway}"),
+            "--allow-loopback-upstreams".to_owned(),
+            format!("--ledger=sqlite://{}/bench.db", real.dir().display()),
+            format!("--metrics-listen=127.0.0.1:{}", free_port()),
+        ];
+        flags.extend_from_slice(more);
+        Process::start(&hub_program(), &flags, real.dir())
+    }
+
+    /// A client of its own for the administrator: its calls wait for nobody else's.
+    pub(crate) async fn another_client(&self) -> Client {
+        self.hub.admin().await
+    }
+}
+
+/// Creates a request as the cluster's agent, by impersonation. A request that the API server refuses is an error.
+pub(crate) async fn submit(
+    admin: &Client,
+    cluster: &str,
+    csr: &CertificateSigningRequest,
+) -> Result<CertificateSigningRequest, kube::Error> {
+    let request = hyper::Request::post("/apis/certificates.k8s.io/v1/certificatesigningrequests")
+        .header("content-type", "application/json")
+        .header("impersonate-user", format!("system:open-cluster-management:{cluster}:a1"))
+        .header("impersonate-group", format!("system:open-cluster-management:{cluster}"))
+        .header("impersonate-group", MANAGED_CLUSTERS)
+        .header("impersonate-group", "system:authenticated")
+        .body(serde_json::to_vec(csr).unwrap())
+        .unwrap();
+    admin.request(request).await
+}
