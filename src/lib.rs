@@ -1,30 +1,23 @@
 //! addon-signer: certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 //!
-//! # The map
-//!
-//! Dependencies go down only. The compiler keeps the crates apart; `tests/it/layers` checks the imports of the modules.
+//! This package is the program. What it does is in crates, which Cargo keeps apart:
 //!
 //! ```text
-//! program   main  cli  app  probe  demo      parse, wire, run; the only users of anyhow
-//! shell     hub   gateway   inventory        talk, wait, log; none of them imports another
-//!           ledger                           the record of decisions: SQLite or PostgreSQL
-//! cross     api  audit  telemetry  listener  Kubernetes' types, decisions as JSON, metrics, accepting TLS
-//! crates    addon-signer-core                what is decided: values in, values out
-//!           addon-signer-platform            clock, Kubernetes clients, crypto provider, logs; the agent has it too
+//! program   cli  process  inventory  demo      parse, wire, run; the only users of anyhow
+//! crates    addon-signer-hub                   requests, authorities, registrations; the Lease says who leads
+//!           addon-signer-gateway               accept, TLS, session, routes, proxy
+//!           addon-signer-ledger                the record of decisions: SQLite or PostgreSQL
+//!           addon-signer-api, -telemetry       Kubernetes' types; the audit log, metrics, signs of life
+//!           addon-signer-platform              clock, Kubernetes clients, crypto provider, logs; the agent has it too
+//!           addon-signer-core                  what is decided: values in, values out
 //! ```
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`hub`] | requests, authorities, registrations, status; `recording` feeds the ledger; `lease` says who leads |
-//! | [`gateway`] | accept, TLS, session, routes, proxy; its own serving certificate |
+//! | [`process`] | the process of hub and gateway: what it asks first, its tasks, probes, the age of what it knows |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
-//! | [`ledger`] | one writer on SQLite or PostgreSQL, readers, the check of a whole ledger |
-//! | [`api`] | AddOnSigner and its CRD, its conversion to the core's types, the parts of OCM's types that we use |
-//! | [`telemetry`], [`audit`], `listener`, `output` | metrics, the audit log, the accept loop, what commands print |
-//! | `open_files`, `backoff` | raises the limit of open files; pauses before something is tried again |
-//! | [`app`], `tasks`, `preflight`, `probe` | the process of hub and gateway; what it asks first; what it is asked |
-//! | [`pulse`], [`registry_age`] | which tasks live; how old is what the hub knows |
-//! | [`cli`], `demo` | the command line; a demonstration on loopback |
+//! | [`cli`], `output` | the command line; what commands print |
+//! | `demo` | a demonstration on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
 //! `SECURITY.md` has the invariants, each with the tests that fail when it is broken.

@@ -95,6 +95,15 @@ pub struct RotationStatus {
     pub phase: RotationPhase,
     /// When this step began.
     pub since: Time,
+    /// How many addons on clusters have what the step waits for; absent where it waits for something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<i64>,
+    /// Of how many addons on clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+    /// The first ten addons on clusters that the step waits for, as CLUSTER/ADDON.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stragglers: Vec<String>,
     /// What the step waits for, in one sentence; absent when it waits for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,

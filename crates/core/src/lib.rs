@@ -44,6 +44,7 @@ pub mod issuing;
 pub mod journal;
 pub mod keys;
 pub mod lease;
+pub mod list;
 pub mod names;
 pub mod ownership;
 pub mod policy;

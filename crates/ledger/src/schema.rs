@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn every_migration_in_the_tree_is_applied() {
         for (store, migrator) in [("sqlite", &SQLITE), ("postgres", &POSTGRES)] {
-            let files = std::fs::read_dir(format!("{}/src/ledger/migrations/{store}", env!("CARGO_MANIFEST_DIR")));
+            let files = std::fs::read_dir(format!("{}/src/migrations/{store}", env!("CARGO_MANIFEST_DIR")));
             assert_eq!(files.unwrap().count(), migrator.iter().count(), "{store}");
         }
     }

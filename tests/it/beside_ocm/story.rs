@@ -262,9 +262,11 @@ async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
         serde_json::from_str::<Value>(&map.data.unwrap()["status.json"]).unwrap()
     };
     let all_applied = async || {
-        let waits = report().await["rotation"]["waitingFor"].as_str()?.to_owned();
+        let rotation = report().await["rotation"].take();
+        let waits = rotation["waitingFor"].as_str()?.to_owned();
         let is_all = waits.starts_with("pods and agents to use the new anchor") && waits.contains("and 3 more");
-        is_all.then_some(waits)
+        let is_counted = rotation["ready"] == 6 && rotation["total"] == 6;
+        (is_all && is_counted && rotation["stragglers"].as_array()?.len() == 6).then_some(waits)
     };
     println!("It waits for {}", wait_until(2 * PATIENCE, "every cluster to apply it", all_applied).await);
     clock.advance(APPLIED_FOR);

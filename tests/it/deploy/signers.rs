@@ -221,6 +221,9 @@ fn mk_status() -> AddOnSignerStatus {
         rotation: Some(RotationStatus {
             phase: RotationPhase::Publish,
             since: time("2026-06-01T00:00:00Z"),
+            ready: Some(1),
+            total: Some(2),
+            stragglers: vec!["c2/telemetry".to_owned()],
             waiting_for: Some("a reason".to_owned()),
         }),
         conditions: vec![

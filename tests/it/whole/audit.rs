@@ -152,8 +152,8 @@ fn every_cause_is_in_the_document() {
     let text = read("docs/audit.md");
     let mut causes = 0;
     let sources = [
-        "src/listener/no_handshake.rs",
-        "src/gateway/problem.rs",
+        "crates/gateway/src/listener/no_handshake.rs",
+        "crates/gateway/src/problem.rs",
         "crates/core/src/gateway/access.rs",
         "crates/core/src/gateway/authz/mod.rs",
         "crates/core/src/policy/refusal.rs",

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::authorities::state::LineState;
 use addon_signer_api::rules::SignerConfig;
-use addon_signer_core::ca::line::Member;
+use addon_signer_core::ca::line::{Member, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
@@ -112,17 +112,17 @@ impl Board {
     ///
     /// # Errors
     /// What the hub still has to read: before all lines were read, it cannot know the last certificate.
-    pub fn last_leaf(&self) -> Result<Option<Timestamp>, String> {
+    pub fn last_leaf(&self) -> Result<Option<Timestamp>, WaitsFor> {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
 
-    fn client_members(&self) -> Result<Vec<Member>, String> {
+    fn client_members(&self) -> Result<Vec<Member>, WaitsFor> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if !entries.listed {
-            return Err("the AddOnSigners to be read".to_owned());
+            return Err(WaitsFor::AddOnSigners);
         }
         if let Some(name) = entries.unserved.first() {
-            return Err(format!("the AddOnSigner {name}, which is not served, to be fixed or deleted"));
+            return Err(WaitsFor::UnservedSigner(name.clone()));
         }
         let mut members = Vec::new();
         for (name, BoardEntry { line, .. }) in &entries.signers {
@@ -130,7 +130,7 @@ impl Board {
             if matches!(*line, LineState::Absent) {
                 continue;
             }
-            let ready = line.last().ok_or_else(|| format!("the authorities of the AddOnSigner {name} to be read"))?;
+            let ready = line.last().ok_or_else(|| WaitsFor::Authorities(name.clone()))?;
             members.extend_from_slice(ready.line().members());
         }
         Ok(members)

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::fmt::rfc2822;
 use kube::Client;
 use kube::client::Body;
 
+use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::timestamp::Timestamp;
 
 /// How much the hub's clock may be ahead of the API server's, or behind it. Clocks that are set by the network differ
@@ -18,15 +19,11 @@ pub(super) const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 /// What a step that was decided on at `now` waits for, if the API server's clock does not bear `now` out.
 ///
 /// The API server is asked after the decision, so a slow answer does not make the clock look as if it were ahead.
-pub(super) async fn doubt(client: &Client, now: Timestamp) -> Result<Option<String>, kube::Error> {
+pub(super) async fn clock_problem(client: &Client, now: Timestamp) -> Result<Option<WaitsFor>, kube::Error> {
     Ok(match self::now(client).await? {
         Some(date) if now <= date.plus(CLOCKS_DIFFER) => None,
-        // No times in the text: a condition has it, and must not change in each round.
-        Some(date) => {
-            let minutes = date.until(now).as_secs() / 60;
-            Some(format!("the hub's clock to be set: it is {minutes} minutes ahead of the API server's"))
-        }
-        None => Some("the API server to say what time it is".to_owned()),
+        Some(date) => Some(WaitsFor::Clock { minutes: date.until(now).as_secs() / 60 }),
+        None => Some(WaitsFor::ServerTime),
     })
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::authorities::board::Board;
-use crate::authorities::date::CLOCKS_DIFFER;
+use crate::authorities::clock_check::CLOCKS_DIFFER;
 use crate::authorities::waiver::Waiver;
 use crate::distribution::plan::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
-use addon_signer_core::ca::line::{Line, Member};
+use addon_signer_core::ca::line::{Line, Member, WaitsFor};
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::registry::{Registry, SharedRegistry};
 use addon_signer_core::timestamp::Timestamp;
@@ -55,7 +55,7 @@ impl Gate {
     }
 
     /// Whether the Next authority may sign, with what an administrator waived; if not, what it waits for.
-    pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), String> {
+    pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), WaitsFor> {
         let Some(next) = line.next() else { return Ok(()) };
         match self {
             Self::Client { signer, applied, .. } => {
@@ -63,11 +63,11 @@ impl Gate {
                 let trusted = applied
                     .signer(signer)
                     .is_some_and(|known| known.client_anchors.authorities().contains(&next.authority));
-                if trusted { Ok(()) } else { Err("the gateway to trust the new authority".to_owned()) }
+                if trusted { Ok(()) } else { Err(WaitsFor::Gateway) }
             }
             Self::Serving { board, distributed, registry } => {
                 let Some(at) = next.activate_after else {
-                    return Err(board.last_leaf().err().unwrap_or_else(|| "the new anchor to be published".to_owned()));
+                    return Err(board.last_leaf().err().unwrap_or(WaitsFor::Publication));
                 };
                 let without = Waiver::of(waiver, &next.authority);
                 let distribution = distributed.borrow().clone();
@@ -75,13 +75,12 @@ impl Gate {
                     let is_awaited = |key: &AddOnKey| !without.contains(&key.cluster) && !is_new(registry, next, key);
                     let brought = distribution.has_brought(&next.authority, is_awaited);
                     let others = if at < now { None } else { distribution.others(is_awaited) };
-                    let others = others.map(|why| {
-                        format!(
-                            "the last certificate given out without the new anchor to expire at {at}, because {why}"
-                        )
-                    });
-                    let waiting: Vec<String> = brought.err().into_iter().chain(others).collect();
-                    if waiting.is_empty() { Ok(()) } else { Err(waiting.join("; ")) }
+                    let others = others.map(|without| WaitsFor::LastCertificate { at, without });
+                    match (brought.err(), others) {
+                        (None, None) => Ok(()),
+                        (Some(one), None) | (None, Some(one)) => Err(one),
+                        (Some(brought), Some(others)) => Err(WaitsFor::Both(Box::new((brought, others)))),
+                    }
                 })
             }
         }
@@ -125,6 +124,7 @@ mod tests {
     use crate::distribution::plan::TrustReport;
     use addon_signer_core::ca::authority::Authority;
     use addon_signer_core::ca::bundle::Bundle;
+    use addon_signer_core::ca::line::Stragglers;
     use addon_signer_core::identity::ClusterName;
     use addon_signer_core::keys::private::PrivateKey;
     use addon_signer_core::keys::public::KeyKind;
@@ -169,7 +169,7 @@ mod tests {
 
     impl World {
         /// Whether Next may sign, if nobody of those with a ManifestWork is missing and these get none.
-        fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), String> {
+        fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), WaitsFor> {
             let serving_anchors = Some(Bundle::new(vec![self.line.next().unwrap().authority.clone()]).unwrap());
             let reached = Distribution::Reached {
                 trust: Arc::new(Trust { serving_anchors, ..Trust::default() }),
@@ -184,7 +184,7 @@ mod tests {
             self.ask(without, now)
         }
 
-        fn ask(&self, without: &str, now: Timestamp) -> Result<(), String> {
+        fn ask(&self, without: &str, now: Timestamp) -> Result<(), WaitsFor> {
             let without = without.split_whitespace().map(|name| name.parse().unwrap()).collect();
             let text = Waiver::text(self.line.next().unwrap().authority.id().as_str(), &without, now, "ann");
             self.gate.opens(&self.line, Waiver::read(&text).as_ref(), now)
@@ -194,24 +194,27 @@ mod tests {
     #[test]
     fn who_gets_no_manifest_work_waits_for_the_last_certificate_given_out_before() {
         let world = mk_world(&[("c1", -86_400), ("c2", 0)]);
-        let last = "the last certificate given out without the new anchor to expire at 2027-01-16T09:00:00Z";
-        let names = |names: &str| Err(format!("{last}, because {names}"));
+        let last = |without| Err(WaitsFor::LastCertificate { at: END, without });
+        let names = |clusters: &[&str]| {
+            let keys: Vec<AddOnKey> = clusters.iter().map(|cluster| key(cluster)).collect();
+            last(Some(Stragglers::of(keys.iter())))
+        };
         assert_eq!(world.opens(&[], "", PUBLISHED), Ok(()), "a ManifestWork has brought it to each");
-        let both = names("2 addons on clusters get no ManifestWork: c1/telemetry, c2/telemetry");
+        let both = names(&["c1", "c2"]);
         assert_eq!(world.opens(&["c1", "c2"], "", PUBLISHED), both);
         assert_eq!(world.opens(&["c1", "c2"], "", END), both, "the last second still counts");
         assert_eq!(world.opens(&["c1", "c2"], "", END.plus(Duration::from_secs(1))), Ok(()));
-        let one = names("1 addons on clusters get no ManifestWork: c1/telemetry");
+        let one = names(&["c1"]);
         assert_eq!(world.opens(&["c1", "c2"], "c2", PUBLISHED), one, "an administrator goes on without the other");
         world.distributed.send_replace(Distribution::Off);
-        assert_eq!(world.ask("", END), names("no ManifestWork brings it to agents"));
+        assert_eq!(world.ask("", END), last(None));
         assert_eq!(world.ask("", END.plus(Duration::from_secs(1))), Ok(()));
     }
 
     #[test]
     fn an_addon_that_was_installed_after_the_anchor_was_published_is_not_awaited() {
         let world = mk_world(&[("before", -1), ("soon", 60), ("after", 61)]);
-        let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err();
+        let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err().to_string();
         assert!(waits.ends_with("before/telemetry, soon/telemetry, unknown/telemetry"), "{waits}");
     }
 }

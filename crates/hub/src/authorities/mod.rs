@@ -6,7 +6,7 @@
 //! makes what people see.
 
 pub mod board;
-pub(crate) mod date;
+pub(crate) mod clock_check;
 pub mod gate;
 pub mod keeper;
 pub mod objects;

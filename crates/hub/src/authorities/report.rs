@@ -12,7 +12,7 @@ use crate::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
-use addon_signer_core::ca::line::{Line, State};
+use addon_signer_core::ca::line::{Line, State, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
 /// A time as Kubernetes writes it.
@@ -39,12 +39,29 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
 }
 
 /// The rotation under way: with a Next it waits to activate it, and with only an Old it waits to finish.
-pub fn rotation(line: &Line, waiting: Option<String>) -> Option<RotationStatus> {
-    if let Some(next) = line.next() {
-        return Some(RotationStatus { phase: RotationPhase::Activate, since: time(next.since), waiting_for: waiting });
-    }
-    let old = line.members().iter().filter(|member| member.state == State::Old).map(|member| member.since).max()?;
-    Some(RotationStatus { phase: RotationPhase::Finish, since: time(old), waiting_for: waiting })
+pub fn rotation(line: &Line, waiting: Option<&WaitsFor>) -> Option<RotationStatus> {
+    let (phase, since) = match line.next() {
+        Some(next) => (RotationPhase::Activate, next.since),
+        None => {
+            let old = line.members().iter().filter(|member| member.state == State::Old);
+            (RotationPhase::Finish, old.map(|member| member.since).max()?)
+        }
+    };
+    let (ready, total) = waiting.and_then(WaitsFor::progress).unzip();
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    Some(RotationStatus {
+        phase,
+        since: time(since),
+        ready: ready.map(count),
+        total: total.map(count),
+        stragglers: waiting
+            .map(WaitsFor::stragglers)
+            .unwrap_or_default()
+            .into_iter()
+            .map(ToString::to_string)
+            .collect(),
+        waiting_for: waiting.map(ToString::to_string),
+    })
 }
 
 /// Says that the line's authority was activated without evidence, if that may still matter.
@@ -79,8 +96,8 @@ pub struct ServingReport {
 ///
 /// # Errors
 /// The error of serde, which does not occur for these types.
-pub fn render(line: &Line, waiting: Option<String>, now: Timestamp) -> Result<String, serde_json::Error> {
-    let rotation = rotation(line, waiting.clone());
+pub fn render(line: &Line, waiting: Option<&WaitsFor>, now: Timestamp) -> Result<String, serde_json::Error> {
+    let rotation = rotation(line, waiting);
     let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
     serde_json::to_string(&ServingReport {
         authorities: authorities(line),

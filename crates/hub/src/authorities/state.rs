@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::authorities::stored::StoredLine;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::Line;
+use addon_signer_core::ca::line::{Line, WaitsFor};
 
 /// A line that can be used.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct ReadyLine {
     /// Its anchors.
     pub bundle: Bundle,
     /// What its rotation waits for.
-    pub waiting: Option<String>,
+    pub waiting: Option<WaitsFor>,
 }
 
 impl ReadyLine {

@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
-use crate::authorities::date::doubt;
+use crate::authorities::clock_check::clock_problem;
 use crate::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::Line;
+use addon_signer_core::ca::line::{Line, WaitsFor};
 use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -171,8 +171,8 @@ impl AuthorityStore {
     ///
     /// # Errors
     /// [`StoreError::Api`].
-    pub async fn doubt(&self, now: Timestamp) -> Result<Option<String>, StoreError> {
-        Ok(doubt(&self.client, now).await?)
+    pub async fn clock_problem(&self, now: Timestamp) -> Result<Option<WaitsFor>, StoreError> {
+        Ok(clock_problem(&self.client, now).await?)
     }
 
     /// The ConfigMaps, for the report of the gateway's line.

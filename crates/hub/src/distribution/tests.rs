@@ -13,6 +13,7 @@ use addon_signer_api::manifest_work::body;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::line::{Stragglers, WaitsFor};
 use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts};
 use addon_signer_telemetry::pulse::Pulses;
 
@@ -315,7 +316,8 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_use_everywhere() {
         reported.borrow().has_brought(&anchor, |_| is_awaited)
     };
     put(&applied);
-    assert_eq!(asked(true), Err("pods and agents to use the new anchor: c0/telemetry".to_owned()));
+    let stragglers = Stragglers::of([key(0)].iter());
+    assert_eq!(asked(true), Err(WaitsFor::Pods { ready: 1, total: 1, stragglers }));
     assert_eq!(asked(false), Ok(()));
     clock.advance(APPLIED_FOR);
     assert_eq!(asked(true), Ok(()));
@@ -338,14 +340,14 @@ async fn while_an_addon_may_be_unnamed_by_mistake_no_authority_is_activated() {
     let mut look = |signers: Option<Signers>| {
         distributor.inputs.signers = watch::channel(signers).1;
         distributor.look();
-        reported.borrow().has_brought(&anchor, |_| true).err().unwrap_or_default()
+        reported.borrow().has_brought(&anchor, |_| true).err()
     };
     let nobody = || Some(Signers { is_whole: true, ..Signers::default() });
-    assert!(look(wanted.clone()).starts_with("clusters to apply the new anchor: 0 of 1"));
-    assert!(look(nobody()).starts_with("five minutes to pass"));
+    assert!(matches!(look(wanted.clone()), Some(WaitsFor::Clusters { ready: 0, total: 1, .. })));
+    assert_eq!(look(nobody()), Some(WaitsFor::UnnamedAddOn));
     tokio::time::advance(DOUBT - SHORTEST).await;
-    assert!(look(nobody()).starts_with("five minutes to pass"));
+    assert_eq!(look(nobody()), Some(WaitsFor::UnnamedAddOn));
     tokio::time::advance(SHORTEST).await;
-    assert_eq!(look(nobody()), "", "nobody is waited for");
-    assert!(look(wanted).starts_with("clusters to apply the new anchor: 0 of 1"));
+    assert_eq!(look(nobody()), None, "nobody is waited for");
+    assert!(matches!(look(wanted), Some(WaitsFor::Clusters { ready: 0, total: 1, .. })));
 }

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use crate::authorities::date;
+use crate::authorities::clock_check;
 use crate::trial::{self, Asking, Doubt, PolicyTrial, Right};
 use addon_signer_core::csr::build::{BuildError, Wish};
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
@@ -99,7 +99,7 @@ impl Guard {
             Some(Right::Unguarded(doubt)) => Guarded::Not(doubt.clone()),
             Some(Right::Guarded) if matches!(self.known(), Guarded::Since(_)) => return,
             // The API server is asked after its refusal, so the time is not too early.
-            Some(Right::Guarded) => match date::now(&asking.trial.client).await {
+            Some(Right::Guarded) => match clock_check::now(&asking.trial.client).await {
                 Ok(Some(now)) => Guarded::Since(now.plus(LATER)),
                 unknown => {
                     let error = unknown.err().map(|error| explain(&error));

@@ -106,7 +106,7 @@ pub fn wanted(
         Err((reason, message)) => (false, *reason, message.clone()),
     };
     let last = line.last();
-    let rotation = last.and_then(|ready| rotation(ready.line(), ready.waiting.clone()));
+    let rotation = last.and_then(|ready| rotation(ready.line(), ready.waiting.as_ref()));
     let rotating = last.map(|ready| rotating(ready, now));
     let generation = signer.metadata.generation;
     let mut conditions = Vec::new();

@@ -15,6 +15,7 @@ use crate::standings::Standings;
 use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};
+use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
@@ -134,14 +135,14 @@ async fn one_that_is_not_served_is_waited_for_until_its_last_certificate_has_exp
     supervisor.settle(["a".to_owned()]);
     supervisor.objects.insert("b".to_owned(), other);
     supervisor.settle(["b".to_owned()]);
-    let awaited = "the AddOnSigner b, which is not served, to be fixed or deleted";
+    let awaited = WaitsFor::UnservedSigner("b".to_owned());
     assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited);
     supervisor.links.clock.advance(Duration::from_secs(601));
     assert!(supervisor.find_unserved() && !supervisor.find_unserved());
-    let awaited = "the authorities of the AddOnSigner a to be read";
+    let awaited = WaitsFor::Authorities("a".to_owned());
     assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "that one is served");
     supervisor.stop("a");
-    let awaited = "the AddOnSigner a, which is not served, to be fixed or deleted";
+    let awaited = WaitsFor::UnservedSigner("a".to_owned());
     assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "until the supervisor has looked at all");
 }
 

@@ -181,8 +181,12 @@ async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_no
     })
     .await;
     let report = async || rotation(&admin).await;
+    let both = json!({ "ready": 0, "total": 2, "stragglers": ["spoke1/telemetry", "spoke2/telemetry"] });
     wait_until(PATIENCE, "the report to name the clusters", async || {
-        report().await.contains("0 of 2 addons have it, and not yet: spoke1/telemetry, spoke2/telemetry").then_some(())
+        let rotation = serde_json::from_str::<Value>(&report().await).unwrap()["rotation"].take();
+        let named = both.as_object().unwrap().iter().all(|(field, value)| rotation[field] == *value);
+        (named && rotation["waitingFor"].as_str()?.contains("0 of 2 addons have it, and not yet: spoke1/"))
+            .then_some(())
     })
     .await;
     running.stop().await;

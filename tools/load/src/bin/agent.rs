@@ -2,7 +2,7 @@
 //!
 //! ```console
 //! $ cargo build --profile agent-image -p addon-signer-agent
-//! $ cargo bench --profile dev --bench agent -- --program target/agent-image/addon-signer-agent
+//! $ cargo run -p addon-signer-load --bin agent -- --program target/agent-image/addon-signer-agent
 //! ```
 //!
 //! The agent is a child process; hub and gateway are in this process. They run on the stand-in, or on a real API server
@@ -59,9 +59,6 @@ struct Arguments {
     /// The program to measure.
     #[arg(long)]
     program: PathBuf,
-    /// What cargo passes.
-    #[arg(long = "bench", hide = true)]
-    _bench: bool,
 }
 
 #[tokio::main]

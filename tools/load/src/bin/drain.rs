@@ -3,7 +3,7 @@
 //!
 //! ```console
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
-//! $ cargo bench --bench drain -- --requests 2000 --peer 100
+//! $ cargo run --release -p addon-signer-load --bin drain -- --requests 2000 --peer 100
 //! ```
 //!
 //! Every contestant drains requests that were created before, of the same clusters, on the same API server with an etcd
@@ -64,9 +64,6 @@ struct Arguments {
     /// Also run addon-framework's signer: on this many requests with its defaults, on a whole backlog unthrottled.
     #[arg(long)]
     peer: Option<usize>,
-    /// What cargo passes.
-    #[arg(long = "bench", hide = true)]
-    _bench: bool,
 }
 
 /// One line of the table.

@@ -5,6 +5,7 @@
 //! stays there until its last leaf has expired (I6).
 
 mod recorded;
+mod waits;
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,6 +16,7 @@ use crate::ca::bundle::{Bundle, BundleError};
 use crate::timestamp::Timestamp;
 
 pub use recorded::{Older, RecordedAuthority};
+pub use waits::{Stragglers, WaitsFor};
 
 /// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
 /// rotation waits until the oldest authority is dropped, but not longer than until the [`LAST_CALL`].
@@ -121,7 +123,7 @@ pub struct Evidence<'e> {
     /// How long before it expires an authority is replaced.
     pub renew_before: Duration,
     /// Whether everybody who must trust the Next anchor does. The error says what the rotation waits for.
-    pub next_is_trusted: Result<(), String>,
+    pub next_is_trusted: Result<(), WaitsFor>,
 }
 
 /// The one step to take now.
@@ -134,13 +136,13 @@ pub enum Step {
     /// Make Next Active, and Active Old.
     Activate,
     /// The same without evidence that everybody trusts Next, because Active is ending: what the rotation waited for.
-    Force(String),
+    Force(WaitsFor),
     /// Drop anchor and key of the Old authority with this id.
     Finish(AuthorityId),
     /// Do nothing.
     Rest,
     /// Do nothing yet: a rotation waits for this.
-    Wait(String),
+    Wait(WaitsFor),
 }
 
 impl Line {
@@ -215,16 +217,14 @@ impl Line {
         match (asked || aged, ending || self.members.len() < MAX_AUTHORITIES) {
             (false, _) => self.wait_for_old(),
             (true, true) => Step::Prepare,
-            (true, false) => {
-                Step::Wait(format!("the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}"))
-            }
+            (true, false) => Step::Wait(WaitsFor::OldestAuthority),
         }
     }
 
     fn wait_for_old(&self) -> Step {
         match self.members.iter().rfind(|member| member.state == State::Old) {
             Some(Member { authority, leaves_expire: Some(end), .. }) => {
-                Step::Wait(format!("the last certificate of {} to expire at {end}", authority.id()))
+                Step::Wait(WaitsFor::OldCertificates { authority: authority.id().clone(), at: *end })
             }
             _ => Step::Rest,
         }

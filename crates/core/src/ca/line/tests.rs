@@ -17,7 +17,7 @@ fn mk_authority() -> Authority {
 }
 
 fn mk_evidence(now: Timestamp) -> Evidence<'static> {
-    let next_is_trusted = Err("gateways".to_owned());
+    let next_is_trusted = Err(WaitsFor::Gateway);
     Evidence { now, requested: None, renew_before: 90 * DAY, next_is_trusted }
 }
 
@@ -56,7 +56,7 @@ fn a_request_is_handled_once() {
 #[test]
 fn next_does_not_sign_before_its_anchor_is_trusted() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
-    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait("gateways".to_owned()));
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::Gateway));
     assert_eq!(line.bundle().unwrap().authorities().len(), 2, "published while it waits");
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
     assert_eq!(line.next_step(&trusted), Step::Activate);
@@ -67,8 +67,8 @@ fn an_old_anchor_stays_until_its_last_leaf_has_expired() {
     let end = NOW.plus(DAY);
     let line = mk_line().reserve(end).unwrap();
     let line = line.prepare(mk_authority(), None, NOW).activate(NOW);
-    let old = line.members()[1].authority.id();
-    let waits = Step::Wait(format!("the last certificate of {old} to expire at {end}"));
+    let old = line.members()[1].authority.id().clone();
+    let waits = Step::Wait(WaitsFor::OldCertificates { authority: old, at: end });
     assert_eq!(line.next_step(&mk_evidence(NOW)), waits);
     assert_eq!(line.next_step(&mk_evidence(end)), waits, "the last second still counts");
     let after = end.plus(Duration::from_secs(1));
@@ -100,8 +100,8 @@ fn a_blocked_successor_signs_a_day_before_the_active_authority_ends() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
     let end = line.active().unwrap().authority.not_after();
     let before = end.minus(DAY + Duration::from_secs(1));
-    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait("gateways".to_owned()));
-    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force("gateways".to_owned()));
+    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait(WaitsFor::Gateway));
+    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force(WaitsFor::Gateway));
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(end) };
     assert_eq!(line.next_step(&trusted), Step::Activate, "with evidence it is an ordinary step");
     let forced = line.clone().force(end);
@@ -119,8 +119,8 @@ fn a_line_whose_successors_come_late_leaves_them_time_for_the_evidence() {
     let end = line.active().unwrap().authority.not_after();
     let hour = Duration::from_secs(3_600);
     let evidence = |now| Evidence { renew_before: hour, ..mk_evidence(now) };
-    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait("gateways".to_owned()));
-    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force("gateways".to_owned()));
+    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait(WaitsFor::Gateway));
+    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force(WaitsFor::Gateway));
 }
 
 #[test]

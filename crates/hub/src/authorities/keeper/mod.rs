@@ -24,7 +24,7 @@ use crate::lease::{Leading, NotLeading, NotWritten};
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
-use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step};
+use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step, WaitsFor};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::LedgerError;
@@ -90,7 +90,7 @@ pub enum KeeperError {
     Key(#[from] KeyError),
     /// The line's first authority is not made by a clock that is wrong.
     #[error("the first authority waits for {0}")]
-    Clock(String),
+    Clock(WaitsFor),
     /// The line has no anchor.
     #[error(transparent)]
     Bundle(#[from] addon_signer_core::ca::bundle::BundleError),
@@ -184,7 +184,7 @@ impl Keeper {
             self.names.kind == LineKind::Client || line.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
         // What the report says may end by time alone, such as that not everybody is known to trust the authority.
-        let is_true = self.report(line, ready.waiting.clone()).is_ok_and(|report| report == self.reported);
+        let is_true = self.report(line, ready.waiting.as_ref()).is_ok_and(|report| report == self.reported);
         if !is_current || !is_held || !is_recorded || !is_true {
             return false;
         }
@@ -286,8 +286,8 @@ impl Keeper {
         let remembered = plan.remembered || self.state.borrow().last().is_some();
         let stored = match self.store.load(&self.names, remembered, now).await? {
             Some(stored) => stored,
-            None => match self.store.doubt(now).await? {
-                Some(doubt) => return Err(KeeperError::Clock(doubt)),
+            None => match self.store.clock_problem(now).await? {
+                Some(problem) => return Err(KeeperError::Clock(problem)),
                 None => self.begin(&plan, now).await?,
             },
         };
@@ -310,12 +310,11 @@ impl Keeper {
                 return self.settle(stored, step).await;
             }
             if !self.compared {
-                let what = "the ledger to say what it knows of this line".to_owned();
-                return self.settle(stored, Step::Wait(what)).await;
+                return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;
             }
-            if let Some(doubt) = self.store.doubt(now).await? {
-                warn!(doubt, secret = self.names.secret, "A step of the authorities waits");
-                return self.settle(stored, Step::Wait(doubt)).await;
+            if let Some(problem) = self.store.clock_problem(now).await? {
+                warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
+                return self.settle(stored, Step::Wait(problem)).await;
             }
             stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
         }

@@ -12,7 +12,7 @@ use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
 use crate::authorities::stored::StoredLine;
 use addon_signer_core::ca::authority::Authority;
-use addon_signer_core::ca::line::{Line, Step};
+use addon_signer_core::ca::line::{Line, Step, WaitsFor};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -82,7 +82,7 @@ impl Keeper {
         self.audit.authority(self.names.line(), id, verb);
         if let Step::Force(waiting) = &step {
             let line = self.names.line();
-            error!(line, authority = id, waiting, "An authority signs that some may not trust: the one before it ends");
+            error!(line, authority = id, %waiting, "An authority signs that some may not trust: the one before it ends");
             self.metrics.authority_forced(match self.names.kind {
                 LineKind::Client => line,
                 LineKind::Serving => GATEWAY_SIGNER,
@@ -99,7 +99,7 @@ impl Keeper {
             Step::Wait(waiting) => Some(waiting),
             _ => None,
         };
-        let report = self.report(&stored.line, waiting.clone())?;
+        let report = self.report(&stored.line, waiting.as_ref())?;
         let leads = self.leading.leads()?;
         self.record_steps(&stored.line).await?;
         let is_same = report == self.reported && self.state.borrow().last().is_some_and(|last| last.bundle == bundle);
@@ -116,7 +116,7 @@ impl Keeper {
     }
 
     /// What the report of the gateway's line says at this moment; `None` for a client line.
-    pub(super) fn report(&self, line: &Line, waiting: Option<String>) -> Result<Option<String>, serde_json::Error> {
+    pub(super) fn report(&self, line: &Line, waiting: Option<&WaitsFor>) -> Result<Option<String>, serde_json::Error> {
         match self.names.kind {
             LineKind::Serving => report::render(line, waiting, self.clock.now()).map(Some),
             LineKind::Client => Ok(None),

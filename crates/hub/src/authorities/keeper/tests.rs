@@ -141,6 +141,6 @@ async fn a_line_takes_no_step_before_it_is_compared_with_the_ledger() {
     let running = tokio::spawn(keeper.run());
     let ready = state.wait_for(|state| state.ready().is_some()).await.unwrap().ready().cloned().unwrap();
     assert_eq!(ready.line().members().len(), 1, "a Next was made");
-    assert_eq!(ready.waiting.as_deref(), Some("the ledger to say what it knows of this line"));
+    assert_eq!(ready.waiting, Some(WaitsFor::Ledger));
     running.abort();
 }

@@ -10,11 +10,10 @@ use crate::trial::Doubt;
 use addon_signer_api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
 use addon_signer_api::status::Told;
 use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::line::{Stragglers, WaitsFor};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::list::few;
 use addon_signer_core::trust::Trust;
-
-/// How many addons on clusters a report names.
-const NAMED: usize = 3;
 
 /// What the hub does about one ManifestWork.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,56 +106,36 @@ impl Distribution {
     ///
     /// # Errors
     /// What there is to wait for.
-    pub fn has_brought(&self, anchor: &Authority, is_awaited: impl Fn(&AddOnKey) -> bool) -> Result<(), String> {
+    pub fn has_brought(&self, anchor: &Authority, is_awaited: impl Fn(&AddOnKey) -> bool) -> Result<(), WaitsFor> {
         let (trust, report, fresh, unguarded) = match self {
             Self::Off => return Ok(()),
-            Self::Starting => return Err("the ManifestWorks to be read".to_owned()),
-            Self::Reached { is_whole: false, .. } => {
-                return Err(
-                    "AddOnSigners that are not served to be fixed or deleted, because their addons are not counted"
-                        .to_owned(),
-                );
-            }
-            Self::Reached { has_shrunk: true, .. } => {
-                return Err(
-                    "five minutes to pass since an addon is named by no AddOnSigner, which may be a mistake".to_owned()
-                );
-            }
+            Self::Starting => return Err(WaitsFor::ManifestWorks),
+            Self::Reached { is_whole: false, .. } => return Err(WaitsFor::UncountedAddOns),
+            Self::Reached { has_shrunk: true, .. } => return Err(WaitsFor::UnnamedAddOn),
             Self::Reached { trust, report, fresh, unguarded, .. } => (trust, report, fresh, unguarded),
         };
         if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
-            return Err("the ManifestWorks to bring the new anchor".to_owned());
+            return Err(WaitsFor::AnchorInManifestWorks);
         }
         let reached = Reached::sum(report.values());
-        let (total, present, missing) = (reached.total, reached.present(), &reached.missing);
-        let awaited: Vec<&AddOnKey> = missing.iter().filter(|key| is_awaited(key)).collect();
-        if awaited.is_empty() {
-            let fresh: Vec<&AddOnKey> = fresh.iter().filter(|key| is_awaited(key)).collect();
-            let waiting = || format!("pods and agents to use the new anchor: {}", few(&fresh));
-            return if fresh.is_empty() { Ok(()) } else { Err(waiting()) };
+        let (ready, total) = (reached.present(), reached.total);
+        let stragglers = Stragglers::of(reached.missing.iter().filter(|key| is_awaited(key)));
+        if stragglers.count() > 0 {
+            let is_guarded = unguarded.is_none();
+            return Err(if is_guarded { WaitsFor::Clusters { ready, total, stragglers } } else { WaitsFor::Policy });
         }
-        if unguarded.is_some() {
-            return Err(
-                "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub \
-                 writes no ManifestWork (TrustDistributed of the AddOnSigners says what to do)"
-                    .to_owned(),
-            );
-        }
-        Err(format!(
-            "clusters to apply the new anchor: {present} of {total} addons have it, and not yet: {}",
-            few(&awaited)
-        ))
+        let stragglers = Stragglers::of(fresh.iter().filter(|key| is_awaited(key)));
+        if stragglers.count() == 0 { Ok(()) } else { Err(WaitsFor::Pods { ready, total, stragglers }) }
     }
 
-    /// Why not every agent gets the anchor by a ManifestWork, as far as it is awaited; `None` if each does.
-    pub fn others(&self, is_awaited: impl Fn(&AddOnKey) -> bool) -> Option<String> {
+    /// Which awaited addons get no ManifestWork: `None` if each gets one, `Some(None)` if none does.
+    pub fn others(&self, is_awaited: impl Fn(&AddOnKey) -> bool) -> Option<Option<Stragglers>> {
         match self {
-            Self::Starting => None, // nothing is known, and that is said already
-            Self::Off => Some("no ManifestWork brings it to agents".to_owned()),
+            Self::Starting => None, // nothing is known, and `has_brought` waits for that
+            Self::Off => Some(None),
             Self::Reached { others, .. } => {
-                let awaited: Vec<&AddOnKey> = others.iter().filter(|key| is_awaited(key)).collect();
-                let names = (!awaited.is_empty()).then(|| few(&awaited))?;
-                Some(format!("{} addons on clusters get no ManifestWork: {names}", awaited.len()))
+                let others = Stragglers::of(others.iter().filter(|key| is_awaited(key)));
+                (others.count() > 0).then_some(Some(others))
             }
         }
     }
@@ -328,7 +307,7 @@ impl Reached {
         }
         let mut sentence = format!(
             "By ManifestWork {present} of {total} addons on clusters have the present bundle. Not yet: {}.",
-            few(&missing.iter().chain(&placeless).collect::<Vec<_>>())
+            few(missing.iter().chain(&placeless))
         );
         if !placeless.is_empty() {
             sentence += &format!(
@@ -346,15 +325,6 @@ impl Reached {
             None => "Distributing",
         };
         (false, reason, sentence)
-    }
-}
-
-/// The first few of them, by name.
-pub fn few(keys: &[impl ToString]) -> String {
-    let named: Vec<String> = keys.iter().take(NAMED).map(ToString::to_string).collect();
-    match keys.len().saturating_sub(NAMED) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
     }
 }
 

@@ -128,8 +128,8 @@ fn who_gets_no_manifest_work_is_known() {
         Distribution::Reached { trust, report, is_whole: true, has_shrunk: false, unguarded: None, fresh, others }
     };
     let others = |of: &Distribution, is_awaited: bool| of.others(|_| is_awaited);
-    let told = others(&reached(plan.others.clone()), true).unwrap();
-    assert_eq!(told, "1 addons on clusters get no ManifestWork: c2/telemetry");
+    let c2 = Stragglers::of([key("c2")].iter());
+    assert_eq!(others(&reached(plan.others.clone()), true), Some(Some(c2)));
     assert_eq!(others(&reached(plan.others), false), None);
     assert_eq!(others(&reached(BTreeSet::new()), true), None);
     assert_eq!(others(&Distribution::Starting, true), None);
@@ -224,19 +224,19 @@ fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
             Distribution::Reached { trust, report, is_whole, has_shrunk: false, unguarded, fresh, others }
         };
     let missing = || Some(Unguarded(Doubt::Missing));
+    let c1 = || Stragglers::of([key("c1")].iter());
     for (distribution, waits_for) in [
-        (Distribution::Off, ""),
-        (Distribution::Starting, "the ManifestWorks to be read"),
-        (mk(&anchor, true, true, None, &[]), ""),
-        (mk(&anchor, true, true, missing(), &[]), ""),
-        (mk(&anchor, true, false, None, &[]), "AddOnSigners that are not served to be fixed or deleted"),
-        (mk(&anchor, true, true, None, &[key("c1")]), "pods and agents to use the new anchor: c1/telemetry"),
-        (mk(&other, true, true, None, &[]), "the ManifestWorks to bring the new anchor"),
-        (mk(&anchor, false, true, None, &[]), "clusters to apply the new anchor: 0 of 1 addons have it"),
-        (mk(&anchor, false, true, missing(), &[]), "the ValidatingAdmissionPolicy addon-signer-manifest-works to be"),
+        (Distribution::Off, None),
+        (Distribution::Starting, Some(WaitsFor::ManifestWorks)),
+        (mk(&anchor, true, true, None, &[]), None),
+        (mk(&anchor, true, true, missing(), &[]), None),
+        (mk(&anchor, true, false, None, &[]), Some(WaitsFor::UncountedAddOns)),
+        (mk(&anchor, true, true, None, &[key("c1")]), Some(WaitsFor::Pods { ready: 1, total: 1, stragglers: c1() })),
+        (mk(&other, true, true, None, &[]), Some(WaitsFor::AnchorInManifestWorks)),
+        (mk(&anchor, false, true, None, &[]), Some(WaitsFor::Clusters { ready: 0, total: 1, stragglers: c1() })),
+        (mk(&anchor, false, true, missing(), &[]), Some(WaitsFor::Policy)),
     ] {
-        let told = distribution.has_brought(&anchor, |_| true).err().unwrap_or_default();
-        assert!(told.starts_with(waits_for) && told.is_empty() == waits_for.is_empty(), "{told:?}, not {waits_for:?}");
+        assert_eq!(distribution.has_brought(&anchor, |_| true).err(), waits_for);
     }
 }
 

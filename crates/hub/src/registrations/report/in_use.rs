@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::identity::AddOnName;
+use addon_signer_core::list::few;
 use addon_signer_core::policy::RequesterKind;
 use addon_signer_core::templates::{Naming, TemplatedAddOns};
 
-/// How many names a sentence has at most, and how many sentences a message has; there may be thousands.
+/// How many sentences a message has; there may be thousands.
 const EXAMPLES: usize = 3;
 /// The longest name of a Secret (RFC 1123 subdomain).
 const SECRET_MAX: usize = 253;
@@ -139,14 +140,4 @@ fn at_most(mut sentences: Vec<String>) -> Vec<String> {
         sentences.push(format!("The same is true of {more} more addons."));
     }
     sentences
-}
-
-/// The first few names.
-pub(super) fn few<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
-    let mut names: Vec<String> = names.into_iter().take(EXAMPLES + 1).map(|name| name.to_string()).collect();
-    if names.len() > EXAMPLES {
-        names.truncate(EXAMPLES);
-        names.push("…".to_owned());
-    }
-    names.join(", ")
 }

@@ -9,8 +9,9 @@ use addon_signer_api::registrations::REASON_TAKEN_AWAY;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::Told;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::list::few;
 use addon_signer_core::templates::Templates;
-use in_use::{InUse, few, in_use, not_served, too_long};
+use in_use::{InUse, in_use, not_served, too_long};
 
 /// What is known of the registrations of all addons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 //!
 //! ```console
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
-//! $ cargo bench --bench withstand -- --part flood
-//! $ cargo bench --bench withstand -- --part signers
-//! $ cargo bench --bench withstand -- --part burst
-//! $ cargo bench --bench withstand -- --part fleet
-//! $ cargo bench --bench withstand -- --part strangers
-//! $ cargo bench --bench withstand -- --part idle
+//! $ cargo run --release -p addon-signer-load --bin withstand -- --part flood
+//! $ cargo run --release -p addon-signer-load --bin withstand -- --part signers
+//! $ cargo run --release -p addon-signer-load --bin withstand -- --part burst
+//! $ cargo run --release -p addon-signer-load --bin withstand -- --part fleet
+//! $ cargo run --release -p addon-signer-load --bin withstand -- --part strangers
+//! $ cargo run --release -p addon-signer-load --bin withstand -- --part idle
 //! ```
 //!
 //! The hub is a process of its own; everything else shares the machine with it.
@@ -37,9 +37,6 @@ struct Arguments {
     /// The gateway that the strangers call, and the directory with the pair of the one that has a certificate.
     #[arg(long, num_args = 2, hide = true)]
     as_strangers: Option<Vec<String>>,
-    /// What cargo passes.
-    #[arg(long = "bench", hide = true)]
-    _bench: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -1,0 +1,228 @@
+//! What the next step of a line waits for: facts for a program, and one sentence for people.
+
+use std::fmt;
+
+use super::MAX_AUTHORITIES;
+use crate::ca::authority::AuthorityId;
+use crate::identity::AddOnKey;
+use crate::list::few_of;
+use crate::timestamp::Timestamp;
+
+/// How many stragglers are known by name: a status must not grow with the fleet.
+const STRAGGLERS: usize = 10;
+
+/// Addons on clusters that a step waits for: how many there are, and the first few by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stragglers {
+    count: usize,
+    first: Vec<AddOnKey>,
+}
+
+impl Stragglers {
+    /// These addons.
+    pub fn of<'k>(keys: impl Iterator<Item = &'k AddOnKey>) -> Self {
+        let mut stragglers = Self::default();
+        for key in keys {
+            stragglers.count += 1;
+            if stragglers.first.len() < STRAGGLERS {
+                stragglers.first.push(key.clone());
+            }
+        }
+        stragglers
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The first ten of them.
+    pub fn first(&self) -> &[AddOnKey] {
+        &self.first
+    }
+}
+
+impl fmt::Display for Stragglers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&few_of(&self.first, self.count))
+    }
+}
+
+/// What the next step of a line waits for. The text has no verb: "waits for" precedes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// The gateway does not have the Next of a client line in effect.
+    Gateway,
+    /// Not all AddOnSigners were read, so the last certificate is not known.
+    AddOnSigners,
+    /// The authorities of this AddOnSigner were not read.
+    Authorities(String),
+    /// Nobody knows the certificates of this AddOnSigner.
+    UnservedSigner(String),
+    /// Nobody knows the addons of AddOnSigners that are not served.
+    UncountedAddOns,
+    /// An addon has just lost its AddOnSigner, so nobody waits for it any more.
+    UnnamedAddOn,
+    /// The anchor of the gateway's Next is in no trust bundle yet.
+    Publication,
+    /// The ManifestWorks were not read.
+    ManifestWorks,
+    /// The ManifestWorks have an older trust bundle.
+    AnchorInManifestWorks,
+    /// The hub writes no ManifestWork, because its right is not narrowed by the policy.
+    Policy,
+    /// Clusters have not applied the ManifestWork with the anchor.
+    Clusters {
+        /// How many addons on clusters have applied it.
+        ready: usize,
+        /// How many addons on clusters get one.
+        total: usize,
+        /// Those that have not.
+        stragglers: Stragglers,
+    },
+    /// Clusters have applied the anchor so recently that pods and agents may not use it.
+    Pods {
+        /// How many addons on clusters have applied it.
+        ready: usize,
+        /// How many addons on clusters get one.
+        total: usize,
+        /// Those that have applied it recently.
+        stragglers: Stragglers,
+    },
+    /// No ManifestWork brings the anchor to some agents; each of their certificates brings it.
+    LastCertificate {
+        /// When the last certificate expires that was given out without the anchor.
+        at: Timestamp,
+        /// Who gets no ManifestWork; `None` if nobody gets one.
+        without: Option<Stragglers>,
+    },
+    /// Both of these.
+    Both(Box<(Self, Self)>),
+    /// The Old authority's last certificate has not expired.
+    OldCertificates {
+        /// The Old authority.
+        authority: AuthorityId,
+        /// When its last certificate expires.
+        at: Timestamp,
+    },
+    /// The line has as many authorities as it may have.
+    OldestAuthority,
+    /// The line was not compared with the ledger.
+    Ledger,
+    /// The API server gave no time.
+    ServerTime,
+    /// The hub's clock is ahead of the API server's by so many minutes. The time itself is left out: a condition has
+    /// this text, and must not change in each round.
+    Clock {
+        /// How many.
+        minutes: u64,
+    },
+}
+
+impl WaitsFor {
+    /// How many addons on clusters are ready, and of how many, where that is what the step waits for.
+    pub fn progress(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Clusters { ready, total, .. } | Self::Pods { ready, total, .. } => Some((*ready, *total)),
+            Self::Both(both) => both.0.progress().or_else(|| both.1.progress()),
+            _ => None,
+        }
+    }
+
+    /// The first few addons on clusters that it waits for.
+    pub fn stragglers(&self) -> Vec<&AddOnKey> {
+        match self {
+            Self::Clusters { stragglers, .. }
+            | Self::Pods { stragglers, .. }
+            | Self::LastCertificate { without: Some(stragglers), .. } => stragglers.first.iter().collect(),
+            Self::Both(both) => {
+                let mut all = [both.0.stragglers(), both.1.stragglers()].concat();
+                all.truncate(STRAGGLERS);
+                all
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gateway => f.write_str("the gateway to trust the new authority"),
+            Self::AddOnSigners => f.write_str("the AddOnSigners to be read"),
+            Self::Authorities(name) => write!(f, "the authorities of the AddOnSigner {name} to be read"),
+            Self::UnservedSigner(name) => {
+                write!(f, "the AddOnSigner {name}, which is not served, to be fixed or deleted")
+            }
+            Self::UncountedAddOns => f.write_str(
+                "AddOnSigners that are not served to be fixed or deleted, because their addons are not counted",
+            ),
+            Self::UnnamedAddOn => f.write_str(
+                "five minutes to pass since an addon was removed from every AddOnSigner, which may be a mistake",
+            ),
+            Self::Publication => f.write_str("the new anchor to be published"),
+            Self::ManifestWorks => f.write_str("the ManifestWorks to be read"),
+            Self::AnchorInManifestWorks => f.write_str("the ManifestWorks to bring the new anchor"),
+            Self::Policy => f.write_str(
+                "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub \
+                 writes no ManifestWork (TrustDistributed of the AddOnSigners says what to do)",
+            ),
+            Self::Clusters { ready, total, stragglers } => write!(
+                f,
+                "clusters to apply the new anchor: {ready} of {total} addons have it, and not yet: {stragglers}"
+            ),
+            Self::Pods { stragglers, .. } => write!(f, "pods and agents to use the new anchor: {stragglers}"),
+            Self::LastCertificate { at, without } => {
+                write!(f, "the last certificate given out without the new anchor to expire at {at}, because ")?;
+                match without {
+                    None => f.write_str("no ManifestWork brings it to agents"),
+                    Some(who) => write!(f, "{} addons on clusters get no ManifestWork: {who}", who.count),
+                }
+            }
+            Self::Both(both) => write!(f, "{}; {}", both.0, both.1),
+            Self::OldCertificates { authority, at } => {
+                write!(f, "the last certificate of {authority} to expire at {at}")
+            }
+            Self::OldestAuthority => {
+                write!(f, "the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}")
+            }
+            Self::Ledger => f.write_str("the ledger to say what it knows of this line"),
+            Self::ServerTime => f.write_str("the API server to say what time it is"),
+            Self::Clock { minutes } => {
+                write!(f, "the hub's clock to be set: it is {minutes} minutes ahead of the API server's")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(count: usize) -> Vec<AddOnKey> {
+        let key = |n| AddOnKey { cluster: format!("c{n:02}").parse().unwrap(), addon: "a".parse().unwrap() };
+        (0..count).map(key).collect()
+    }
+
+    #[test]
+    fn a_fleet_is_counted_and_only_its_first_are_named() {
+        let waits = WaitsFor::Clusters { ready: 8, total: 20, stragglers: Stragglers::of(keys(12).iter()) };
+        let sentence = "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c00/a, c01/a, c02/a and \
+                        9 more";
+        assert_eq!(waits.to_string(), sentence);
+        assert_eq!(waits.progress(), Some((8, 20)));
+        assert_eq!(waits.stragglers(), keys(10).iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn both_reasons_are_told_and_the_progress_is_of_the_one_that_has_some() {
+        let without = Some(Stragglers::of(keys(1).iter()));
+        let last = WaitsFor::LastCertificate { at: Timestamp::from_unix(0), without };
+        let pods = WaitsFor::Pods { ready: 2, total: 2, stragglers: Stragglers::of(keys(2).iter()) };
+        let both = WaitsFor::Both(Box::new((last.clone(), pods.clone())));
+        assert_eq!(both.to_string(), format!("{last}; {pods}"));
+        assert_eq!(both.progress(), Some((2, 2)));
+        assert_eq!(both.stragglers().len(), 3);
+        assert!(WaitsFor::Gateway.stragglers().is_empty());
+    }
+}
