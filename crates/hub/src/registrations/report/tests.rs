@@ -135,7 +135,7 @@ fn what_is_taken_away_is_counted_with_examples() {
     assert_eq!((holds, reason), (false, "TakenAway"));
     assert!(
         sentence
-            .contains("of 4 ManagedClusterAddOns (c1/telemetry, c2/telemetry, c3/telemetry, …): name example.com/a")
+            .contains("of 4 ManagedClusterAddOns (c1/telemetry, c2/telemetry, c3/telemetry and 1 more): name example.com/a")
     );
     assert_eq!(told(&report, &mk_config("Managed", &["logging"])), Some((true, "Written")), "of other addons");
     assert_eq!(told(&report, &mk_config("External", &["telemetry"])), None);
