@@ -2,6 +2,7 @@
 //! to an API server.
 
 pub mod addon_template;
+pub mod authority;
 pub mod cluster_trust_bundle;
 pub mod identity;
 pub mod lenient;
@@ -21,7 +22,7 @@ pub use status::AddOnSignerStatus;
 use kube::CustomResourceExt;
 
 /// First lines of the generated manifest.
-const CRD_HEADER: &str = "# Generated from crates/api/src/signer.rs by `addon-signer crd`; a test compares them.\n";
+const CRD_HEADER: &str = "# Generated from crates/api by `addon-signer crd`; a test compares them.\n";
 
 /// The CustomResourceDefinition of [`AddOnSigner`] as YAML: schema, defaults, CEL rules and printer columns, the same
 /// bytes on every call. `deploy/crd.yaml` is this text.

@@ -10,6 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::authority::AuthoritySpec;
 use super::identity::IdentitySpec;
 use super::status::AddOnSignerStatus;
 
@@ -196,43 +197,6 @@ pub enum KeyKind {
     Rsa4096,
 }
 
-/// The certificate authority of a signer.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[x_kube(
-    validation = Rule::new("duration(self.renewBefore) < duration(self.duration)")
-        .message("authority.renewBefore must be shorter than authority.duration").field_path(".renewBefore"),
-    validation = Rule::new("duration(self.renewBefore) >= duration('1h')")
-        .message("authority.renewBefore must be at least 1h: the next one needs time").field_path(".renewBefore")
-)]
-#[serde(rename_all = "camelCase")]
-pub struct AuthoritySpec {
-    /// Kind of the key of the next authority. The present authority keeps its key.
-    #[serde(default)]
-    pub key: AuthorityKeyKind,
-    /// Lifetime of an authority. Longer than certificate.maxDuration.
-    #[serde(default = "default_authority_duration")]
-    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
-    pub duration: String,
-    /// How long before its end an authority is replaced. At least 1h.
-    #[serde(default = "default_renew_before")]
-    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
-    pub renew_before: String,
-}
-
-/// Kinds of keys of authorities: those that ring generates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum AuthorityKeyKind {
-    /// ECDSA on NIST P-256.
-    #[default]
-    #[serde(rename = "ECDSA-P256")]
-    EcdsaP256,
-    /// ECDSA on NIST P-384.
-    #[serde(rename = "ECDSA-P384")]
-    EcdsaP384,
-    /// EdDSA on Curve25519.
-    Ed25519,
-}
-
 /// What the agents of a signer reach through the gateway.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -306,16 +270,6 @@ impl Default for CertificateSpec {
     }
 }
 
-impl Default for AuthoritySpec {
-    fn default() -> Self {
-        Self {
-            key: AuthorityKeyKind::default(),
-            duration: default_authority_duration(),
-            renew_before: default_renew_before(),
-        }
-    }
-}
-
 fn default_certificate_duration() -> String {
     "24h".to_owned()
 }
@@ -327,14 +281,6 @@ fn default_max_duration() -> String {
 fn default_keys() -> Vec<KeyKind> {
     use KeyKind::{EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096};
     vec![EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096]
-}
-
-fn default_authority_duration() -> String {
-    "8760h".to_owned()
-}
-
-fn default_renew_before() -> String {
-    "2160h".to_owned()
 }
 
 fn default_methods() -> Vec<Method> {
@@ -361,18 +307,6 @@ impl KeyKind {
             Self::Rsa2048 => Core::Rsa2048,
             Self::Rsa3072 => Core::Rsa3072,
             Self::Rsa4096 => Core::Rsa4096,
-        }
-    }
-}
-
-impl AuthorityKeyKind {
-    /// The core's kind.
-    pub fn kind(self) -> addon_signer_core::keys::public::KeyKind {
-        use addon_signer_core::keys::public::KeyKind as Core;
-        match self {
-            Self::EcdsaP256 => Core::EcdsaP256,
-            Self::EcdsaP384 => Core::EcdsaP384,
-            Self::Ed25519 => Core::Ed25519,
         }
     }
 }

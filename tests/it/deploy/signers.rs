@@ -144,6 +144,8 @@ fn good_values() -> Vec<(&'static str, Value)> {
         ("identity.user", json!("example.com/telemetry:{cluster}:{addon}.x")),
         ("certificate", json!({"duration": "10m", "maxDuration": "1h30m"})),
         ("authority", json!({"duration": "168h1s", "renewBefore": "1h", "key": "Ed25519"})),
+        ("authority", json!({"keyStore": {"type": "Secret"}, "issuer": {"type": "SelfSigned"}})),
+        ("authority", json!({"keyStore": {}, "issuer": {}})),
         ("gateway.routes", json!([])),
         ("gateway.routes.0.upstream", json!("http://[fd00::1]:80")),
     ]

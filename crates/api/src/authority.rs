@@ -1,0 +1,113 @@
+//! The certificate authority of a signer, as its AddOnSigner describes it.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The certificate authority of a signer.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("duration(self.renewBefore) < duration(self.duration)")
+        .message("authority.renewBefore must be shorter than authority.duration").field_path(".renewBefore"),
+    validation = Rule::new("duration(self.renewBefore) >= duration('1h')")
+        .message("authority.renewBefore must be at least 1h: the next one needs time").field_path(".renewBefore")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthoritySpec {
+    /// Kind of the key of the next authority. The present authority keeps its key.
+    #[serde(default)]
+    pub key: AuthorityKeyKind,
+    /// Where the hub keeps the keys of authorities.
+    #[serde(default)]
+    pub key_store: KeyStoreSpec,
+    /// Who issues the certificates of authorities.
+    #[serde(default)]
+    pub issuer: IssuerSpec,
+    /// Lifetime of an authority. Longer than certificate.maxDuration.
+    #[serde(default = "default_authority_duration")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    pub duration: String,
+    /// How long before its end an authority is replaced. At least 1h.
+    #[serde(default = "default_renew_before")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    pub renew_before: String,
+}
+
+/// Where the hub keeps the keys of authorities.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyStoreSpec {
+    /// Kind of the store.
+    #[serde(default, rename = "type")]
+    pub kind: KeyStoreType,
+}
+
+/// Kinds of stores of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum KeyStoreType {
+    /// A Secret in the hub's namespace.
+    #[default]
+    Secret,
+}
+
+/// Who issues the certificates of authorities.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssuerSpec {
+    /// Kind of the issuer.
+    #[serde(default, rename = "type")]
+    pub kind: IssuerType,
+}
+
+/// Kinds of issuers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum IssuerType {
+    /// Each authority signs its own certificate.
+    #[default]
+    SelfSigned,
+}
+
+/// Kinds of keys of authorities: those that ring generates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AuthorityKeyKind {
+    /// ECDSA on NIST P-256.
+    #[default]
+    #[serde(rename = "ECDSA-P256")]
+    EcdsaP256,
+    /// ECDSA on NIST P-384.
+    #[serde(rename = "ECDSA-P384")]
+    EcdsaP384,
+    /// EdDSA on Curve25519.
+    Ed25519,
+}
+
+impl Default for AuthoritySpec {
+    fn default() -> Self {
+        Self {
+            key: AuthorityKeyKind::default(),
+            key_store: KeyStoreSpec::default(),
+            issuer: IssuerSpec::default(),
+            duration: default_authority_duration(),
+            renew_before: default_renew_before(),
+        }
+    }
+}
+
+fn default_authority_duration() -> String {
+    "8760h".to_owned()
+}
+
+fn default_renew_before() -> String {
+    "2160h".to_owned()
+}
+
+impl AuthorityKeyKind {
+    /// The core's kind.
+    pub fn kind(self) -> addon_signer_core::keys::public::KeyKind {
+        use addon_signer_core::keys::public::KeyKind as Core;
+        match self {
+            Self::EcdsaP256 => Core::EcdsaP256,
+            Self::EcdsaP384 => Core::EcdsaP384,
+            Self::Ed25519 => Core::Ed25519,
+        }
+    }
+}
